@@ -1,4 +1,4 @@
-"""Which broker a command line means: what it says itself, then the environment, then a context of the `nats` program."""
+"""Choose the broker of a command line: from its options, then the environment, then a context of the `nats` program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def choose_broker(
     environ: Mapping[str, str], *, server: str = "", context: str = "", usual_context: str = "", **given: Any
 ) -> BusSettings:
     """
-    Settings for the broker that a command line, the environment or a context names; without any, the one on this host.
+    Return the settings of the broker that options, environment or context name; by default the one on this host.
 
     Blocking: reads one or two small files.
 
@@ -69,17 +69,19 @@ def _from_existing(contexts: Sequence[str], given: dict[str, Any]) -> BusSetting
 
 
 def broker_name(environ: Mapping[str, str], context: str, usual_context: str) -> str:
-    """The broker that `choose_broker` means, by a name that stays the same; nothing is read."""
+    """Return a stable name for the broker that `choose_broker` would choose, without reading files."""
     if not context and (server := first_of(environ, SERVER_VARIABLES)):
         return mask_url(server)
     return f"context {context or first_of(environ, CONTEXT_VARIABLES) or usual_context}"
 
 
 def named_by_credentials(settings: BusSettings) -> BusSettings:
-    """The settings with the identity that the credentials are for: the broker delivers answers to that name only. Blocking."""
+    """
+    Return the settings with the identity in the credentials, because the broker delivers replies only to that name. Blocking.
+    """
     try:
         text = Path(settings.creds).read_text(encoding="utf-8") if settings.creds else ""
-    except (OSError, UnicodeDecodeError):  # the connection explains it
+    except (OSError, UnicodeDecodeError):  # the connection reports the error
         text = ""
     name = name_in_credentials(text)
     return replaced(settings, identity=name) if name else settings

@@ -1,10 +1,10 @@
 """
-nats-py's client with what we need of it changed; the only module that reaches into its private parts.
+nats-py's client, with overrides. This is the only module that uses its private names.
 
-A `BusClient` serves one connection and never reconnects: when it has ended, `bus.connection` makes another. That leaves one
-way to come back from everything (a lost server, an `-ERR` that closes nats-py's client for good, expired credentials), and
-nothing that was queued for a dead connection is sent later, or twice, on the next one. Each override says what it is for; take
-one away, and a test in tests/nats or tests/contract/bus fails.
+A `BusClient` serves one connection and never reconnects: when it has ended, `bus.connection` creates another. So there is one
+way to recover from every failure (a lost server, an `-ERR` that closes nats-py's client permanently, expired credentials), and
+messages queued for a dead connection are never sent later, or twice, on the next one. Each override states its purpose; without
+it, a test in tests/nats or tests/contract/bus fails.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ MAX_MISSED_PINGS = 2
 _ACCEPT = "accept it with `insecure: true` in the agent's configuration (`--insecure` for ccmctl, CCM_INSECURE=1 for ccm)"
 
 GOODBYE_S = 1.0
-"""How long ending a connection in good order may take."""
+"""Seconds that a graceful close may take."""
 
 
 class RefusedBrokerError(nats.errors.Error):
-    """The broker is not one that we talk to; `reason` is what is raised of it."""
+    """The broker does not meet our security requirements; `reason` is the error to raise."""
 
     def __init__(self, reason: BusError) -> None:
         self.reason = reason
@@ -63,7 +63,7 @@ class RefusedBrokerError(nats.errors.Error):
 
 
 class _ImmediateFuture:
-    """What nats-py takes for the future of one answer, and asks nothing else of: it hands over each message as it is read."""
+    """Used in place of nats-py's future for one answer: it passes on each message as it is read."""
 
     def __init__(self, on_message: Callable[[Msg], None]) -> None:
         self.set_result = on_message
@@ -77,7 +77,7 @@ class BusClient(nats.aio.client.Client):
     One connection to one server.
 
     Attributes:
-        ended: Set when the connection is over, before nats-py has tidied up: with a dead peer that can take minutes.
+        ended: Set when the connection has ended, before nats-py's cleanup, which can take minutes with a dead peer.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BusClient(nats.aio.client.Client):
 
         Args:
             settings: Where to and how.
-            on_malformed: Told the subject of each message that is dropped because it is malformed, and why.
+            on_malformed: Called with the subject of each dropped malformed message, and the reason.
         """
         super().__init__()
         self.ended = asyncio.Event()
@@ -103,7 +103,7 @@ class BusClient(nats.aio.client.Client):
         Connect to one server.
 
         Raises:
-            BusError: It did not work, and why; the connection is closed.
+            BusError: The connection failed and is closed; the message says why.
         """
         settings = self._settings
         try:
@@ -126,7 +126,7 @@ class BusClient(nats.aio.client.Client):
             raise
 
     async def _connect_to_server(self, s: Any) -> None:
-        """Also: remember what was in the way, for nats-py tells of "no servers" only."""
+        """Also: remember the cause of a failure, because nats-py reports only "no servers"."""
         try:
             await super()._connect_to_server(s)
         except OSError as err:
@@ -135,15 +135,16 @@ class BusClient(nats.aio.client.Client):
 
     async def listen(self, subject: str, on_message: Callable[[Msg], None]) -> Any:
         """
-        Subscribe, and be told of each message as it is read; `on_message` raises nothing.
+        Subscribe, and call `on_message` for each message as it is read; it must not raise.
 
-        nats-py gives a subscription with a callback a queue and a task of its own: of messages for two subscriptions that come in
-        one packet, all of the first would be handled before those of the second, a stop before the apply that it means.
+        nats-py gives each subscription with a callback its own queue and task. For two subscriptions with messages in one
+        packet, it would handle all messages of the first before those of the second, such as a stop before the apply that it is
+        for.
         """
         return await self.subscribe(subject, future=cast("asyncio.Future[Msg]", _ImmediateFuture(on_message)))
 
     def abort(self) -> None:
-        """Drop the connection at once, whatever waits to be sent; safe to call at any time."""
+        """Drop the connection at once and discard unsent messages; safe to call at any time."""
         transport = self._transport
         for name in ("_io_writer", "_bare_io_writer"):
             writer = getattr(transport, name, None)
@@ -151,7 +152,7 @@ class BusClient(nats.aio.client.Client):
                 writer.transport.abort()
 
     async def disconnect(self) -> None:
-        """End the connection in good order if it lives, and in any case; bounded, also when the peer is dead."""
+        """Close the connection, gracefully if possible; the time is bounded even with a dead peer."""
         try:
             async with asyncio.timeout(GOODBYE_S):
                 if not self.ended.is_set():
@@ -165,18 +166,18 @@ class BusClient(nats.aio.client.Client):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said about itself."""
+        """What the server reports about itself."""
         return dict(self._server_info)
 
     @property
     def reading(self) -> asyncio.Task[None] | None:
-        """The task that reads; when it ends by a fault of its own nats-py does not notice."""
+        """The reading task; nats-py does not notice when it fails."""
         task: asyncio.Task[None] | None = self._reading_task
         return task
 
     def _limits(self) -> dict[str, Any]:
         return {
-            # Together these make nats-py give up on a server that does not answer; it cannot be told to try once.
+            # Together these make nats-py try once; it has no setting for that.
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "connect_timeout": self._settings.connect_s,
@@ -221,19 +222,22 @@ class BusClient(nats.aio.client.Client):
         return tls
 
     def _certified_name(self, url: str) -> str | None:
-        """The name in the server's certificate: of members that the broker told us of by number, the one we were given."""
+        """
+        Return the host name to verify in the server's certificate: for cluster members known by IP address, the configured
+        name.
+        """
         host = urlsplit(url).hostname
         if url not in self._settings.servers and host and _is_number(host):
             return urlsplit(self._settings.servers[0]).hostname
         return host
 
     def _explained(self, url: str, err: Exception) -> BusError:
-        """What went wrong, in our words. nats-py's own texts are kept where they hold no more than the server's."""
+        """Return the cause of a failure as one of our errors. nats-py's text is kept only if it is the server's message."""
         if isinstance(err, BusError):
             return err
         if isinstance(err, RefusedBrokerError):
             return err.reason
-        # nats-py says "no servers" of the one server it was given; what it had met before is what matters.
+        # nats-py reports "no servers" for the one server that it was given; its earlier error is the cause
         met: Exception = err
         if isinstance(err, nats.errors.NoServersError):
             met = self._met or self.last_error or err
@@ -266,10 +270,10 @@ class BusClient(nats.aio.client.Client):
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         """
-        Also: tell who waits before tidying up, send nothing more, and leave no task behind.
+        Also: fail pending calls before the cleanup, send nothing more, and leave no task behind.
 
-        nats-py waits for the transport first, which a dead peer holds up for as long as TCP tries, and leaves who waits for
-        a pong waiting.
+        nats-py waits for the transport first, which takes as long as TCP retries with a dead peer, and never wakes callers that
+        wait for a pong.
         """
         self.ended.set()
         self._pending.clear()
@@ -287,19 +291,19 @@ class BusClient(nats.aio.client.Client):
                 subscription._stop_processing()
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
-        """Also: let a ping queue behind what was sent before; nats-py's overtakes it, so its answer proves nothing."""
+        """Also: queue a ping after earlier messages. nats-py's overtakes them, so its pong would not confirm them."""
         self._pongs.append(future or asyncio.get_running_loop().create_future())
         await self._send_command(PING)
         await self._flush_pending()
 
     async def _process_pong(self) -> None:
-        """Also: survive the answer to a ping whose sender was cancelled, which ends nats-py's reading for good."""
+        """Also: accept the pong to a ping whose sender was cancelled, which would end nats-py's reading task."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
     def _connect_command(self) -> bytes:
-        """Also: look at the broker before credentials leave; nats-py sends them without TLS if the server offers none."""
+        """Also: check the broker before credentials are sent; nats-py sends them without TLS if the server does not offer it."""
         refused = self._why_refused()
         if refused is not None:
             raise RefusedBrokerError(refused)
@@ -339,19 +343,19 @@ class BusClient(nats.aio.client.Client):
 
     @property
     def is_loopback(self) -> bool:
-        """The other end of the connection is this machine; a name that merely looks like it does not count."""
+        """Whether the peer's address is this machine; the host name is not considered."""
         peer = self._of_transport("peername")
         try:
             address = ipaddress.ip_address(peer[0])
         except (TypeError, IndexError, ValueError):
             return False
-        # `::ffff:127.0.0.1`, which Python before 3.13 does not count
+        # `::ffff:127.0.0.1`, which Python before 3.13 does not treat as loopback
         mapped = getattr(address, "ipv4_mapped", None)
         return (mapped or address).is_loopback
 
     @property
     def is_encrypted(self) -> bool:
-        """TLS has begun on this connection, so its certificate was verified."""
+        """Whether this connection uses TLS, with a verified certificate."""
         return self._of_transport("ssl_object") is not None
 
     @property
@@ -362,7 +366,7 @@ class BusClient(nats.aio.client.Client):
         return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC) if text else None
 
     def _of_transport(self, name: str) -> Any:
-        """What asyncio knows about the connection, over TCP and over a websocket; None when there is none."""
+        """Return asyncio's extra information about the connection, over TCP or a websocket; None without a connection."""
         for field in ("_io_writer", "_ws"):
             stream = getattr(self._transport, field, None)
             if stream is not None:
@@ -370,7 +374,10 @@ class BusClient(nats.aio.client.Client):
         return None
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        """In the place of nats-py's: it raises on eight bytes, which ends its reading, and it mends broken lines."""
+        """
+        Replaces nats-py's method, which raises on some blocks of eight bytes, ending its reading task, and repairs broken
+        lines.
+        """
         if not headers:
             return None
         try:
@@ -382,10 +389,10 @@ class BusClient(nats.aio.client.Client):
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Any:
         """
-        Also: drop a message whose header block, subject or reply subject is malformed, and go on reading.
+        Also: drop a message whose header block, subject or reply subject is malformed, and continue reading.
 
-        An answer to a question of ours is given all the same, with what the broker appended and marked as a copy: a stored
-        message may have a malformed block, and the reader of a stream counts what it gets.
+        An answer to our own request is still delivered, with the headers that the broker appended and marked as a copy: a
+        stored message may have a malformed block, and the reader of a stream counts the messages.
         """
         try:
             texts = subject.decode(), reply.decode()
@@ -403,7 +410,7 @@ class BusClient(nats.aio.client.Client):
 
 
 class _Refused(dict[str, str]):
-    """In the place of headers: they are malformed."""
+    """Marks malformed headers."""
 
     def __init__(self, block: bytes, reason: MalformedHeadersError) -> None:
         super().__init__()
@@ -412,7 +419,7 @@ class _Refused(dict[str, str]):
 
 
 def _plainly(err: Exception) -> str:
-    """Why a connection did not come about, without the addresses that asyncio adds; "" when that says nothing."""
+    """Return why a connection failed, without the addresses that asyncio adds; "" if there is no useful text."""
     if isinstance(err, ConnectionRefusedError):
         return "connection refused"
     if isinstance(err, socket.gaierror):

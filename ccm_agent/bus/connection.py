@@ -1,12 +1,13 @@
 """
-One process's connection to the broker: made in the background, for ever, and never in the way.
+One process's connection to the broker, which is maintained in the background and reconnects without limit.
 
     async with Connection(settings) as connection:
-        await connection.connect_now()      # a controller: at once or not at all
-        ...                                 # an agent goes on and works with what it has
+        await connection.connect_now()      # a controller: connect now or fail
+        ...                                 # an agent works without the broker meanwhile
 
-While the broker is away every call that needs it fails at once with BusUnavailableError; nothing is buffered here, for what is
-sent later may be sent twice. Subscriptions stay: each new connection gets all of them before `on_connect` hooks are called.
+Without a connection, every call that needs the broker fails at once with BusUnavailableError. Nothing is buffered here, because
+buffered messages could be sent twice. Subscriptions persist: each new connection restores them before it calls the `on_connect`
+hooks.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.25
 _STEADY_S = 5.0
-"""A connection that was lost sooner counts as a miss, so that a broker which throws everybody out is not stormed."""
+"""A connection lost sooner counts as a failed attempt, so that a broker that disconnects all clients is not flooded."""
 
 _ASK_AGAIN_S = 5.0
-"""Longer than leaving a broker takes."""
+"""Seconds; longer than closing a connection takes."""
 
 _LINE_END = re.compile(r"[\r\n\0]")
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
@@ -53,13 +54,13 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?
 
 class Connection:
     """
-    A connection that comes back, and what it is used for.
+    A connection that reconnects by itself, with its operations.
 
     Attributes:
-        connected: The broker is there, and all subscriptions with it.
-        since: When that last changed, by `time.monotonic`.
+        connected: Whether the broker is connected and has all subscriptions.
+        since: When `connected` last changed, by `time.monotonic`.
         server: The server at the other end; None before the first connection.
-        last_error: Why the last attempt failed or the connection was lost; None when all is well.
+        last_error: Why the last attempt failed or the connection was lost; None while connected.
         denials: How often the broker refused an operation.
         malformed: How many messages were dropped because their headers or subjects were malformed.
     """
@@ -104,28 +105,28 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        """The broker is there, and all subscriptions with it."""
+        """Whether the broker is connected and has all subscriptions."""
         return self._up.is_set()
 
     @property
     def reconnects(self) -> int:
-        """How often a lost connection came back."""
+        """How often a lost connection was restored."""
         return max(0, self._connections - 1)
 
     async def wait_connected(self) -> None:
-        """Return as soon as the broker is there, however long that takes."""
+        """Wait until the broker is connected, without a time limit."""
         await self._up.wait()
 
     async def wait_lost(self) -> None:
-        """Return as soon as the broker is not there."""
+        """Wait until the connection is lost."""
         await self._down.wait()
 
     async def connect_now(self) -> None:
         """
-        Return when the broker is there, or raise once each server was tried in vain.
+        Return when connected, or raise after one failed attempt for each server.
 
         Raises:
-            BusError: Why, with the address that was tried.
+            BusError: The connection failed; the message has the address and the reason.
         """
         up = asyncio.create_task(self._up.wait(), name="bus:up")
         tried = asyncio.create_task(self._tried.wait(), name="bus:tried")
@@ -138,14 +139,14 @@ class Connection:
             raise self.disconnect_error()
 
     def disconnect_error(self) -> BusError:
-        """What to raise of a broker that is not there."""
+        """Return the error for a broker that is not connected."""
         return self.last_error or BusUnavailableError(f"{self.settings.address}: not connected yet")
 
     def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
         """
-        Call a function each time the connection was made, subscriptions included; it only queues.
+        Call a function after each connect, once subscriptions are restored; it must only queue work.
 
-        It is the moment to read again whatever may have been missed. The returned function ends it.
+        Use it to re-read what may have changed while disconnected. The returned function removes the hook.
         """
         key = object()
         self._hooks[key] = hook
@@ -164,16 +165,16 @@ class Connection:
         Send a message.
 
         Args:
-            subject: Where to.
-            body: Its bytes.
-            headers: Its headers.
-            reply: Where an answer should go.
-            confirm: Wait until the broker has taken it, so that a refusal is an error here; else that is only logged.
+            subject: The subject.
+            body: The message body.
+            headers: The message headers.
+            reply: The reply subject.
+            confirm: Wait until the broker has processed it, so that a refusal raises here; else it is only logged.
 
         Raises:
             BusUnavailableError: The broker is away.
             BusDeniedError: The broker refused it (with `confirm`).
-            ProtocolError: It is larger than the broker takes, or can be no message.
+            ProtocolError: It is larger than the broker accepts, or not a valid message.
         """
         client = self._living()
         self._check_size(subject, body, headers)
@@ -201,17 +202,17 @@ class Connection:
         within_s: float = 0,
     ) -> Message:
         """
-        Ask, and return the first answer.
+        Send a request, and return the first reply.
 
         Args:
-            subject: Where to.
-            body, headers: The question.
-            within_s: How long the answer may take; 0 is `answer_s` of the settings.
+            subject: The subject.
+            body, headers: The request.
+            within_s: Timeout in seconds; 0 takes `answer_s` of the settings.
 
         Raises:
             BusUnavailableError: The broker is away, or did not answer in time.
-            BusDeniedError: The broker does not let us ask this.
-            ProtocolError: The question is larger than the broker takes.
+            BusDeniedError: The broker refused the request.
+            ProtocolError: The request is larger than the broker accepts.
         """
         with self.asking(subject) as waiting:
             await self.publish(subject, body, headers, reply=waiting.inbox)
@@ -219,7 +220,7 @@ class Connection:
 
     @contextlib.contextmanager
     def asking(self, subject: str) -> Iterator[PendingReply]:
-        """An inbox for the answers to a question on a subject; publish with `reply=waiting.inbox` within."""
+        """Open an inbox for the replies to a request on a subject; publish with `reply=waiting.inbox` inside the block."""
         self._living()
         self._count += 1
         token = format(self._count, "x")
@@ -235,17 +236,17 @@ class Connection:
         self, subjects: Sequence[str], on_message: Callable[[Message], None]
     ) -> list[Subscription]:
         """
-        Get what is published on some subjects, from now on and on every later connection.
+        Subscribe to subjects, on this connection and every later one.
 
-        While connected it returns when the broker has taken them all; while away they begin with the next connection,
-        and a refusal is then logged and stands in `Subscription.denied`.
+        While connected, it returns when the broker has accepted all. Otherwise they start with the next connection; a refusal
+        is then logged and set in `Subscription.denied`.
 
         Args:
-            subjects: Patterns; one subscription is made of each.
-            on_message: Called on the loop; it only queues.
+            subjects: Patterns; each becomes one subscription.
+            on_message: Called on the loop; it must only queue work.
 
         Raises:
-            BusDeniedError: The broker refused one of them (none is kept then).
+            BusDeniedError: The broker refused one of them; then none is kept.
         """
         made = [Subscription(subject, on_message) for subject in subjects]
         self._subscriptions.update(dict.fromkeys(made))
@@ -255,7 +256,7 @@ class Connection:
         try:
             await self._attach(client, made)
         except BusUnavailableError:
-            return made  # the next connection takes them
+            return made  # the next connection subscribes
         except BaseException:
             await self.unsubscribe(made)
             raise
@@ -266,7 +267,7 @@ class Connection:
         return made
 
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
-        """End subscriptions; unknown ones are passed over."""
+        """End subscriptions; unknown ones are ignored."""
         for each in subscriptions:
             self._subscriptions.pop(each, None)
             await each.detach()
@@ -274,7 +275,7 @@ class Connection:
     # --- the life of connections ---
 
     async def _run_forever(self) -> None:
-        """Connect, serve until it ends, and again; only being cancelled ends it."""
+        """Connect, serve until the connection ends, and repeat until cancelled."""
         await asyncio.sleep(random.uniform(0, self.settings.first_spread_s))
         misses = 0
         while True:
@@ -286,7 +287,7 @@ class Connection:
             except CcmError as err:
                 misses += 1
                 self._missed(err, misses)
-            except Exception as err:  # one turn of a worker that must go on for years
+            except Exception as err:  # one iteration of a worker that must run for years
                 misses += 1
                 log.exception("the connection failed in an unexpected way")
                 self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"), misses)
@@ -309,7 +310,7 @@ class Connection:
             log.warning("no broker", extra={"error": str(err)})
 
     async def _connect(self, misses: int) -> BusClient:
-        # nats takes a fifth of a second to import: not at the start of a program, and not on the loop.
+        # importing nats takes 0.2 s, so it is imported late and in a thread
         client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.client")
         if misses % len(self._servers) == 0:
             random.shuffle(self._servers)
@@ -318,7 +319,7 @@ class Connection:
         return client
 
     async def _serve(self, client: BusClient) -> None:
-        """Hand all subscriptions to a new connection, and return when it has ended."""
+        """Restore all subscriptions on a new connection, and return when it has ended."""
         watched = [asyncio.create_task(client.ended.wait(), name="bus:ended")]
         if client.reading is not None:
             watched.append(client.reading)  # type: ignore[arg-type]
@@ -339,7 +340,7 @@ class Connection:
         await self._attach(client, [self._answers])
         if self._answers.denied is not None:
             raise no_inbox(self.settings)
-        # Somebody may subscribe while the broker takes those that were there before.
+        # a caller may subscribe while earlier subscriptions are restored
         while missing := [each for each in self._subscriptions if not each.is_attached(client)]:
             await self._attach(client, missing)
         self._connections += 1
@@ -352,11 +353,11 @@ class Connection:
         for hook in list(self._hooks.values()):
             try:
                 hook()
-            except Exception:  # a hook's fault must not end the connection that it was told of
+            except Exception:  # an error in a hook must not end the connection
                 log.exception("a hook of the connection failed")
 
     async def _attach(self, client: BusClient, subscriptions: Sequence[Subscription]) -> None:
-        """Subscribe, and return when the broker has taken or refused each."""
+        """Subscribe, and return when the broker has accepted or refused each."""
         import nats.errors
 
         try:
@@ -386,12 +387,12 @@ class Connection:
         )
 
     def _learn_others(self, client: BusClient) -> None:
-        """The other members of the cluster, as far as the broker has told while the connection lived."""
+        """Remember the other members of the cluster that the broker has announced."""
         known = [*self.settings.servers, *(server.geturl() for server in client.discovered_servers)]
         self._servers = list(dict.fromkeys(known))
 
     async def _release(self, client: BusClient) -> None:
-        """Forget a connection: who waits is told, what it holds is freed; bounded, also when the peer is dead."""
+        """Release a connection: fail pending calls and free its resources, in bounded time even with a dead peer."""
         lost = client.ended.is_set()
         self._learn_others(client)
         self._client = None
@@ -408,7 +409,7 @@ class Connection:
             waiting.arrived.put_nowait(away)
         await client.disconnect()
 
-    # --- what the broker says ---
+    # --- errors of the broker ---
 
     def _on_answer(self, message: Message) -> None:
         waiting = self._waiting.get(message.subject.rpartition(".")[2])
@@ -420,12 +421,12 @@ class Connection:
         self._limited.warning("a malformed message is dropped", extra={"subject": subject, "reason": reason})
 
     async def _on_error(self, err: Exception) -> None:
-        """Errors that belong to no call of nats-py's: refusals come this way only, after the call that caused them."""
+        """Handle errors that nats-py reports outside of a call; refusals arrive only here, after the call that caused them."""
         found = _DENIED.search(str(err))
         if found is None:
             log.debug("the client reports", extra={"error": f"{type(err).__name__}: {err}"})
             return
-        kind, subject = found[1], found[2]  # in lower case: nats-py lowers what the broker says
+        kind, subject = found[1], found[2]  # in lower case, because nats-py converts the broker's text
         self.denials += 1
         word = PUBLISH if kind == "publish" else "subscribe to it"
         told = False
@@ -445,7 +446,7 @@ class Connection:
         if not told:
             self._limited.warning("the broker refuses", extra={"operation": word, "subject": subject})
 
-    # --- small things ---
+    # --- helpers ---
 
     def _living(self) -> BusClient:
         client = self._client
@@ -454,7 +455,10 @@ class Connection:
         return client
 
     def _check_size(self, subject: str, body: bytes, headers: Mapping[str, str] | None) -> None:
-        """The broker closes the connection of who sends more than it takes, and counts headers; nats-py does not."""
+        """
+        Check the size with headers: the broker closes the connection over a message that is too large, and nats-py does not
+        count headers.
+        """
         size = len(body)
         if headers:
             size += 14 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
@@ -477,7 +481,7 @@ class Connection:
             raise ProtocolError(f"{subject}: cannot be sent: {err}") from err
 
     async def _round_trip(self, client: BusClient) -> None:
-        """Return when the broker has handled all that was sent before."""
+        """Wait until the broker has processed everything sent before."""
         import nats.errors
 
         task = asyncio.current_task()
@@ -490,7 +494,7 @@ class Connection:
                 f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"
             ) from err
         if task and task.cancelling() > asked:
-            # nats-py waits with `wait_for`, which in Python 3.11 loses a cancellation that comes with its result
+            # nats-py uses `wait_for`, which in Python 3.11 can lose a cancellation that arrives with the result
             raise asyncio.CancelledError
         if client.ended.is_set():
             raise BusUnavailableError(f"{self.settings.address}: the connection was lost")

@@ -1,9 +1,9 @@
 """
-Reading a stream by a consumer: for who may not read it by direct get, because others write in it.
+Read a stream through a consumer, for users who may not use direct get because other users write to the stream.
 
-The answer of a direct get goes wherever its asker says, under the subject that he says. What a consumer delivers keeps the
-subject that it was stored on, wherever it is sent: nobody takes it for something else (ADR 60). It costs the broker a consumer
-for each reading, which is gone after some seconds, so this is for the few who need it (ADR 11).
+The requester of a direct get chooses the subject of the reply. A message that a consumer delivers keeps the subject that it was
+stored on, so it cannot be mistaken for another message (ADR 60). Each read costs the broker a short-lived consumer, so only the
+few users that need it read this way (ADR 11).
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ log = logging.getLogger(__name__)
 
 BATCH = 1000
 IDLE_S = 5.0
-"""After so long without a question the broker forgets a consumer."""
+"""Seconds without a request after which the broker removes a consumer."""
 
 LARGEST = 100_000
-"""More messages than this are no answer to anything that is asked here."""
+"""The most messages of one read."""
 
 LARGEST_BYTES = 256 << 20
-"""Nor are more bytes than the stream of registrations has room for."""
+"""The most bytes of one read: the size limit of the stream of registrations."""
 
 PAUSE_S = 1.0
-"""The broker does not say that a page is full where the last message fits to the byte: silence after messages means that."""
+"""Seconds of silence that end a page: the broker does not report a full page if the last message fits exactly."""
 
 _NO_MORE = ("404", "408")
 _FULL = "409"
-"""The next message does not fit into what was asked for."""
+"""The status when the next message does not fit into the requested size."""
 
 _NANOSECONDS = 1_000_000_000
 
 
 async def read_newest_by_consumer(connection: Connection, stream: str, pattern: str) -> list[Stored]:
     """
-    The newest message on each subject that fits a pattern, in the order in which they were stored; as `streams.read_newest`.
+    Return the newest message on each subject that matches a pattern, in storage order, as `streams.read_newest` does.
 
     Raises:
-        BusDeniedError: The broker allows us no consumer.
-        BusUnavailableError: No answer, or it broke off.
+        BusDeniedError: The broker does not allow us a consumer.
+        BusUnavailableError: There was no answer, or it was interrupted.
     """
     name = f"read-{secrets.token_hex(8)}"
     arrived: asyncio.Queue[Message] = asyncio.Queue()
@@ -79,7 +79,7 @@ async def read_newest_by_consumer(connection: Connection, stream: str, pattern: 
                     f"{stream}: more than {LARGEST_BYTES} bytes fit {pattern}, which is too many"
                 )
             left = left - len(page.messages) if page.has_more else 0
-            # one that is larger than a page comes by itself
+            # a message larger than a page is sent alone
             wish = {"batch": BATCH, "max_bytes": PAGE_BYTES} if page.messages else {"batch": 1}
         return sorted(found.values(), key=lambda one: one.sequence)
     finally:
@@ -87,7 +87,7 @@ async def read_newest_by_consumer(connection: Connection, stream: str, pattern: 
 
 
 async def _make(connection: Connection, stream: str, name: str, pattern: str) -> int:
-    """Make a consumer that holds the newest messages; how many there are."""
+    """Create a consumer of the newest messages; returns their number."""
     config = {
         "name": name,
         "deliver_policy": "last_per_subject",
@@ -109,7 +109,7 @@ async def _make(connection: Connection, stream: str, name: str, pattern: str) ->
 
 
 class _Page(Struct):
-    """What one question brought, and whether another one may bring more."""
+    """The messages of one request, and whether there may be more."""
 
     messages: list[Stored]
     has_more: bool = True
@@ -129,7 +129,7 @@ async def _page(
             raise BusUnavailableError(
                 f"{place_of(question)}: no answer from the broker in {connection.settings.answer_s:g} s"
             ) from None
-        if message.status in _NO_MORE:  # what was announced has been removed in between
+        if message.status in _NO_MORE:  # the announced message has been removed since
             page.has_more = False
             return page
         if message.status == _FULL and "max_bytes" in wish:
@@ -142,10 +142,10 @@ async def _page(
 
 def stored_of(message: Message) -> Stored:
     """
-    What a consumer delivered, as the message that is stored.
+    Convert a delivered message into the stored one.
 
     Raises:
-        ProtocolError: No consumer delivered it.
+        ProtocolError: It was not delivered by a consumer.
     """
     # $JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<place>.<time>.<pending>, or with domain and account before the stream
     tokens = message.reply.split(".")

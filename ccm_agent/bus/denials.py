@@ -1,4 +1,4 @@
-"""What the broker refused, as errors that say who may."""
+"""Errors for operations that the broker refused; they name the role that allows them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
     The error for an operation that the broker refused.
 
     Args:
-        settings: Who asked.
-        word: What was asked: PUBLISH, or "subscribe to it".
-        subject: Where.
+        settings: The settings of the connection.
+        word: The operation: PUBLISH, or "subscribe to it".
+        subject: The subject.
     """
     from ccm_agent.bus.permissions import operator_flag_for
 
@@ -36,7 +36,7 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
 
 
 def no_inbox(settings: BusSettings) -> BusDeniedError:
-    """The error for credentials that cannot receive answers; each question would end as if the broker were away."""
+    """Build the error for credentials that cannot receive replies, so that each request would time out."""
     advice = "use the credentials that were issued for this node"
     if settings.program == "ccmctl":
         advice = "use that operator's credentials, or set --operator (CCM_OPERATOR) to the name in these credentials"

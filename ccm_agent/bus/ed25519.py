@@ -1,4 +1,4 @@
-"""Bare ed25519 keys, for what is not an nkey: the certificates of a fleet's servers. PyNaCl makes them, as it does nkeys."""
+"""Plain ed25519 keys that are not nkeys, for the certificates of a fleet's servers. Uses PyNaCl, as nkeys do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Ed25519Key:
     A private key and its public one.
 
     Args:
-        raw: The 32 bytes that the key is made of; None takes new ones.
+        raw: The 32 bytes of the key; None generates a new key.
     """
 
     def __init__(self, raw: bytes | None = None) -> None:

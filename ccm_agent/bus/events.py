@@ -1,8 +1,8 @@
 """
-Events: agents publish them to a stream and wait until it has them; readers hear them early and read what they missed.
+Events: agents publish them to a stream and wait for the acknowledgement; readers receive them live and read missed ones later.
 
-What the errors of `publish` mean to the spool: after BusUnavailableError it retries soon; BusDeniedError and BusSetupError need
-an operator first, so it retries slowly; ProtocolError is permanent. The message id is the same in each attempt.
+How the spool handles errors of `publish`: after BusUnavailableError it retries soon; BusDeniedError and BusSetupError need an
+operator, so it retries slowly; ProtocolError is permanent. The message id is the same in each attempt.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
 
 
 def event_of(subject: str, body: bytes, headers: Mapping[str, str], sequence: int = 0) -> StoredEvent:
-    """An event as read, with what its sender said about its place and author. Nothing of it is verified."""
+    """Decode an event, with its sender's claims about place and author. Nothing is verified here."""
     return StoredEvent(
         subject=subject,
         body=body,
@@ -67,7 +67,7 @@ class NatsEvents:
     The `Events` port on a broker.
 
     Attributes:
-        dropped: How many messages were not what their subject says.
+        dropped: How many messages were dropped because they did not match their subject.
     """
 
     def __init__(self, connection: Connection, stream: str = EVENTS_STREAM) -> None:

@@ -45,7 +45,7 @@ _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 
 OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA"))
-"""Buckets in which our own programs alone write."""
+"""Buckets to which only this project's programs write."""
 
 
 class NatsKeyValue:
@@ -56,9 +56,9 @@ class NatsKeyValue:
         Take a bucket.
 
         Args:
-            connection: Where it is.
+            connection: The connection to the broker.
             bucket: Its name.
-            signatory: Signs what is written, of a bucket with documents that agents obey.
+            signatory: Signs writes, for buckets with documents that agents obey.
         """
         self.bucket = bucket
         self._connection = connection
@@ -108,7 +108,7 @@ class NatsKeyValue:
         except RevisionError:
             if revision:
                 raise
-        # To the broker a deleted key is there: its newest message says that it was deleted.
+        # To the broker a deleted key exists: its newest message marks the deletion.
         deleted = await self.newest(key)
         if deleted is None or deleted.value:
             raise RevisionError(
@@ -167,7 +167,7 @@ class NatsKeyValue:
 
     async def revision(self) -> int:
         """See `KeyHistory.revision`."""
-        # The leader is asked, for a replica may not have heard of the newest write yet.
+        # Ask the leader, because a replica may not have the newest write yet.
         info = await call(self._connection, f"STREAM.INFO.{self._stream}")
         return int(info["state"]["last_seq"])
 
@@ -204,10 +204,10 @@ class NatsKeyValue:
 
     def _is_foreign(self, stored: Stored) -> bool:
         """
-        Nobody wrote it: it is a copy, or an answer of the broker's that had its `reply` here (ADR 12).
+        Whether the entry was not written by a client: it is a copy, or a reply of the broker that was redirected here (ADR 12).
 
-        Other programs write values without headers, but into no bucket of `OURS`, and an empty value is never one of them: to
-        remove a key they say so in a header.
+        Other programs write values without headers, but not to buckets in `OURS`, and never empty values: they remove a key by
+        a header.
         """
         has_headers = _EXPECTED_STREAM in stored.headers or _OPERATION in stored.headers
         return stored.copied or (not has_headers and (self.bucket in OURS or not stored.body))
@@ -240,6 +240,6 @@ def _ttl(key: str, ttl_s: int | None) -> dict[str, str]:
 
 
 def _pattern(prefix: str) -> str:
-    """The narrowest pattern of whole tokens that a prefix fits in."""
+    """Return the narrowest pattern of whole tokens that covers a prefix."""
     tokens = prefix.rpartition(".")[0]
     return f"{tokens}.>" if tokens else ">"

@@ -1,4 +1,4 @@
-"""What goes over a connection, in our words: messages, interest in them, and waiting for answers."""
+"""Messages of a connection, subscriptions, and pending replies."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COPIED = "copied"
-"""What stands in `Nats-Stream` when a message has that header twice: it was stored once and then copied by direct get."""
+"""The value given to `Nats-Stream` if a message has that header twice: it was stored and then copied by direct get."""
 
 SENT = "Ccm-Sent"
 """
-A header of what our programs send, beside those that mean something to the broker.
+A header that our programs set on every message they send.
 
-The broker's own answers go wherever their asker says, and some carry no header at all: "there is none", an acknowledgement, a
-stored message asked for with `no_hdr` (ADR 12). So what has none of its sender's headers was sent by nobody.
+A requester can redirect the broker's replies to any subject, and some replies have no headers: "not found", an acknowledgement,
+a stored message requested with `no_hdr` (ADR 12). So a message without a sender's header was not sent by a program.
 """
 
 _NO_RESPONDERS = "503"
@@ -43,7 +43,7 @@ class Message(Struct, frozen=True, kw_only=True):
         subject: What it was published on.
         body: Its bytes.
         headers: Headers, names as sent.
-        reply: Where an answer would go; what a consumer delivers says here where it stood.
+        reply: The reply subject; for a message from a consumer, it encodes the position in the stream.
     """
 
     subject: str
@@ -53,7 +53,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """The broker's own word about an answer, such as "404"; "" in what a program sent."""
+        """The broker's status of a reply, such as "404"; "" for messages of programs."""
         return self.headers.get("Status", "")
 
 
@@ -64,12 +64,12 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     Attributes:
         url: Its address.
         name: Its name.
-        id: Of its process: another one each time that it is started.
+        id: The ID of its process, which changes at each start.
         version: Major, minor and patch.
-        cluster: Name of its cluster; "" when it is on its own.
-        max_payload_bytes: The largest message, headers counted.
-        has_jetstream: It can store.
-        asks_credentials: It refuses clients that have none.
+        cluster: Name of its cluster; "" for a single server.
+        max_payload_bytes: The largest message, including headers.
+        has_jetstream: JetStream is available.
+        asks_credentials: It refuses clients without credentials.
         is_loopback: It runs on this host.
         is_encrypted: The connection uses TLS, and its certificate was verified.
         certificate_ends: When that certificate expires; None without TLS.
@@ -89,7 +89,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 
 
 class Subscription:
-    """Interest in a subject, for as long as the connection lives or until `stop`."""
+    """A subscription to a subject, which is restored after each reconnect until it is stopped."""
 
     def __init__(self, subject: str, on_message: Callable[[Message], None]) -> None:
         self.subject = subject
@@ -100,11 +100,11 @@ class Subscription:
         self._limited = LimitedLog(log)
 
     def is_attached(self, client: BusClient) -> bool:
-        """This connection was asked for the subject."""
+        """Whether this connection has subscribed to the subject."""
         return self._client is client
 
     async def attach(self, client: BusClient) -> None:
-        """Ask a new connection for the subject; once for each connection."""
+        """Subscribe on a new connection; once for each connection."""
         if self._client is client:
             return
         self._client = client
@@ -112,7 +112,7 @@ class Subscription:
         self._theirs = await client.listen(self.subject, self._deliver)
 
     async def detach(self) -> None:
-        """Tell the broker that the interest is over, if it can be told."""
+        """Unsubscribe at the broker, if connected."""
         theirs, self._theirs = self._theirs, None
         if theirs is not None and self._client is not None and not self._client.ended.is_set():
             with contextlib.suppress(Exception):
@@ -126,15 +126,15 @@ class Subscription:
 
 
 class PendingReply:
-    """Somebody waits for answers on an inbox of his own."""
+    """A caller that waits for replies on its own inbox."""
 
     def __init__(self, subject: str, inbox: str, no_jetstream_at: str = "") -> None:
         """
         Nothing has arrived yet.
 
         Args:
-            subject: Where the question is sent.
-            inbox: Where the answers arrive.
+            subject: The subject of the request.
+            inbox: The subject on which replies arrive.
             no_jetstream_at: Address of the server, if JetStream is off there; only another member of its cluster can answer then.
         """
         self.subject = subject
@@ -147,8 +147,8 @@ class PendingReply:
         The next answer.
 
         Raises:
-            BusUnavailableError: None came within the limit, or the connection was lost.
-            BusDeniedError: The question was not allowed.
+            BusUnavailableError: No reply arrived in time, or the connection was lost.
+            BusDeniedError: The request was refused.
         """
         try:
             async with asyncio.timeout(limit_s):
@@ -170,7 +170,7 @@ class PendingReply:
 
 
 def message_of(theirs: Any) -> Message:
-    """A message of nats-py's as one of ours."""
+    """Convert a message of nats-py."""
     return Message(
         subject=theirs.subject, body=theirs.data, headers=theirs.headers or {}, reply=theirs.reply or ""
     )

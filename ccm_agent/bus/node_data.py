@@ -1,5 +1,5 @@
 """
-Documents that one node alone may read: those of CCM_DATA whose key is `node/NAME` or begins with `node/NAME/`.
+Documents that only one node may read: those of CCM_DATA whose key is `node/NAME` or begins with `node/NAME/`.
 
 CCM_DATA holds an index entry under the document's key, and CCM_NODE_DATA the document: the bytes and the signature that would
 otherwise be in CCM_DATA. So revisions, pins, notifications, numbers and deletions are those of CCM_DATA, which every node
@@ -36,8 +36,8 @@ TOO_OLD_TEXT = f"{_TOO_OLD}: 1\n{_TOO_OLD}: 2\n"
 """
 The body of an index entry.
 
-An agent that does not know index entries must not take one for a document without data. A key that is there twice is an error
-in every version, and the error names the key.
+An older agent must not read an index entry as an empty document. A duplicate key is an error in every version, and the error
+names the key.
 """
 
 
@@ -46,17 +46,17 @@ class Index(KeyValue, KeyHistory, Protocol):
 
 
 def slots_of(key: str) -> str:
-    """What the keys of a document's slots in CCM_NODE_DATA begin with: a token of its node, and one of its own."""
+    """Return the key prefix of a document's slots in CCM_NODE_DATA: a token for its node, and one for the document."""
     return f"{encode_token(owner_of(key))}.{encode_token(key)}"
 
 
 def slot_key(key: str, slot: int) -> str:
-    """The key of one slot of a document in CCM_NODE_DATA."""
+    """Return the key of one slot of a document in CCM_NODE_DATA."""
     return f"{slots_of(key)}.{slot}"
 
 
 def read_index_entry(entry: KeyValueEntry) -> Stamped | None:
-    """What an index entry says; None for an entry that holds its document itself."""
+    """Decode an index entry; None for an entry that contains the document itself."""
     if not owner_of(entry.key) or not entry.value.lstrip().startswith(b"{"):
         return None
     try:
@@ -78,7 +78,7 @@ def as_document(entry: KeyValueEntry, text: KeyValueEntry) -> KeyValueEntry:
 
 
 def place_before(history: Sequence[KeyValueEntry], revision: int) -> TextPlace | None:
-    """Where the text of a document is as it was at a revision of CCM_DATA that was moved out of there; None: nothing says so."""
+    """Return where the text of a revision is that was moved out of CCM_DATA; None if that is not recorded."""
     moved = [place for entry in history if (found := read_index_entry(entry)) for place in found.earlier]
     return max((place for place in moved if place.at <= revision), key=lambda place: place.at, default=None)
 
@@ -144,7 +144,7 @@ class NodeData(ForwardingBucket):
 
         Raises:
             BusDeniedError: The broker does not let this node read it.
-            RevisionGoneError: The slot holds another revision, or none.
+            RevisionGoneError: The slot has another revision, or is empty.
         """
         if not place.revision:
             return msgspec.structs.replace(entry, value=b"")
@@ -167,9 +167,9 @@ class NodeData(ForwardingBucket):
 
 async def can_read_own(connection: Connection, node: str) -> bool | None:
     """
-    Whether the broker lets a node read documents that are stored for it alone; None when that cannot be said now.
+    Whether the broker lets a node read documents that are stored for it alone; None when that cannot be determined now.
 
-    Credentials that say so themselves are believed: the broker would log the attempt as a violation.
+    If the credentials list their permissions, the broker is not asked, because it would log a violation.
     """
     key = slot_key(f"{OWNED}{node}", 0)
     subject = f"$JS.API.DIRECT.GET.KV_{NODE_DATA}.{key_subject(NODE_DATA, key)}"
@@ -191,7 +191,7 @@ def _is_forbidden(path: str, subject: str) -> bool:
     try:
         return forbids_publishing(Path(path).read_text(encoding="utf-8"), subject)
     except (OSError, UnicodeDecodeError):
-        return False  # the connection says what is wrong with the file
+        return False  # the connection reports the problem with the file
 
 
 def open_bucket(connection: Connection, name: str) -> KeyValue:

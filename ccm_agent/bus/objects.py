@@ -1,8 +1,8 @@
 """
 Bundles in an object store, in the layout that all NATS clients share (ADR-20).
 
-A name's meta message says where its chunks are and what they add up to. Reading takes one direct get for the meta and one for
-each page of chunks; nothing is handed out before its digest is checked.
+The meta message of a name has the subject of its chunks and their digest. A read takes one direct get for the meta message and
+one for each page of chunks; content is returned only after its digest is verified.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 128 * 1024
-"""What other clients use too; a chunk must fit into one message."""
+"""The chunk size of other clients; a chunk must fit into one message."""
 
 WINDOW = 8
-"""So many chunks are on their way at once: one at a time would cost a round trip each."""
+"""The number of unacknowledged chunks: one at a time would cost a round trip each."""
 
 _DIGEST = "SHA-256="
 
 
 class _Meta(Struct, omit_defaults=True):
-    """What the store keeps under a name; fields as ADR-20 has them."""
+    """The meta message of an object; fields as in NATS ADR-20."""
 
     name: str = ""
     bucket: str = ""
@@ -57,7 +57,7 @@ class _Meta(Struct, omit_defaults=True):
 
 
 class _UnfinishedError(ProtocolError):
-    """Less is there than the description says."""
+    """Some chunks of the object are missing."""
 
 
 class NatsObjects:
@@ -70,7 +70,7 @@ class NatsObjects:
         Args:
             connection: Where it is.
             bucket: Its name.
-            signatory: Signs what is stored; None: it is not signed.
+            signatory: Signs stored objects; None: they are not signed.
         """
         self.bucket = bucket
         self._connection = connection
@@ -84,7 +84,7 @@ class NatsObjects:
             try:
                 return await self._get(name, limit_bytes)
             except (NotFoundError, _UnfinishedError):
-                # A replica may lag behind a store that is well; on its own a server has all or nothing.
+                # A replica may lag; a single server has all chunks or none.
                 server = self._connection.server
                 if server is None or not server.cluster or not await patience.pause():
                     raise
@@ -132,7 +132,7 @@ class NatsObjects:
             body = msgspec.json.encode(meta)
             subject = self._meta_subject(name)
             signature = self._signatory.object(subject, digest.hex()) if self._signatory else {}
-            # Without a rollup, which is permission to erase all objects.
+            # Without a rollup, because permission for it allows erasing all objects.
             await store(self._connection, subject, body, signature)
         except BusError:
             await self._purge(self._chunks(nuid))
@@ -176,7 +176,7 @@ class NatsObjects:
     async def _meta(self, name: str, at_least: int = 0) -> _Meta | None:
         stored = await read_last(self._connection, self._stream, self._meta_subject(name), at_least)
         if stored is None or not stored.body or stored.copied:
-            return None  # a copied description was written by nobody: `put` makes a new one
+            return None  # a copied meta message is not valid: `put` writes a new one
         try:
             meta = decode_foreign(stored.body, _Meta)
         except msgspec.MsgspecError as err:
@@ -188,7 +188,7 @@ class NatsObjects:
         return meta
 
     async def _store_chunks(self, nuid: str, pieces: list[bytes]) -> None:
-        """The broker keeps the order in which one connection sends, so a window of chunks may be on its way."""
+        """Store chunks with several in flight; the broker keeps the order of one connection."""
         subject = self._chunks(nuid)
         for at in range(0, len(pieces), WINDOW):
             try:
@@ -199,7 +199,7 @@ class NatsObjects:
                 raise errors.exceptions[0] from None
 
     async def _purge(self, subject: str, keep: int = 0) -> None:
-        """Remove what no name leads to any more; what fails here wastes space and nothing else."""
+        """Remove unreferenced chunks; a failure only wastes space."""
         question = {"filter": subject} | ({"keep": keep} if keep else {})
         try:
             await call(self._connection, f"STREAM.PURGE.{self._stream}", question)
@@ -222,7 +222,7 @@ def _token(name: str) -> str:
 
 
 def _hex(digest: str) -> str:
-    """A store's `SHA-256=<base64>` as hex; "" of what is none."""
+    """Convert `SHA-256=<base64>` to hex; "" for other text."""
     try:
         return base64.urlsafe_b64decode(digest.removeprefix(_DIGEST)).hex()
     except ValueError:

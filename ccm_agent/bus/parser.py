@@ -1,8 +1,8 @@
 """
-Reading what a server sends: lines, and messages with their bytes.
+Parse the server's protocol: lines, and messages with their bytes.
 
-nats-py's own parser divides a line at what a regular expression takes for white space, a vertical tab among it. A server divides
-at space and tab only, so a subject or a reply subject with a vertical tab ended the connection of each client that heard it.
+nats-py's parser splits a line at any white space of regular expressions, such as a vertical tab. A server splits only at space
+and tab, so a subject or reply subject with a vertical tab ended the connection of each subscriber.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 LINE_LIMIT_BYTES = 1 << 20
-"""The longest line is what a server says about its cluster when a client connects; no line is as long as this."""
+"""A longer line is refused. The longest valid line is the server's INFO with the members of its cluster."""
 
 DIGITS = 19
-"""No size and no subscription has more: they are numbers of 64 bits."""
+"""The most digits of a size or subscription ID, which are 64-bit numbers."""
 
 _END = b"\r\n"
 
 
 class _Delivery(Struct):
-    """A message of which the line has been read."""
+    """A message whose control line has been read."""
 
     subject: bytes
     sid: int
@@ -35,14 +35,14 @@ class _Delivery(Struct):
 
 
 class Parser:
-    """In the place of nats-py's parser: what the server sends goes to the client's methods."""
+    """Replaces nats-py's parser, and calls the client's methods."""
 
     def __init__(self, client: Client) -> None:
         self._client: Any = client
         self.reset()
 
     def reset(self) -> None:
-        """Forget what came so far; a new connection begins."""
+        """Discard the buffered data, for a new connection."""
         self._buffer = bytearray()
         self._delivery: _Delivery | None = None
 

@@ -1,9 +1,10 @@
 """
-Requests: published by the controller, heard by agents on the scopes that are theirs.
+Requests: published by the controller, received by agents on their scopes.
 
-A broker checks the subject of a message, not where it asks the answer to go: who may read anything by direct get may have it
-sent to the subject of a request. Such a copy carries `Nats-Stream`, which a program's own message never does, so it is refused;
-the one exception is a due request that the schedules' stream republishes, which must be on the very subject it was due for.
+A broker checks the subject of a message, not its reply subject: a user who may read anything by direct get can have the reply
+sent to the subject of a request. Such a copy has the header `Nats-Stream`, which a program's own message never has, so it is
+refused. The only exception is a due request that the stream of schedules republishes, which must be on the subject that it was
+due for.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ log = logging.getLogger(__name__)
 SCHEDULES_STREAM = "CCM_SCHEDULES"
 
 _SCHEDULER = "Nats-Scheduler"
-"""In what is due: where its schedule is stored."""
+"""Header of a due request: the subject of its stored schedule."""
 
 
 class _Envelope(Struct, frozen=True):
-    """What every body must say; a message without it is none of ours."""
+    """The fields that every request body has."""
 
     protocol: str
 
 
 def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> IncomingRequest:
     """
-    A message as a request, if it follows the rules of the protocol.
+    Decode a message as a request, if it follows the rules of the protocol.
 
     Raises:
         ProtocolError: It is a copy, its body speaks another protocol than its subject, or it is not a request at all.
@@ -84,9 +85,10 @@ def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> I
 
 def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
     """
-    The broker's scheduler made this for the subject; a header that stands twice is not there any more, see `bus.headers`.
+    Whether the broker's scheduler created this message for the subject. A repeated header is absent here, see `bus.headers`.
 
-    `Nats-Scheduler` names the schedule. A broker stores it where it keeps schedules and nowhere else, so a copy has none.
+    `Nats-Scheduler` names the schedule. The broker stores this header only in the stream of schedules, so a copy does not have
+    it.
     """
     protocol, scope, token = parse_scheduled(subject)
     due = due_subject(request_subject(protocol, scope))
@@ -102,7 +104,7 @@ def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
 
 
 def _has_place(lowered: Mapping[str, str]) -> bool:
-    """The headers say where and when it was stored. A sender may write anything there, and later readers rely on it."""
+    """Whether the headers have a valid position and time; a sender may write anything there, and later readers rely on them."""
     try:
         return bool(
             parse_sequence(lowered.get("nats-sequence", ""))
@@ -127,8 +129,8 @@ class NatsRequests:
         Take a connection.
 
         Args:
-            connection: Where requests go.
-            signatory: Signs what is published; None: it is not signed.
+            connection: The connection to the broker.
+            signatory: Signs requests; None: they are not signed.
         """
         self._connection = connection
         self._signatory = signatory
@@ -166,7 +168,7 @@ class NatsRequests:
         stored = await read_last(self._connection, SCHEDULES_STREAM, due_subject(subject))
         if stored is None or not stored.body or await self._is_superseded(stored):
             return None
-        # the headers of the answer are those of the delivery, so is the run that derives from them
+        # the reply has the same headers as the delivery, so the derived run ID is the same
         return validate_request(subject, stored.body, stored.headers)
 
     async def own_subjects(self, scopes: Collection[str]) -> list[str]:
@@ -175,18 +177,20 @@ class NatsRequests:
         return own_subjects(index.schedules, scopes)
 
     async def _is_superseded(self, due: Stored) -> bool:
-        """The schedule that this was due of was removed, or replaced by another one, since. One that was due once is gone."""
+        """
+        Whether the schedule of this request has been removed or replaced since. A one-time schedule is removed once it was due.
+        """
         schedule = due.headers.get(_SCHEDULER, "")
         if not schedule.startswith(f"{SCHEDULE_PREFIX}."):
             return False
         try:
             now = await read_last(self._connection, SCHEDULES_STREAM, schedule)
         except BusDeniedError:
-            return False  # credentials of the time when nodes could not ask this
+            return False  # older credentials do not allow nodes this request
         return now is not None and now.body != due.body
 
     async def _add(self, new: Sequence[str], wanted: Mapping[str, str]) -> BusDeniedError | None:
-        """Subscribe to all at once; when the broker refuses one, to each by itself."""
+        """Subscribe to all subjects at once; if the broker refuses one, subscribe to each separately."""
         try:
             made = await self._connection.subscribe([wanted[scope] for scope in new], self._receive)
             self._scopes.update(zip(new, made, strict=True))

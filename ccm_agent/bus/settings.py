@@ -1,8 +1,8 @@
 """
-How to reach a broker: addresses, credentials and limits, from a configuration or from a context of the `nats` program.
+Settings of a broker connection: addresses, credentials and limits, from a configuration or a context of the `nats` program.
 
-Nothing here connects, and nothing here shows a secret: passwords and tokens are `Secret` from the moment they are read, also
-those that stand in a URL.
+Nothing here connects, and nothing here shows a secret: passwords and tokens are `Secret` from the moment they are read,
+including those in a URL.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     Attributes:
         servers: URLs without credentials in them (`settings_for` takes those out); any of them leads to the cluster.
         identity: The node's identity or the operator's name; answers arrive at an inbox that is named after it.
-        program: What the broker lists the connection as.
+        program: The connection's name in the broker's list.
         user, password, token: Credentials of these kinds.
-        creds: File with a user's JWT and seed, as `nsc` and `ccmctl node add` write it; read anew for each connection.
+        creds: File with a user's JWT and seed, as `nsc` and `ccmctl node add` write it; read again for each connection.
         nkey: File with a seed; read likewise.
-        ca, cert, key: PEM files for TLS; any of them, or a `tls://` URL, means that nothing is sent without TLS.
+        ca, cert, key: PEM files for TLS; any of them, or a `tls://` URL, makes TLS mandatory.
         tls_first: TLS begins before the server says anything.
         tls_hostname: The name the server's certificate must have; "" takes the URL's.
         inbox: Prefix for answers instead of the one made from `identity`; "" is usual.
         insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
-        answer_s: How long the broker may take to answer before it counts as away.
+        answer_s: Timeout for the broker's replies.
         connect_s: How long one attempt to connect may take.
-        ping_s: How often a silent connection is tried; after two misses it counts as lost.
-        spread_s: The first attempt after a loss waits up to so long, at random, so that a fleet does not come at once.
+        ping_s: How often an idle connection is pinged; after two missing pongs it counts as lost.
+        spread_s: The longest random wait before the first attempt after a loss, so that a fleet does not reconnect at once.
         first_spread_s: The same for the very first attempt.
-        pause_s: The longest pause between two attempts, at random too.
+        pause_s: The longest random pause between two attempts.
     """
 
     servers: tuple[str, ...] = (DEFAULT_SERVER,)
@@ -85,7 +85,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def inbox_prefix(self) -> str:
-        """Where answers arrive: `<prefix>.>`."""
+        """The prefix of the inbox: replies arrive on `<prefix>.>`."""
         return self.inbox or inbox_prefix(self.identity)
 
     @property
@@ -100,13 +100,13 @@ class BusSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def demands_tls(self) -> bool:
-        """Nothing, credentials least of all, may be sent without TLS."""
+        """Whether nothing may be sent without TLS."""
         schemes = {urlsplit(server).scheme for server in self.servers}
         return bool(self.ca or self.cert or self.tls_first or schemes & {"tls", "wss"})
 
     @property
     def has_credentials(self) -> bool:
-        """There is something to prove to a broker who we are; a broker that does not ask for it is not the right one."""
+        """Whether there are credentials; a broker that does not ask for them is then refused."""
         return bool(self.creds or self.nkey or self.user or self.token)
 
     @property
@@ -120,11 +120,11 @@ def settings_for(servers: str | list[str] | tuple[str, ...], **others: Any) -> B
     Settings for URLs that may hold credentials; one text may hold several URLs, separated by commas.
 
     Args:
-        servers: URLs; the scheme may be left out and is then `nats`.
-        others: Fields of BusSettings; a user, password or token among them wins over what stands in the URLs.
+        servers: URLs; the scheme defaults to `nats`.
+        others: Fields of BusSettings; a user, password or token among them wins over those in the URLs.
 
     Raises:
-        UsageError: A URL is none; the error does not show its credentials.
+        UsageError: A URL is not valid; the error does not show its credentials.
     """
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     bare: list[str] = []

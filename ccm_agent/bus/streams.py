@@ -1,9 +1,9 @@
 """
-Writing to streams with an acknowledgement, and reading them by direct get: no consumer is made for either.
+Write to streams with an acknowledgement, and read them by direct get, without consumers.
 
-A consumer costs the broker state and messages for each reader, and one that loses its leader times out; a direct get is one
-question and its answers, which any replica gives. A replica may lag behind a write by milliseconds, so who knows a sequence
-asks until it is there.
+A consumer costs the broker state and messages for each reader, and times out when its leader is lost. A direct get is one
+request and its replies, from any replica. A replica may lag behind a write by milliseconds, so a reader that knows a sequence
+repeats the request until the replica has it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PAGE_MESSAGES = 1000
 PAGE_BYTES = 4 << 20
-"""The broker sends a page without flow control, so a page must fit what a reader can hold."""
+"""Bytes of one page. The broker sends a page without flow control, so a page must fit into the reader's buffer."""
 
 LAG_S = 5.0
 """How long a replica may lag behind a write that is known to be stored."""
@@ -51,15 +51,15 @@ _WILD = re.compile(r"[*>]")
 
 class Stored(Struct, frozen=True, kw_only=True):
     """
-    A message as a stream holds it.
+    A message as a stream stores it.
 
     Attributes:
         subject: What it was published on.
         body: Its bytes.
-        sequence: Its place in the stream, from 1.
+        sequence: Its sequence number in the stream, from 1.
         time: When it was stored, by the broker's clock.
         headers: Headers, the broker's own among them.
-        copied: It had been stored somewhere before and came here by somebody's direct get: its sender did not write it.
+        copied: It is a copy of a stored message that a direct get redirected here; its sender did not write it here.
     """
 
     subject: str
@@ -72,12 +72,12 @@ class Stored(Struct, frozen=True, kw_only=True):
 
 class Ack(Struct, frozen=True):
     """
-    The stream has it.
+    The acknowledgement of a stored message.
 
     Attributes:
-        sequence: Where.
-        stream: In which stream.
-        duplicate: It had it before, under the same `Nats-Msg-Id`.
+        sequence: Its sequence number.
+        stream: The name of the stream.
+        duplicate: The stream already had a message with the same `Nats-Msg-Id`.
     """
 
     sequence: int
@@ -99,15 +99,15 @@ class _Answer(Struct, frozen=True):
 
 
 class NoStreamError(BusSetupError):
-    """A stream is missing, or another one has its subjects."""
+    """The stream does not exist, or another stream has its subjects."""
 
 
 class NoRollupError(ProtocolError):
-    """The stream takes no message that asks for older ones to be removed."""
+    """The stream does not allow rollups."""
 
 
 class NoPeersError(BusSetupError):
-    """The cluster has not so many servers as copies were asked for."""
+    """The cluster has fewer servers than the requested replicas."""
 
 
 async def store(
@@ -122,10 +122,10 @@ async def store(
     Publish a message and return when its stream has stored it, within the time that `Connection.request` allows.
 
     Raises:
-        BusUnavailableError: Nobody acknowledged it; it may be stored all the same. Soon is a good time to try again.
-        BusDeniedError, BusSetupError: An operator has to do something first.
+        BusUnavailableError: There was no acknowledgement; the message may be stored nevertheless. A retry soon is useful.
+        BusDeniedError, BusSetupError: An operator must change something first.
         RevisionError: An expected revision was not the newest one.
-        ProtocolError: It can never be stored: too large, or its headers make no sense.
+        ProtocolError: It can never be stored: it is too large, or its headers are not valid.
     """
     answered = await connection.request(subject, body, headers, within_s=within_s)
     answer = decode_answer(subject, answered)
@@ -133,7 +133,7 @@ async def store(
 
 
 def decode_answer(subject: str, message: Message) -> _Answer:
-    """An acknowledgement, or the error in it raised as ours."""
+    """Decode an acknowledgement, or raise the error in it."""
     try:
         answer = decode_foreign(message.body, _Answer)
     except msgspec.MsgspecError as err:
@@ -146,7 +146,7 @@ def decode_answer(subject: str, message: Message) -> _Answer:
 
 
 def api_error(what: str, err_code: int, code: int, description: str) -> BusError:
-    """JetStream's error as ours. Codes: server/errors.json of nats-server."""
+    """Convert an error of JetStream. Codes: server/errors.json of nats-server."""
     text = f"{place_of(what)}: the broker says: {description} ({err_code or code})"
     if err_code in (10071, 10164):
         return RevisionError(
@@ -172,7 +172,7 @@ def api_error(what: str, err_code: int, code: int, description: str) -> BusError
 
 
 async def call(connection: Connection, subject: str, question: object = None) -> dict[str, Any]:
-    """Ask JetStream's API and return its answer; for operators, agents are not allowed to."""
+    """Call JetStream's API and return its reply; only operators are allowed to."""
     body = msgspec.json.encode(question) if question is not None else b""
     message = await connection.request(f"$JS.API.{subject}", body)
     decode_answer(subject, message)
@@ -181,9 +181,9 @@ async def call(connection: Connection, subject: str, question: object = None) ->
 
 async def explain_no_responders(connection: Connection, err: BusError) -> BusError:
     """
-    Why no stream answered, if the broker says more when it is asked about a stream; otherwise the error itself.
+    Return a more precise error for a stream that did not answer, or the same error.
 
-    A question to a stream is not answered at all where JetStream is off for the account. For operators, as `call`.
+    If JetStream is off for the account, requests to a stream get no reply at all. For operators, as `call`.
     """
     try:
         await call(connection, "STREAM.INFO.KV_CCM_NODES")
@@ -201,13 +201,13 @@ async def read_last(connection: Connection, stream: str, subject: str, at_least:
     The newest message on one subject, or None.
 
     Args:
-        connection: Where to ask.
+        connection: The connection to the broker.
         stream: Name of the stream.
-        subject: A subject without wildcards; it becomes part of the question, so the broker can bound who reads it.
-        at_least: A sequence that is known to be stored there; a replica that lags is asked again for LAG_S.
+        subject: A subject without wildcards; it is part of the request's subject, so the broker can check the permission.
+        at_least: A sequence that is known to be stored; a lagging replica is asked again for LAG_S.
 
     Raises:
-        BusUnavailableError: No answer, or no replica has come as far.
+        BusUnavailableError: There was no reply, or no replica had the sequence.
     """
     return await _last(connection, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", subject, at_least)
 
@@ -224,7 +224,7 @@ async def _last(
         if not await patience.pause():
             break
     if found is None:
-        return None  # stored once, and gone since: expired, purged, pushed out
+        return None  # stored once, but removed since: expired, purged or discarded
     raise _lagging(subject, at_least)
 
 
@@ -237,7 +237,7 @@ class RetryWindow:
         self._next_s = 0.005
 
     async def pause(self) -> bool:
-        """Wait a moment; False, at once, when patience is at its end."""
+        """Wait a moment; False at once when LAG_S is used up."""
         if self._loop.time() >= self._deadline:
             return False
         await asyncio.sleep(self._next_s)
@@ -249,10 +249,10 @@ async def read_all(
     connection: Connection, stream: str, pattern: str, from_sequence: int = 1, since: datetime | None = None
 ) -> AsyncIterator[Stored]:
     """
-    What a stream holds on a pattern, oldest first, page by page; from a sequence on, or from what was stored at a time.
+    Yield the messages on a pattern, oldest first, page by page, from a sequence or a time on.
 
-    Each page may come from another replica. One that shows less than was announced lags, and is asked again for LAG_S;
-    after that what was announced has been removed in between.
+    Each page may come from another replica. One with fewer messages than announced lags, and is asked again for LAG_S; after
+    that, the announced messages are considered removed.
     """
     sequence, announced, patience = max(1, from_sequence), 0, None
     while True:
@@ -281,21 +281,21 @@ async def read_newest(
     connection: Connection, stream: str, patterns: Sequence[str], at_least: int = 0
 ) -> list[Stored]:
     """
-    The newest message on each subject that fits one of the patterns, in the order in which they were stored.
+    Return the newest message on each subject that matches one of the patterns, in storage order.
 
-    The broker gives up on more than about a thousand subjects; then everything that fits is read, older ones dropped. A single
-    subject is answered by a single message. Either way the subjects stand in the body: the broker cannot bound who reads them.
+    The broker refuses more than about a thousand subjects; then all matching messages are read, and older ones dropped. The
+    patterns are in the request's body, so the broker cannot check permissions for them.
 
     Args:
-        connection: Where to ask.
+        connection: The connection to the broker.
         stream: Name of the stream.
         patterns: Subjects, with or without wildcards.
-        at_least: As in `read_last`; of any subject that fits.
+        at_least: As in `read_last`; of any matching subject.
 
     Raises:
-        BusUnavailableError: No answer, or no replica has come as far.
+        BusUnavailableError: There was no reply, or no replica had the sequence.
     """
-    if not patterns:  # which to the broker is no question
+    if not patterns:  # which the broker rejects as a request
         return []
     if len(patterns) == 1 and not _WILD.search(patterns[0]):
         body = msgspec.json.encode({"last_by_subj": patterns[0]})
@@ -315,20 +315,20 @@ async def read_as_of(
     connection: Connection, stream: str, subject: str, sequence: int, is_foreign: Callable[[Stored], bool]
 ) -> Stored | None:
     """
-    The message that was the newest on a subject when the stream's last sequence was `sequence`; None when there was none.
+    Return the message that was the newest on a subject at a sequence of the stream; None when there was none.
 
-    Each answer comes from one replica, which may lag, so it counts only when it shows that this one had come so far.
+    Each reply comes from one replica, which may lag, so it is used only if it shows that the replica had that sequence.
 
     Args:
-        connection: Where to ask.
+        connection: The connection to the broker.
         stream: Name of the stream.
         subject: A subject without wildcards.
-        sequence: Of a message that is known to be stored, on whichever subject.
-        is_foreign: Whether nobody wrote a message: it is passed over.
+        sequence: The sequence of a message that is known to be stored, on any subject.
+        is_foreign: Whether a message was not written by a client; such messages are skipped.
 
     Raises:
-        RevisionGoneError: Only newer ones are kept.
-        BusUnavailableError: No answer, or no replica has come as far.
+        RevisionGoneError: The stream keeps only newer messages.
+        BusUnavailableError: There was no reply, or no replica had the sequence.
     """
     patience = RetryWindow()
     while True:
@@ -367,7 +367,7 @@ def _lagging(what: str, sequence: int) -> BusUnavailableError:
 async def _newest(
     connection: Connection, stream: str, patterns: Sequence[str]
 ) -> tuple[dict[str, Stored], int]:
-    """The newest message by subject, and up to which sequence whoever answered has come."""
+    """Return the newest message by subject, and the last sequence of the replica that answered."""
     found: dict[str, Stored] = {}
     up_to = 0
     question: dict[str, Any] = {
@@ -393,11 +393,11 @@ async def _newest(
 
 
 class _TooManyError(BusError):
-    """More subjects fit than the broker gives the newest messages of."""
+    """More subjects match than the broker supports in one request."""
 
 
 class _Page(Struct):
-    """Some messages, how many more there are, and up to which sequence the pages show one moment (multi_last)."""
+    """Some messages, the number of remaining ones, and the sequence of the snapshot (multi_last)."""
 
     messages: list[Stored] = []
     pending: int = 0
@@ -448,10 +448,10 @@ def _stored(question: str, answer: Message) -> Stored:
 
 def parse_sequence(text: str) -> int:
     """
-    A place in a stream, as headers have it.
+    Parse a sequence number in a header.
 
     Raises:
-        ValueError: It is not a number of 64 bits.
+        ValueError: It is not a 64-bit number.
     """
     if not (text.isascii() and text.isdecimal() and len(text) <= _SEQUENCE_DIGITS):
         raise ValueError(f"{text[:30]!r} is not a sequence of a stream")

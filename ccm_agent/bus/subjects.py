@@ -1,11 +1,11 @@
 """
-Every subject, built and parsed here only.
+Build and parse all subjects; no other module does.
 
-One rule: a message's subject is its protocol id followed by who it is for or from. A node's identity always stands last, so
-that its dots may stay; everything else that people choose is one token, encoded by `encode_token`. Scopes travel as text in
-the form they have within a subject: `all`, `node.<node>`, `fact.<key>.<value>`. The same encoding makes keys of buckets.
+A message's subject is its protocol ID, followed by its recipient or sender. A node's identity is always last, so that it may
+contain dots; every other chosen name is one token, encoded by `encode_token`. Scopes travel as text in the form they have
+within a subject: `all`, `node.<node>`, `fact.<key>.<value>`. The same encoding makes keys of buckets.
 
-This module imports nothing but the standard library and our own words, so that whatever only names a subject stays cheap.
+This module imports only the standard library and `model`, so that importing it is cheap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NODE_LIMIT_BYTES = 253
 
 ALL = "all"
 OWNED = "node/"
-"""What keys of documents begin with that one node alone may read."""
+"""Prefix of the keys of documents that only one node may read."""
 REQUEST_PREFIX = f"{PROTOCOL}.*.*.request"
 DUE_PREFIX = "choria.ccm.due"
 ROLLOUTS = "=rollout"
@@ -42,7 +42,7 @@ SCHEDULE_PREFIX = "choria.ccm.schedule"
 NOTIFICATION_PREFIX = "choria.ccm.poke"
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"
 _LAYERS = (ALL, "fact", "node")
-"""What a scope begins with; of assignments the later counts more."""
+"""The first tokens of scopes, in the order of precedence of assignments; later ones win."""
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DIGEST = re.compile(r"=h[0-9a-f]{64}")
@@ -52,17 +52,17 @@ _NODE = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _RESERVED = ("node.", "fact.", "request.")
 _KEY = re.compile(r"[A-Za-z0-9_=/-]+(?:\.[A-Za-z0-9_=/-]+)*")
 _VISIBLE = re.compile(r"[!-)+-\-/-=?-~]+")
-"""ASCII without space, `*`, `.` and `>`: CCM writes these parts as they are, so what it writes must stay readable here."""
+"""ASCII without space, `*`, `.` and `>`. Choria CCM writes these parts unencoded, so they must be accepted here."""
 _WORD = re.compile(r"[a-z_]+")
 _DEPTH = PROTOCOL.count(".") + 1
 
 
 def encode_token(text: str) -> str:
     """
-    One token of a subject or key for any text; different texts give different tokens.
+    Encode any text as one token of a subject or key; different texts give different tokens.
 
-    Bytes outside `[A-Za-z0-9_-]` become `=XX`, the empty text `=`; what would be longer than TOKEN_LIMIT_BYTES becomes
-    `=h` and the SHA-256 of the text. A raw `*`, `>`, `.` or space would widen, move or break a subscription.
+    Bytes outside `[A-Za-z0-9_-]` become `=XX`, the empty text `=`; a token longer than TOKEN_LIMIT_BYTES becomes `=h` and the
+    SHA-256 of the text. A raw `*`, `>`, `.` or space would widen, move or break a subscription.
     """
     if not text:
         return "="
@@ -73,7 +73,7 @@ def encode_token(text: str) -> str:
 
 def decode_token(token: str) -> str | None:
     """
-    The text that a token stands for; None when only its digest is known.
+    Decode a token; None when it contains only a digest.
 
     Raises:
         ProtocolError: `encode_token` never makes this token.
@@ -98,7 +98,7 @@ def _hex_parts(token: str) -> list[str]:
 
 
 def fact_text(value: object) -> str | None:
-    """A fact's value as the text that is routed; None for what is not routed: anything but text, integers, booleans."""
+    """Convert a fact's value to the text used in subjects; None unless it is text, an integer or a boolean."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int)):
@@ -108,10 +108,10 @@ def fact_text(value: object) -> str | None:
 
 def check_node(identity: str) -> str:
     """
-    A node's identity, as it was given.
+    Check a node's identity and return it.
 
     Raises:
-        UsageError: It could not stand at the end of a subject, or would be taken for a scope.
+        UsageError: It cannot be the end of a subject, or could be confused with a scope.
     """
     if len(identity) > NODE_LIMIT_BYTES or not _NODE.fullmatch(identity):
         raise UsageError(
@@ -127,7 +127,7 @@ def check_node(identity: str) -> str:
 
 
 def is_node(identity: str) -> bool:
-    """A text can be a node's identity."""
+    """Whether a text is a valid node identity."""
     try:
         check_node(identity)
     except UsageError:
@@ -146,7 +146,7 @@ def fact_scope(key: str, value: str) -> str:
 
 
 def scopes_of(node: str, facts: Mapping[str, object]) -> list[str]:
-    """Everything that a node listens to: `all`, itself, and one scope for each routed fact."""
+    """Return all scopes of a node: `all`, its own, and one for each routed fact."""
     texts = ((key, fact_text(value)) for key, value in sorted(facts.items()))
     return [ALL, node_scope(node), *(fact_scope(key, text) for key, text in texts if text is not None)]
 
@@ -183,7 +183,7 @@ def parse_request(subject: str) -> tuple[str, str]:
     Protocol id and scope of a request's subject.
 
     Raises:
-        ProtocolError: It is the subject of no request.
+        ProtocolError: It is not the subject of a request.
     """
     tokens = subject.split(".")
     words = tokens[_DEPTH : _DEPTH + 2]
@@ -198,7 +198,7 @@ def parse_request(subject: str) -> tuple[str, str]:
 
 class EventAddress(Struct, frozen=True, kw_only=True):
     """
-    Whose event a subject names.
+    The parts of an event's subject.
 
     Attributes:
         protocol: Protocol id.
@@ -224,10 +224,10 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
 @lru_cache(maxsize=256)
 def parse_event(subject: str) -> EventAddress:
     """
-    Protocol id, run and node of an event's subject; remembered, for each is asked about where it arrives and where it is read.
+    Protocol id, run and node of an event's subject; cached, because each is parsed several times.
 
     Raises:
-        ProtocolError: It is the subject of no event.
+        ProtocolError: It is not the subject of an event.
     """
     tokens = subject.split(".")
     words = tokens[_DEPTH : _DEPTH + 2]
@@ -242,14 +242,14 @@ def parse_event(subject: str) -> EventAddress:
 
 
 def run_pattern(run: str, node: str = ">") -> str:
-    """Everything that is said about a run: events, answers, progress; of all nodes or of one."""
+    """Return the pattern for all messages about a run (events, answers, progress), of all nodes or of one."""
     if not is_id(run):
         raise ProtocolError(f"{run!r}: no id of a run")
     return f"{PROTOCOL}.*.*.{run}.{node if node == '>' else check_node(node)}"
 
 
 def stored_patterns() -> list[str]:
-    """What the stream of events takes; answers and progress are in no stream."""
+    """Return the subjects of the stream of events; answers and progress are not stored."""
     return [
         f"{PROTOCOL}.session.start.*.>",
         f"{PROTOCOL}.session.summary.*.>",
@@ -319,7 +319,7 @@ def registration_subject(cluster: str, protocol: str, service: str, address: str
 
 
 def registration_pattern(cluster: str = "", protocol: str = "", service: str = "", address: str = "") -> str:
-    """The entries that fit; an empty text or `*` fits any."""
+    """Return the pattern of matching entries; "" or `*` matches any value."""
     tokens = (cluster, protocol, service, address.replace(".", "_"))
     fits = ("*" if token in ("", "*") else _registration_token(token) for token in tokens)
     return ".".join((REGISTRATION_PREFIX, *fits, "*"))
@@ -341,10 +341,10 @@ def _registration_token(text: str) -> str:
 
 def check_key(key: str) -> str:
     """
-    A key of a bucket, as it was given.
+    Check a key of a bucket and return it.
 
     Raises:
-        DataError: No bucket takes it.
+        DataError: It is not a valid key.
     """
     if not _KEY.fullmatch(key):
         raise DataError(
@@ -355,23 +355,23 @@ def check_key(key: str) -> str:
 
 
 def owner_of(key: str) -> str:
-    """The node that alone may read a document of CCM_DATA; "" when its key names none."""
+    """Return the only node that may read a document of CCM_DATA; "" if its key does not name one."""
     name = key.removeprefix(OWNED).partition("/")[0]
     return name if key.startswith(OWNED) and is_node(name) else ""
 
 
 def key_subject(bucket: str, key: str) -> str:
-    """Where a key of a bucket is written; wildcards are let through, for reading many."""
+    """The subject of a key in a bucket; wildcards are allowed, to read many."""
     return f"$KV.{bucket}.{key}"
 
 
 def notification_subject(bucket: str, key: str) -> str:
-    """Where the broker says that a key was written; wildcards are let through."""
+    """The subject of the broker's notification about a key; wildcards are allowed."""
     return f"{NOTIFICATION_PREFIX}.{bucket}.{key}"
 
 
 def assignment_key(scope: str, name: str) -> str:
-    """The key of an assignment; its scope is what stands before the last token."""
+    """Return the key of an assignment; its scope is everything before the last token."""
     return f"{check_scope(scope)}.{encode_token(name)}"
 
 
@@ -383,9 +383,9 @@ def parse_assignment_key(key: str) -> tuple[str, str]:
 
 def assignment_rank(scope: str, sequence: int) -> tuple[int, int]:
     """
-    Which of several assignments of one name counts for a node: the one whose rank is the greatest.
+    Return the rank of an assignment: of several with one name, the one with the highest rank applies to a node.
 
-    The node's own over a fact's over everybody's, then the one that was written last.
+    A node's scope outranks a fact's, which outranks `all`; then the one that was written last wins.
 
     Args:
         scope: Its scope.
@@ -396,15 +396,15 @@ def assignment_rank(scope: str, sequence: int) -> tuple[int, int]:
 
 def inbox_prefix(identity: str) -> str:
     """
-    Where answers to a node's or operator's own questions arrive.
+    Return the prefix of the inbox of a node or operator.
 
-    The encoded name is one token: with the name itself, node `b` could be allowed, and so read, the inbox of `b.x`.
+    The name is encoded as one token: with the plain name, the permissions of node `b` would include the inbox of `b.x`.
     """
     return f"_INBOX_{encode_token(identity)}"
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """A subject is one that a subscription to a pattern gets."""
+    """Whether a subscription to a pattern receives a subject."""
     wanted, given = pattern.split("."), subject.split(".")
     for place, token in enumerate(wanted):
         if token == ">":
