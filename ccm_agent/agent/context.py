@@ -16,7 +16,7 @@ from ccm_agent.agent.cache.bundle_cache import BundleCache
 from ccm_agent.agent.cache.document_cache import CachedBuckets
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
-from ccm_agent.agent.events.spool import Spool
+from ccm_agent.agent.events.run_report import Shorten
 from ccm_agent.agent.node.facts import AssignedFacts, FactCache
 from ccm_agent.agent.node.presence import NodePresence
 from ccm_agent.agent.node.status import read_status
@@ -28,7 +28,6 @@ from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.agent.runs.run_queue import RunQueue
-from ccm_agent.agent.runs.run_report import Shorten
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.trust import Trust
 from ccm_agent.engine.request import Engine
@@ -38,6 +37,7 @@ from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Obj
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.sessions.refresh_store import RefreshStore
+from ccm_agent.storage.spool import Spool
 from ccm_agent.templates.target_matcher import Matches
 
 

@@ -16,6 +16,7 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "model": set(),
     "system": set(),
     "bus": set(),
+    "storage": {"bus"},
     "policy": set(),
     "templates": set(),
     "facts": set(),
@@ -30,7 +31,7 @@ AGENT_ROOMS: dict[str, set[str]] = {
         "policy", "templates", "hiera", "health", "registration", "sessions", "resources", "metrics", "manifest",
     },
     "agent": {
-        "bus", "facts", "hiera", "engine", "metrics", "policy", "templates", "sessions", "registration",
+        "bus", "storage", "facts", "hiera", "engine", "metrics", "policy", "templates", "sessions", "registration",
     },
     "app": {
         "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration",

@@ -13,8 +13,6 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import StateFile, encode_record
-from ccm_agent.agent.events.spool import Spool
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.requests.schedule_times import _slot
 from ccm_agent.agent.runs.admission import read_disabled
@@ -37,6 +35,9 @@ from ccm_agent.model.yaml_comments import key_comments
 from ccm_agent.registration.liveness import read_sightings
 from ccm_agent.resources.scaffold.providers.record import recall
 from ccm_agent.sessions.directory import _open
+from ccm_agent.storage.journal import encode_record
+from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.state_file import StateFile
 from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
 from ccm_ctl.fleet.documents import decode_document

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.events.spool_segment import decoder as segment_decoder
 from ccm_agent.app import make_environment
 from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.storage.spool_segment import decoder as segment_decoder
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_agent.templates.gjson import get
@@ -110,7 +110,7 @@ FUNCTIONS = [
     _function("ccm_ctl.fleet.rollout.gate:parse_gate", "failed == 0", "health.critical == 0 && changed > 2"),
     _function("ccm_ctl.fleet.rollout.sizes:parse_size", "10", "2.5%"),
     _function("ccm_ctl.fleet.rollout.sizes:parse_wave_size", "10", "25%"),
-    _function("ccm_agent.agent.cache.state_file:read_records", "\x00"),
+    _function("ccm_agent.storage.journal:read_records", "\x00"),
     _function("ccm_agent.bus.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
     _function(
         "ccm_agent.bus.credentials:name_in_credentials", "-----BEGIN NATS USER JWT-----\na.e30.b\n-----END"

@@ -15,7 +15,6 @@ from typing import Any, TextIO
 import msgspec
 import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it asks for the working directory
 
-from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
@@ -45,6 +44,7 @@ from ccm_agent.model.wire import (
     Progress,
     RunAhead,
 )
+from ccm_agent.storage.spool_segment import Kind
 from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS

@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import read_records
-from ccm_agent.agent.events.spool_segment import Spooled, decoder
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.settings import settings_for
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY
 from ccm_agent.model.wire import PROTOCOL
+from ccm_agent.storage.journal import read_records
+from ccm_agent.storage.spool_segment import Spooled, decoder
 from tests.support.faulty_agent import Offsets
 from tests.support.fleet import WAIT_S, AgentProcess, Fleet, a_file, manifest
 

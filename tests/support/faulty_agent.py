@@ -26,9 +26,9 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import MAGIC
-from ccm_agent.agent.events.spool_segment import Acked, Kind, Spooled, decoder
 from ccm_agent.app_agent import run_agent
+from ccm_agent.storage.journal import MAGIC
+from ccm_agent.storage.spool_segment import Acked, Kind, Spooled, decoder
 from ccm_agent.system.clock import SystemClock
 
 LOOK_S = 0.02

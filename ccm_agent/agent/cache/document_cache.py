@@ -18,7 +18,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.forwarding_bucket import ForwardingBucket
 from ccm_agent.bus.subjects import encode_token, parse_kv_url
@@ -32,6 +31,7 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.ports import Download, KeyValue, KeyValueEntry, Transfer, Transferred
 from ccm_agent.model.secret import mask_url
+from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 

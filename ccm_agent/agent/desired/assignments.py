@@ -20,13 +20,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, KeyValueEntry
 from ccm_agent.model.wire import COMPLIANT_STATES, WAITING, Assignment, AssignmentState
+from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext

@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
+from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 

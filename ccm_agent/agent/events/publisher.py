@@ -18,8 +18,6 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.desired.drift import Drift
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.events.spool_segment import Kind, Spooled, new_message_id
 from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.signing import SIGNATURE_HEADER
@@ -44,6 +42,8 @@ from ccm_agent.model.wire import (
     Disabled,
     NodeRecord,
 )
+from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.spool_segment import Kind, Spooled, new_message_id
 
 log = logging.getLogger(__name__)
 

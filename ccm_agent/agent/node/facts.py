@@ -16,7 +16,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.authentication import RevisionGuard
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.metrics.agent import AgentMetrics
@@ -24,6 +23,7 @@ from ccm_agent.model import merge
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.gathered import with_go_names
 from ccm_agent.model.ports import Clock, KeyValue
+from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 

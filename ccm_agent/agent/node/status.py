@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
+from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext

@@ -15,9 +15,9 @@ import socket
 import stat
 from pathlib import Path
 
-from ccm_agent.agent.cache.state_file import replace_file
 from ccm_agent.bus.subjects import check_node
 from ccm_agent.model.errors import FileError, LockError, UsageError
+from ccm_agent.storage.journal import replace_file
 
 MACHINE_ID = Path("/etc/machine-id")
 _FILE = "identity"

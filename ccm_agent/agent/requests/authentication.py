@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
 from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
 from ccm_agent.bus.subjects import ALL, key_subject, parse_assignment_key
@@ -39,6 +38,7 @@ from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import RESOURCE_EXEC
+from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

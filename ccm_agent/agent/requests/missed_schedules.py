@@ -23,7 +23,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import parse_scheduled, request_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
@@ -31,6 +30,7 @@ from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BrokerConnection, Clock, IncomingRequest, Requests
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
+from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 

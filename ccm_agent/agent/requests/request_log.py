@@ -16,11 +16,11 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import Journal, encode_record, replace_file
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.json_text import json_safe
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock
+from ccm_agent.storage.journal import Journal, encode_record, replace_file
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.bus.signing import Claims, SignatureError
 from ccm_agent.bus.subjects import parse_schedule
 from ccm_agent.model.cron import Cron
@@ -28,6 +27,7 @@ from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.ids import derive_id
 from ccm_agent.model.ports import IncomingRequest
+from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import sync_folder
 from ccm_agent.model.errors import CcmError, FileError, Refusal
 from ccm_agent.model.policy import CHANGING_ACTIONS, LOOK_ACTIONS, Principal
 from ccm_agent.model.ports import Clock
@@ -31,6 +30,7 @@ from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Disabled
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
+from ccm_agent.storage.journal import sync_folder
 
 if TYPE_CHECKING:
     from ccm_agent.agent.node.presence import NodePresence

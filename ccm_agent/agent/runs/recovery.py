@@ -20,12 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccm_agent.agent.cache.state_file import StateFile, sync_folder
-from ccm_agent.agent.events.spool import OpenRun
-from ccm_agent.agent.events.spool_segment import Kind, Spooled
+from ccm_agent.agent.events.run_report import INTERRUPTED, Checkpoint, RunFrame
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.runs.run_queue import QueuedRun
-from ccm_agent.agent.runs.run_report import INTERRUPTED, Checkpoint, RunFrame
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ids import new_id
@@ -38,6 +35,10 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.truncation import encode_summary
 from ccm_agent.model.wire import NodeState
+from ccm_agent.storage.journal import sync_folder
+from ccm_agent.storage.spool import OpenRun
+from ccm_agent.storage.spool_segment import Kind, Spooled
+from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext

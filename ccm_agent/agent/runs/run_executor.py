@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame, RunReport
 from ccm_agent.agent.runs.run_queue import QueuedRun
-from ccm_agent.agent.runs.run_report import INTERRUPTED, RunFrame, RunReport
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource, OnEvent, StopFlag
 from ccm_agent.model.errors import CcmError, InputError, ProtocolError

@@ -8,5 +8,5 @@ from blockbuster import BlockBuster, blockbuster_ctx
 def blockbuster() -> Iterator[BlockBuster]:
     with blockbuster_ctx("ccm_agent") as one:
         # a record goes to the page cache in a microsecond; a hop to a thread costs a hundred (ADR 0020)
-        one.functions["os.write"].can_block_in("agent/cache/state_file.py", "append")
+        one.functions["os.write"].can_block_in("storage/journal.py", "append")
         yield one

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.context import AgentContext
+from ccm_agent.agent.events.run_report import Checkpoint
 from ccm_agent.agent.runs.run_executor import RunExecutor
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
-from ccm_agent.agent.runs.run_report import Checkpoint
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest

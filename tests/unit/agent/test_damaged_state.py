@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.runs.admission import read_disabled
+from ccm_agent.storage.state_file import StateFile
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": "\xff"}', b"[" * 100_000, b"\0" * 100])

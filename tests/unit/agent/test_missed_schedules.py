@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.cache.state_file import StateFile
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.runs.admission import disable
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT
@@ -25,6 +24,7 @@ from ccm_agent.model.wire import (
     ManifestRequest,
     Request,
 )
+from ccm_agent.storage.state_file import StateFile
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (

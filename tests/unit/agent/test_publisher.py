@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ccm_agent.agent.events.publisher import EventPublisher
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.events.spool_segment import Kind, Spooled
 from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
 from ccm_agent.model.ports import Published
+from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.spool_segment import Kind, Spooled
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import NODE, memory_bus, until
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.agent.cache.state_file import read_records
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.wire import (
     AGENT_LOST_EVENTS,
@@ -16,6 +15,7 @@ from ccm_agent.model.wire import (
     SESSION_PROGRESS,
     ManifestRequest,
 )
+from ccm_agent.storage.journal import read_records
 from tests.support.agent import NODE, OneNode, until
 
 STOPPED_AGENT = "interrupted: the agent was stopped"

@@ -26,8 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from ccm_agent.agent.events.run_report import RunFrame, RunReport
 from ccm_agent.agent.process.log_setup import JsonFormatter, TextFormatter
-from ccm_agent.agent.runs.run_report import RunFrame, RunReport
 from ccm_agent.engine.masking import shorten_for_bus
 from ccm_agent.engine.render import render_plan
 from ccm_agent.engine.request import ApplyOptions, ManifestSource

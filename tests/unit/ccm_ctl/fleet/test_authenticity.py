@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.chain import ChainPosition, link_of, new_chain_id
 from ccm_agent.bus.signing import SigningKey
 from ccm_agent.bus.subjects import event_subject
@@ -20,6 +19,7 @@ from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.verdicts import BAD, MISSING_LIMIT, MissingEvents, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_DRIFT, AGENT_KEY, AGENT_LOST_EVENTS, AGENT_STARTUP
+from ccm_agent.storage.spool_segment import Kind
 from ccm_ctl.fleet import authenticity
 from ccm_ctl.fleet.authenticity import NodeEvents
 from ccm_ctl.fleet.authors import Authors

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.signing import SignatureKind, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
@@ -23,6 +22,7 @@ from ccm_agent.model.outcome import (
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState, Progress
+from ccm_agent.storage.spool_segment import Kind
 from ccm_ctl.fleet import proof as proof_module
 from ccm_ctl.fleet.authors import Authors
 from ccm_ctl.fleet.messages import hear

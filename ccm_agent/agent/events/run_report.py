@@ -14,8 +14,6 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.events.spool_segment import Kind
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.json_text import encode_message
@@ -33,6 +31,8 @@ from ccm_agent.model.outcome import (
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.truncation import encode_event, encode_summary
 from ccm_agent.model.wire import COMPLIANT_STATES, SESSION_PROGRESS, NodeState, Progress
+from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.spool_segment import Kind
 
 log = logging.getLogger(__name__)
 

@@ -2,18 +2,13 @@
 What the spool's files hold: records, the index of events, and one file of them.
 
 A segment knows which of its events still count; how many there may be, and which go first, is the spool's business.
-
-Each event has a place in this node's chain (`bus.chain`). A place is given to one event only, because the broker may have
-stored that event already. So a chain continues after a restart only when the disk is known to hold its last event. After a
-power cut, or when events were kept in memory because the disk was full, the node begins another chain, whose first event names
-the last place that the node remembers.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -21,8 +16,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import Journal, Read, encode_record, read_records, replace_file
-from ccm_agent.bus.chain import NONE, ChainPosition, anchor_text, link_of, new_chain_id, parse_place
+from ccm_agent.bus.chain import NONE, ChainPosition, parse_place
+from ccm_agent.storage.journal import Journal, Read, encode_record, read_records, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -271,135 +266,3 @@ def _kept(path: Path, keep: set[int]) -> Iterator[tuple[int, bytes]]:
                 yield record.seq, payload
         elif isinstance(record, Dropped) or newest[type(record)] == at:
             yield 0, payload
-
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Another text after each start of the host; see random(4)."""
-
-
-class Chain:
-    """
-    The chain of one node.
-
-    Attributes:
-        last: What the next event follows.
-        tails: By run, the link of the run's last event, for runs that have not ended.
-        is_on_disk: The disk holds the last place, so the next process continues after it.
-        boot: This start of the host (`boot_id`).
-    """
-
-    def __init__(self) -> None:
-        """A chain without events."""
-        self.last = Position(new_chain_id())
-        self.tails: dict[str, str] = {}
-        self.is_on_disk = False
-        self.boot = ""
-
-    def go_on(self, last: Position, tails: dict[str, str]) -> None:
-        """Continue the chain of an earlier process."""
-        self.last, self.tails = last, tails
-        self.is_on_disk = True
-
-    def begin(self, after: Position | None, tails: dict[str, str]) -> None:
-        """Begin another chain, whose first event names the last place that the node remembers."""
-        anchor = NONE
-        if after is not None:
-            anchor = anchor_text(after.chain, after.number, after.link) if after.number else after.link
-        self.last, self.tails = Position(new_chain_id(), 0, anchor), tails
-        self.is_on_disk = False
-
-    def take(self, event: Spooled) -> ChainPosition:
-        """Give an event the next place."""
-        last, run = self.last, event.run
-        before = self.tails.get(run, NONE) if run else NONE
-        place = ChainPosition(chain=last.chain, number=last.number + 1, previous=last.link, before=before)
-        event.chain = place.header
-        link = link_of(event.subject, event.chain, event.body)
-        self.last = Position(last.chain, place.number, link)
-        if event.kind is Kind.SUMMARY:
-            self.tails.pop(run, None)
-        elif run:
-            self.tails[run] = link
-        return place
-
-    def retake(self, event: Spooled) -> ChainPosition:
-        """
-        Put the newest event, which the disk did not take, at the beginning of another chain.
-
-        A kill forgets it, though the broker may have it by then: the next process would give its place to another event.
-        """
-        self.begin(*self._before(event))
-        return self.take(event)
-
-    def head(self, seq: int) -> Head:
-        """How the chain continues now; `seq` is the last event of the spool."""
-        return Head(seq=seq, last=self.last, tails=self.tails, boot=self.boot)
-
-    def head_before(self, event: Spooled) -> Head:
-        """How it continued before an event was given its place."""
-        last, tails = self._before(event)
-        return Head(seq=event.seq - 1, last=last, tails=tails, boot=self.boot, is_followed=event.is_followed)
-
-    def _before(self, event: Spooled) -> tuple[Position, dict[str, str]]:
-        place = parse_place(event.chain)
-        tails = {run: link for run, link in self.tails.items() if run != event.run}
-        if event.run and place.before != NONE:
-            tails[event.run] = place.before
-        return Position(place.chain, place.number - 1, place.previous), tails
-
-
-def boot_id(path: Path | None = None) -> str:
-    """An id that differs after each start of the host; "" when the host has none. Blocking."""
-    try:
-        return (path or BOOT_ID).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-class Resumed(Struct, frozen=True, kw_only=True):
-    """
-    What is known of the chain of earlier processes.
-
-    Attributes: last: Its last event, as far as the disk holds it; None when there is no chain. is_safe: No later event can have
-        been sent, so the chain continues after it. is_stopped: That is so because the earlier process stopped in order. Once
-        this process has sent an event, a power cut must not bring that mark back.
-        tails: By run, the link of the last event of runs that have not ended.
-    """
-
-    last: Position | None
-    is_safe: bool
-    is_stopped: bool
-    tails: dict[str, str]
-
-
-def resume(found: Found, runs: Collection[str], load: Callable[[Entry], Spooled], boot: str) -> Resumed:
-    """
-    Judge the files. Blocking.
-
-    Args:
-        found: What they say.
-        runs: Runs that have not ended.
-        load: Reads an event back.
-        boot: This start of the host. After another one, the page cache is gone, and with it what was not flushed.
-    """
-    head, newest = found.head, found.newest
-    tails = dict(head.tails) if head else {}
-    for run in runs:
-        last = found.find_newest(run)
-        if last is not None and (head is None or last.seq > head.seq):
-            tails[run] = _link(load(last))
-    if newest is not None:
-        event = load(newest)
-        position, is_safe = Position(newest.chain, newest.place, _link(event)), not event.is_followed
-    elif head is not None:
-        position, is_safe = head.last, not head.is_followed
-    else:
-        return Resumed(last=None, is_safe=False, is_stopped=False, tails=tails)
-    is_same_boot = head is not None and head.boot == boot
-    is_stopped = head is not None and head.is_stopped and newest is None
-    is_safe = is_safe and found.is_whole and (is_same_boot or is_stopped)
-    return Resumed(last=position, is_safe=is_safe, is_stopped=is_stopped, tails=tails)
-
-
-def _link(event: Spooled) -> str:
-    return link_of(event.subject, event.chain, event.body)

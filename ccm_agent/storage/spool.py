@@ -1,7 +1,7 @@
 """
 Events that the stream has not acknowledged yet, on disk, in the order in which they happened.
 
-A folder of segments (`state_file.py`), written at the end and removed from the front. An event leaves the queue when the stream
+A folder of segments (`spool_files.py`), written at the end and removed from the front. An event leaves the queue when the stream
 has acknowledged it; it leaves the disk when its run is closed as well, so that a killed agent can still say what an unfinished
 run had done. When the spool is full, stable runs go first, then the oldest events; what went is counted, and the count is an
 event too. When the disk is full, events wait in memory, and go to disk when there is room again.
@@ -16,35 +16,28 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.cache.state_file import Journal, sync_folder
-from ccm_agent.agent.events.losses import Losses, choose
-from ccm_agent.agent.events.spool_segment import (
+from ccm_agent.model.errors import FileError
+from ccm_agent.storage.losses import Losses, choose
+from ccm_agent.storage.spool_chain import Chain, boot_id, judge_files
+from ccm_agent.storage.spool_files import SpoolFiles
+from ccm_agent.storage.spool_segment import (
     Acked,
-    Chain,
     Dropped,
     Entry,
     Found,
     Head,
     Kind,
     Lost,
-    Record,
-    Segment,
     Spooled,
-    boot_id,
-    decoder,
-    encoder,
     make_entry,
-    measure_record,
     new_message_id,
-    resume,
-    rewritten,
 )
-from ccm_agent.model.errors import FileError
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +46,6 @@ MEMORY_LIMIT_BYTES = 4 << 20
 
 BODY_CACHE_BYTES = 256 << 10
 """Bodies kept beside the index, so that an event that is sent at once is not read back from disk."""
-
-CLEAR_BYTES = 64 << 10
-"""An empty spool's file gives way to a new one when it is larger, which costs as much as many acknowledgements."""
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
@@ -76,11 +66,10 @@ class Spool:
             segment_bytes: Size at which the next file begins; at most an eighth of the limit is used.
         """
         self.folder = folder
+        self._files = SpoolFiles(folder, min(segment_bytes, limit_bytes // 8))
         self._chain = Chain()
         self._losses = Losses()
         self._limit_bytes = limit_bytes
-        self._segment_bytes = min(segment_bytes, limit_bytes // 8)
-        self._segments: list[Segment] = []
         self._entries: dict[int, Entry] = {}
         self._runs: dict[str, dict[int, Entry]] = {}
         self._queue: deque[int] = deque()
@@ -88,7 +77,6 @@ class Spool:
         self._cached_bytes = 0
         self._next_seq = 1
         self._own_from = 1
-        self._is_folder_new = True
         self._arrived = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -103,28 +91,11 @@ class Spool:
         Raises:
             FileError: The folder cannot be used.
         """
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            numbers = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdigit())
-            for half in self.folder.glob("*.new"):
-                half.unlink()
-        except OSError as err:
-            raise FileError(f"{self.folder}: cannot use as the spool: {err.strerror}") from err
-        found = Found()
-        for number in numbers or [1]:
-            segment = Segment(number, Journal(self._path(number)))
-            read = segment.journal.open()
-            if read.damaged_bytes:
-                log.error(
-                    "the spool was damaged",
-                    extra={"path": str(segment.journal.path), "bytes": read.damaged_bytes},
-                )
-            found.take(segment, read)
-            self._segments.append(segment)
+        found = self._files.open()
         self._adopt(found)
         self._resume(found, boot_id())
         return [
-            OpenRun(run=run, events=[self._load(entry) for entry in entries.values()])
+            OpenRun(run=run, events=[self._files.load(entry) for entry in entries.values()])
             for run, entries in self._runs.items()
         ]
 
@@ -150,13 +121,13 @@ class Spool:
     def _resume(self, found: Found, boot: str) -> None:
         """Go on with the node's chain, or begin another where the disk may not hold all that was sent."""
         self._chain.boot = boot
-        resumed = resume(found, set(self._runs), self._load, boot)
+        resumed = judge_files(found, set(self._runs), self._files.load, boot)
         if resumed.is_safe and resumed.last is not None:
-            self._chain.go_on(resumed.last, resumed.tails)
+            self._chain.resume(resumed.last, resumed.tails)
         else:
             self._chain.begin(resumed.last, resumed.tails)
-        is_noted = self._note_head(self._segments[-1])
-        if resumed.is_stopped and not (is_noted and self._is_flushed(self._segments[-1].journal)):
+        is_noted = self._files.note_head(self._head())
+        if resumed.is_stopped and not (is_noted and self._files.flush_now()):
             self._chain.begin(resumed.last, resumed.tails)
         self._chain.is_on_disk |= is_noted
 
@@ -225,44 +196,15 @@ class Spool:
             if entry is not None and entry.event is not None:
                 entry.event.is_followed = len(self._unstored) > 1
                 try:
-                    segment = self._active(entry.event)
-                    entry.offset = segment.journal.append(encoder.encode(entry.event))
+                    head = partial(self._chain.head_before, entry.event)
+                    entry.segment, entry.offset = self._files.append(entry.event, head)
                 except FileError as err:
                     if len(self._unstored) == 1:
                         log.warning("the spool keeps events in memory", extra={"reason": str(err)})
                     return False
-                entry.segment = segment
-                segment.entries[entry.seq] = entry
+                entry.segment.entries[entry.seq] = entry
             self._unstored.popleft()
         return True
-
-    def _active(self, event: Spooled) -> Segment:
-        """The file that an event goes to; it has its head."""
-        last = self._segments[-1]
-        if last.journal.size and last.journal.size + measure_record(event) > self._segment_bytes:
-            last = self._begin_segment() or last
-        if not last.has_head and not self._note_head(last, self._chain.head_before(event)):
-            raise FileError(f"{last.journal.path}: cannot write; is the disk full?")
-        return last
-
-    def _begin_segment(self) -> Segment | None:
-        """Another file; None: there is no room for one, so the last one is used further."""
-        number = self._segments[-1].number + 1
-        journal = Journal(self._path(number))
-        try:
-            journal.open()
-        except FileError as err:
-            log.warning("the spool cannot begin another file", extra={"reason": str(err)})
-            return None
-        self._segments.append(Segment(number, journal))
-        self._is_folder_new = True
-        return self._segments[-1]
-
-    def _note_head(self, segment: Segment, head: Head | None = None) -> bool:
-        """Write how the chain continues, as of now unless said; False: it could not be written."""
-        is_noted = self._note(head or self._chain.head(self._next_seq - 1), segment)
-        segment.has_head |= is_noted
-        return is_noted
 
     def _bound_memory(self) -> None:
         waiting = [self._entries[seq] for seq in self._unstored if seq in self._entries]
@@ -276,23 +218,11 @@ class Spool:
 
         A disk that cannot is logged and not waited for: convergence continues.
         """
-        if flush and self._segments:
-            await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
+        if flush:
+            await self._files.flush()
         if self.size_bytes > self._limit_bytes:
             async with self._room:
                 await self._make_room()
-
-    def _is_flushed(self, journal: Journal) -> bool:
-        """Make what was appended outlive a power cut; whether it does. Blocking."""
-        try:
-            if self._is_folder_new:
-                self._is_folder_new = False
-                sync_folder(self.folder)  # the name of a file that was created since the last time
-            journal.flush()
-        except (FileError, OSError) as err:
-            log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
-            return False
-        return True
 
     # -- reading
 
@@ -309,7 +239,7 @@ class Spool:
                 try:
                     # the lock, for a file that is being made smaller changes under the reader
                     async with self._room:
-                        return await asyncio.to_thread(self._load, entry)
+                        return await asyncio.to_thread(self._files.load, entry)
                 except FileError as err:
                     log.error("an event cannot be read back from the spool", extra={"reason": str(err)})
                     self._drop([entry])
@@ -332,11 +262,9 @@ class Spool:
             self._forget_body(entry)
             if not entry.run or entry.run not in self._runs:
                 self._discard(entry)
-        self._note(Acked(seq))
-        if not self._entries and len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES:
-            segment = self._begin_segment()
-            if segment is not None:
-                self._chain.is_on_disk |= self._note_head(segment)
+        self._files.note(Acked(seq))
+        if not self._entries and self._files.is_clearable and (segment := self._files.begin_segment()):
+            self._chain.is_on_disk |= self._files.note_head(self._head(), segment)
 
     def give_up(self, seq: int) -> None:
         """The event that `first` gave can never be sent; it counts as lost."""
@@ -348,7 +276,7 @@ class Spool:
         """The end of a run whose events are still here. Blocking: it may read from disk."""
         ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
         entry = next(ends, None)
-        return self._load(entry) if entry is not None else None
+        return self._files.load(entry) if entry is not None else None
 
     def reported(self, count: int) -> None:
         """So many lost events, and all their places, are reported in an event that is appended."""
@@ -363,7 +291,7 @@ class Spool:
     @property
     def lost_places(self) -> dict[str, str]:
         """The places that they had, by chain: `5-90,101`."""
-        return self._losses.words()
+        return self._losses.format_ranges()
 
     async def emptied(self) -> None:
         """Return when nothing waits any more."""
@@ -382,16 +310,14 @@ class Spool:
     @property
     def size_bytes(self) -> int:
         """What the spool takes on disk."""
-        return sum(segment.journal.size for segment in self._segments)
+        return self._files.size_bytes
 
     def close(self) -> None:
         """Close the files; nothing is lost by it but what the disk did not take."""
-        if self._segments:
+        if self._files.is_open:
             self._drop([self._entries[seq] for seq in self._unstored if seq in self._entries])
-            head = self._chain.head(self._next_seq - 1)
-            self._note(msgspec.structs.replace(head, is_stopped=True))
-        for segment in self._segments:
-            segment.journal.close()
+            self._files.note(msgspec.structs.replace(self._head(), is_stopped=True))
+        self._files.close()
 
     async def tidy(self) -> None:
         """Remove files from the front that hold nothing any more."""
@@ -401,7 +327,7 @@ class Spool:
     @property
     def wants_tidying(self) -> bool:
         """There is a file to remove."""
-        return len(self._segments) > 1 and not self._segments[0].entries
+        return self._files.wants_tidying
 
     # -- room
 
@@ -413,11 +339,7 @@ class Spool:
             dropped = choose(list(self._entries.values()), live - target)
             log.warning("the spool is full: events are given up", extra={"events": len(dropped)})
             self._drop(dropped)
-        for segment in self._segments[:-1]:
-            if self.size_bytes <= target:
-                break
-            if segment.live_bytes < segment.journal.size:
-                await self._rewrite(segment)
+        await self._files.shrink(target)
         await self._remove_empty()
 
     async def _remove_empty(self) -> None:
@@ -426,22 +348,7 @@ class Spool:
         if self.lost:
             # the last count may be in a file that goes
             self._note_lost()
-        # with a power cut so would how the chain continues, if the last file did not say it safely
-        await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
-        while self.wants_tidying:
-            await asyncio.to_thread(self._segments.pop(0).journal.remove)
-
-    async def _rewrite(self, segment: Segment) -> None:
-        keep = set(segment.entries)
-        try:
-            journal, offsets = await asyncio.to_thread(rewritten, segment.journal.path, keep)
-        except (OSError, FileError) as err:
-            log.error("the spool cannot be made smaller", extra={"reason": str(err)})
-            return
-        segment.journal.close()
-        segment.journal = journal
-        for seq, entry in segment.entries.items():
-            entry.offset = offsets.get(seq, entry.offset)
+        await self._files.remove_empty()
 
     def _drop(self, entries: Iterable[Entry]) -> None:
         given_up = list(entries)
@@ -455,7 +362,7 @@ class Spool:
         lost = [entry for entry in given_up if not entry.is_acked]
         if lost:
             self._losses.add((entry.chain, entry.place) for entry in lost)
-            self._note(Dropped([entry.seq for entry in lost]))
+            self._files.note(Dropped([entry.seq for entry in lost]))
             self._note_lost()
 
     def _discard(self, entry: Entry) -> None:
@@ -470,31 +377,13 @@ class Spool:
             self._cached_bytes -= entry.size
 
     def _note_lost(self) -> None:
-        self._note(Lost(self._losses.count, self._losses.places))
-
-    def _note(self, record: Record, segment: Segment | None = None) -> bool:
-        # lost with a full disk it costs a repeated event after a restart, which readers know by its number
-        try:
-            (segment or self._segments[-1]).journal.append(encoder.encode(record))
-        except FileError as err:
-            log.debug("a mark is missing from the spool", extra={"reason": str(err)})
-            return False
-        return True
+        self._files.note(Lost(self._losses.count, self._losses.places))
 
     def _index(self, entry: Entry) -> None:
         self._entries[entry.seq] = entry
         if entry.segment is not None:
             entry.segment.entries[entry.seq] = entry
 
-    def _load(self, entry: Entry) -> Spooled:
-        if entry.event is not None:
-            return entry.event
-        if entry.segment is None:
-            raise FileError(f"{self.folder}: event {entry.seq} is neither in memory nor on disk")
-        record = decoder.decode(entry.segment.journal.read_at(entry.offset))
-        if not isinstance(record, Spooled) or record.seq != entry.seq:
-            raise FileError(f"{entry.segment.journal.path}: there is another record at {entry.offset}")
-        return record
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:08d}.log"
+    def _head(self) -> Head:
+        """How the chain continues, as of now."""
+        return self._chain.head(self._next_seq - 1)

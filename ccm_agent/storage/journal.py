@@ -1,35 +1,24 @@
 """
-Files of the agent's own state, which a kill at any byte leaves usable: journals, and small files that are replaced whole.
+Journals: append-only files of checksummed records, which a kill at any byte leaves usable.
 
-A journal is an append-only file of checksummed records. The spool and the request log are made of journals. A record is a magic
-word, the length and CRC-32 of its payload, and the payload. Whatever follows the last whole record is a torn tail and is cut
-off when the file is opened; a damaged stretch within is skipped to the next whole record. `append` writes to the page cache on
-the event loop (1 µs; a hop to a thread costs 100; ADR 20): that outlives a kill of the process. `flush` makes it outlive a
-power cut, and is for a thread.
-
-Small files hold what is convenient to know after a restart. The agent works without each of them.
+The spool and the request log are made of journals. A record is a magic word, the length and CRC-32 of its payload, and the
+payload. Whatever follows the last whole record is a torn tail and is cut off when the file is opened; a damaged stretch within
+is skipped to the next whole record. `append` writes to the page cache on the event loop (1 µs; a hop to a thread costs 100;
+ADR 20): that outlives a kill of the process. `flush` makes it outlive a power cut, and is for a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import logging
 import os
 import struct
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Generic, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.json_text import encode_message
-from ccm_agent.model.untrusted_json import decode_foreign
-
-log = logging.getLogger(__name__)
 
 MAGIC = b"\xc3\xc3J1"
 _HEAD = struct.Struct(">4sII")
@@ -237,73 +226,3 @@ def _read_all(fd: int) -> bytes:
         parts.append(part)
         at += len(part)
     return b"".join(parts)
-
-
-T = TypeVar("T")
-
-
-class StateFile(Generic[T]):
-    """One small file of state, mode 0600. It is written whole or not at all, and only when its value has changed."""
-
-    def __init__(self, path: Path, kind: type[T]) -> None:
-        """
-        Args:
-            path: The file; its folder is made if need be.
-            kind: What it holds.
-        """
-        self._path = path
-        self._kind = kind
-        self._saved: T | None = None
-        self._lock = asyncio.Lock()
-
-    def load(self) -> T | None:
-        """What the file holds; None when it is not there, and when it cannot be read, which is logged. Blocking."""
-        try:
-            return decode_foreign(self._path.read_bytes(), self._kind)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as err:
-            log.warning("a file of state is passed over", extra={"path": str(self._path), "reason": str(err)})
-            return None
-
-    def mark_saved(self, value: T) -> None:
-        """What was loaded means this value, so that it need not be written."""
-        self._saved = value
-
-    def is_saved(self, value: T) -> bool:
-        """Whether the file holds this value."""
-        return self._saved == value
-
-    async def save(self, value: T) -> bool:
-        """
-        Save a value, unless the file holds it, in one hop to a thread; whether that succeeded.
-
-        A failure is logged and nothing more: the agent works without the file, and the next save tries again.
-
-        Args:
-            value: It must not be changed afterwards.
-        """
-        # one after the other: two that write at once would leave neither's file
-        async with self._lock:
-            if self.is_saved(value):
-                return True
-            try:
-                await asyncio.to_thread(self.write, value)
-            except FileError as err:
-                log.warning("state is not saved on disk", extra={"path": str(self._path), "reason": str(err)})
-                return False
-            self._saved = value
-            return True
-
-    def write(self, value: T) -> None:
-        """
-        Replace the file's content. Blocking.
-
-        Raises:
-            FileError: The disk is full or failing; the file is as before.
-        """
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(self._path, [encode_message(value)])
-        except OSError as err:
-            raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err

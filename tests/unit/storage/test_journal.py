@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.cache.state_file import Journal, Read, encode_record, read_records, replace_file
 from ccm_agent.model.errors import FileError
+from ccm_agent.storage.journal import Journal, Read, encode_record, read_records, replace_file
 
 PAYLOADS = [b"first", b"", b"third\x00\xff", b"x" * 1000]
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.events.spool_segment import Kind, Spooled, decoder
+from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.spool_segment import Kind, Spooled, decoder
 
 LIMIT = 1 << 20
 SEGMENT = 64 << 10
@@ -450,7 +450,7 @@ async def test_events_in_memory_go_to_disk_when_there_is_room_again(folder: Path
 async def test_memory_is_bounded_while_the_disk_is_full(
     folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_agent.agent.events.spool.MEMORY_LIMIT_BYTES", 20_000)
+    monkeypatch.setattr("ccm_agent.storage.spool.MEMORY_LIMIT_BYTES", 20_000)
     spool, _ = await opened(folder)
     disk.is_full = True
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccm_agent.agent.events import losses
-from ccm_agent.agent.events.losses import Losses
+from ccm_agent.storage import losses
+from ccm_agent.storage.losses import Losses
 
 
 def test_places_are_named_as_ranges_by_chain() -> None:
@@ -13,7 +13,7 @@ def test_places_are_named_as_ranges_by_chain() -> None:
     lost.add([("a", 10), ("", 0)])
 
     assert lost.count == 7
-    assert lost.words() == {"a": "3-5,9-10", "b": "1"}
+    assert lost.format_ranges() == {"a": "3-5,9-10", "b": "1"}
 
 
 def test_what_was_reported_is_not_named_again() -> None:
@@ -23,7 +23,7 @@ def test_what_was_reported_is_not_named_again() -> None:
     lost.reported(1)
     lost.add([("a", 2)])
 
-    assert (lost.count, lost.words()) == (1, {"a": "2"})
+    assert (lost.count, lost.format_ranges()) == (1, {"a": "2"})
 
 
 def test_too_many_ranges_are_joined_where_the_gaps_are_smallest() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ccm_agent.agent.events.spool_segment import Entry
+from ccm_agent.storage.spool_segment import Entry
 
 RANGES_LIMIT = 500
 """So many ranges fit in one event."""
@@ -41,7 +41,7 @@ class Losses:
         for chain, ranges in found.items():
             self.places[chain] = _joined([*self.places.get(chain, []), *ranges])
 
-    def words(self) -> dict[str, str]:
+    def format_ranges(self) -> dict[str, str]:
         """By chain: `5-90,101`."""
         return {
             chain: ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.agent.cache.state_file import encode_record, read_records
-from ccm_agent.agent.events import spool, spool_segment
-from ccm_agent.agent.events.spool import Spool
-from ccm_agent.agent.events.spool_segment import Kind, Spooled, decoder, encoder
 from ccm_agent.bus.chain import NONE, ChainPosition, anchor_of, link_of, parse_place
+from ccm_agent.storage import spool_chain, spool_files
+from ccm_agent.storage.journal import encode_record, read_records
+from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.spool_segment import Kind, Spooled, decoder, encoder
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What says which start of the host this is."""
     path = tmp_path / "boot_id"
     path.write_text("boot-1")
-    monkeypatch.setattr(spool_segment, "BOOT_ID", path)
+    monkeypatch.setattr(spool_chain, "BOOT_ID", path)
     return path
 
 
@@ -98,7 +98,7 @@ def restart_host(boot: Path) -> None:
 
 def kill(one: Spool) -> None:
     """The process is gone; what it wrote is in the page cache."""
-    for segment in one._segments:
+    for segment in one._files._segments:
         segment.journal.close()
 
 
@@ -574,8 +574,8 @@ def live(steps: list[tuple[str, int]]) -> Host:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "write", host.write)
             patch.setattr(os, "fdatasync", host.flush)
-            patch.setattr(spool_segment, "BOOT_ID", Path(name) / "boot_id")
-            patch.setattr(spool, "CLEAR_BYTES", 1000)
+            patch.setattr(spool_chain, "BOOT_ID", Path(name) / "boot_id")
+            patch.setattr(spool_files, "CLEAR_BYTES", 1000)
             asyncio.run(all_steps(host))
     return host
 

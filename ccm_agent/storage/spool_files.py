@@ -1,0 +1,226 @@
+"""
+The files of a spool: segments that are written at the end, removed from the front, and made smaller in between.
+
+What an event is to its run, and which events are given up, is the spool's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.storage.journal import Journal, sync_folder
+from ccm_agent.storage.spool_segment import (
+    Entry,
+    Found,
+    Head,
+    Record,
+    Segment,
+    Spooled,
+    decoder,
+    encoder,
+    measure_record,
+    rewritten,
+)
+
+log = logging.getLogger(__name__)
+
+CLEAR_BYTES = 64 << 10
+"""The only file of an empty spool gives way to a new one when it is larger, which costs as much as many acknowledgements."""
+
+
+class SpoolFiles:
+    """
+    The segments of one spool, the oldest first.
+
+    Attributes:
+        folder: Where they are.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int) -> None:
+        """
+        Args:
+            folder: A folder of the spool's own.
+            segment_bytes: Size at which the next file begins.
+        """
+        self.folder = folder
+        self._segment_bytes = segment_bytes
+        self._segments: list[Segment] = []
+        self._is_folder_new = True
+
+    def open(self) -> Found:
+        """
+        Read what an earlier process left. Blocking.
+
+        Raises:
+            FileError: The folder cannot be used.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            numbers = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdigit())
+            for half in self.folder.glob("*.new"):
+                half.unlink()
+        except OSError as err:
+            raise FileError(f"{self.folder}: cannot use as the spool: {err.strerror}") from err
+        found = Found()
+        for number in numbers or [1]:
+            segment = Segment(number, Journal(self._path(number)))
+            read = segment.journal.open()
+            if read.damaged_bytes:
+                log.error(
+                    "the spool was damaged",
+                    extra={"path": str(segment.journal.path), "bytes": read.damaged_bytes},
+                )
+            found.take(segment, read)
+            self._segments.append(segment)
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        for segment in self._segments:
+            segment.journal.close()
+
+    @property
+    def is_open(self) -> bool:
+        """There is a file to write to."""
+        return bool(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the files take on disk."""
+        return sum(segment.journal.size for segment in self._segments)
+
+    @property
+    def is_clearable(self) -> bool:
+        """There is one file, and it is large enough to give way to a new one when no event in it counts."""
+        return len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES
+
+    @property
+    def wants_tidying(self) -> bool:
+        """There is a file to remove."""
+        return len(self._segments) > 1 and not self._segments[0].entries
+
+    # -- writing
+
+    def append(self, event: Spooled, head: Callable[[], Head]) -> tuple[Segment, int]:
+        """
+        Write an event at the end; its file, and where it is there.
+
+        Args:
+            event: The event.
+            head: How the chain continues before it, for a file that does not say it yet.
+
+        Raises:
+            FileError: The disk is full or failing.
+        """
+        last = self._segments[-1]
+        if last.journal.size and last.journal.size + measure_record(event) > self._segment_bytes:
+            last = self.begin_segment() or last
+        if not last.has_head and not self.note_head(head(), last):
+            raise FileError(f"{last.journal.path}: cannot write; is the disk full?")
+        return last, last.journal.append(encoder.encode(event))
+
+    def begin_segment(self) -> Segment | None:
+        """Another file; None: there is no room for one, so the last one is used further."""
+        number = self._segments[-1].number + 1
+        journal = Journal(self._path(number))
+        try:
+            journal.open()
+        except FileError as err:
+            log.warning("the spool cannot begin another file", extra={"reason": str(err)})
+            return None
+        self._segments.append(Segment(number, journal))
+        self._is_folder_new = True
+        return self._segments[-1]
+
+    def note_head(self, head: Head, segment: Segment | None = None) -> bool:
+        """Write how the chain continues; False: it could not be written."""
+        segment = segment or self._segments[-1]
+        is_noted = self.note(head, segment)
+        segment.has_head |= is_noted
+        return is_noted
+
+    def note(self, record: Record, segment: Segment | None = None) -> bool:
+        """Write a mark into a file, the last one unless said; False: it could not be written."""
+        # lost with a full disk it costs a repeated event after a restart, which readers know by its number
+        try:
+            (segment or self._segments[-1]).journal.append(encoder.encode(record))
+        except FileError as err:
+            log.debug("a mark is missing from the spool", extra={"reason": str(err)})
+            return False
+        return True
+
+    async def flush(self) -> bool:
+        """Make what was appended outlive a power cut; whether it does."""
+        if not self._segments:
+            return True
+        # chosen here: another file may begin before a thread is free
+        return await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
+
+    def flush_now(self) -> bool:
+        """As `flush`. Blocking."""
+        return self._is_flushed(self._segments[-1].journal)
+
+    def _is_flushed(self, journal: Journal) -> bool:
+        try:
+            if self._is_folder_new:
+                self._is_folder_new = False
+                sync_folder(self.folder)  # the name of a file that was created since the last time
+            journal.flush()
+        except (FileError, OSError) as err:
+            log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
+            return False
+        return True
+
+    # -- reading
+
+    def load(self, entry: Entry) -> Spooled:
+        """
+        The event of an entry. Blocking where it is not in memory.
+
+        Raises:
+            FileError: It cannot be read back.
+        """
+        if entry.event is not None:
+            return entry.event
+        if entry.segment is None:
+            raise FileError(f"{self.folder}: event {entry.seq} is neither in memory nor on disk")
+        record = decoder.decode(entry.segment.journal.read_at(entry.offset))
+        if not isinstance(record, Spooled) or record.seq != entry.seq:
+            raise FileError(f"{entry.segment.journal.path}: there is another record at {entry.offset}")
+        return record
+
+    # -- room
+
+    async def shrink(self, target_bytes: int) -> None:
+        """Rewrite sealed files without what does not count any more, until all files take no more than this."""
+        for segment in self._segments[:-1]:
+            if self.size_bytes <= target_bytes:
+                break
+            if segment.live_bytes < segment.journal.size:
+                await self._rewrite(segment)
+
+    async def remove_empty(self) -> None:
+        """Remove files from the front that hold nothing any more."""
+        # a file that goes may be the one that says safely how the chain continues: the last one must say it first
+        await self.flush()
+        while self.wants_tidying:
+            await asyncio.to_thread(self._segments.pop(0).journal.remove)
+
+    async def _rewrite(self, segment: Segment) -> None:
+        keep = set(segment.entries)
+        try:
+            journal, offsets = await asyncio.to_thread(rewritten, segment.journal.path, keep)
+        except (OSError, FileError) as err:
+            log.error("the spool cannot be made smaller", extra={"reason": str(err)})
+            return
+        segment.journal.close()
+        segment.journal = journal
+        for seq, entry in segment.entries.items():
+            entry.offset = offsets.get(seq, entry.offset)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.log"

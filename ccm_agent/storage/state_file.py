@@ -1,0 +1,90 @@
+"""
+Small files of the agent's own state, which are replaced whole.
+
+They hold what is convenient to know after a restart. The agent works without each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.storage.journal import replace_file
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class StateFile(Generic[T]):
+    """One small file of state, mode 0600. It is written whole or not at all, and only when its value has changed."""
+
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        """
+        Args:
+            path: The file; its folder is made if need be.
+            kind: What it holds.
+        """
+        self._path = path
+        self._kind = kind
+        self._saved: T | None = None
+        self._lock = asyncio.Lock()
+
+    def load(self) -> T | None:
+        """What the file holds; None when it is not there, and when it cannot be read, which is logged. Blocking."""
+        try:
+            return decode_foreign(self._path.read_bytes(), self._kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as err:
+            log.warning("a file of state is passed over", extra={"path": str(self._path), "reason": str(err)})
+            return None
+
+    def mark_saved(self, value: T) -> None:
+        """What was loaded means this value, so that it need not be written."""
+        self._saved = value
+
+    def is_saved(self, value: T) -> bool:
+        """Whether the file holds this value."""
+        return self._saved == value
+
+    async def save(self, value: T) -> bool:
+        """
+        Save a value, unless the file holds it, in one hop to a thread; whether that succeeded.
+
+        A failure is logged and nothing more: the agent works without the file, and the next save tries again.
+
+        Args:
+            value: It must not be changed afterwards.
+        """
+        # one after the other: two that write at once would leave neither's file
+        async with self._lock:
+            if self.is_saved(value):
+                return True
+            try:
+                await asyncio.to_thread(self.write, value)
+            except FileError as err:
+                log.warning("state is not saved on disk", extra={"path": str(self._path), "reason": str(err)})
+                return False
+            self._saved = value
+            return True
+
+    def write(self, value: T) -> None:
+        """
+        Replace the file's content. Blocking.
+
+        Raises:
+            FileError: The disk is full or failing; the file is as before.
+        """
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path, [encode_message(value)])
+        except OSError as err:
+            raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err
