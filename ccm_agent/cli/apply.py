@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "apply",
     cls=options.CcmCommand,
     epilog=examples(
-        "ccm apply site.yaml --noop      # what would change?",
+        "ccm apply site.yaml --noop --diff      # what would change, line by line?",
         "ccm apply site.yaml",
         "ccm apply site.yaml --fact role=web --render",
     ),
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     "--hiera", envvar="CCM_HIERA_DATA", metavar="URL", help="Hiera data that overrides the manifest's own."
 )
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+@click.option("--diff", is_flag=True, help="Show what changes, line by line.")
 @click.option("--monitor-only", is_flag=True, help="Run only the health checks.")
 @click.option("--render", is_flag=True, help="Print the resolved manifest and exit.")
 @click.option(
@@ -104,6 +105,7 @@ async def _apply(given: dict[str, Any]) -> int:
     asked = ApplyOptions(
         noop=given["noop"],
         health_check_only=given["monitor_only"],
+        diff=given["diff"],
         hiera=(given["hiera"],) if given["hiera"] else (),
         more_facts=more_facts(given["fact"], given["facts"]),
         environ=environment(given["read_env"]),

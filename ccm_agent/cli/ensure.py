@@ -47,7 +47,7 @@ class Types(options.CcmGroup):
     "ensure",
     cls=Types,
     epilog=examples(
-        "ccm ensure file /etc/motd --content hello --owner root --group root --mode 0644",
+        "ccm ensure file /etc/motd --content hello --owner root --group root --mode 0644 --diff",
         "ccm ensure package nginx latest --noop",
         "ccm ensure service nginx running --enable",
         "ccm ensure file --help",

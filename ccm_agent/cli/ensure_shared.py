@@ -18,6 +18,7 @@ from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 DEFAULT_HIERA = ".hiera"
 SHARED = (
     "noop",
+    "diff",
     "as_json",
     "session",
     "hiera",
@@ -37,6 +38,7 @@ def shared_flags(function: Any) -> Any:
     """The flags of `SHARED`. None means not given, so that one place can win over the other."""
     decorators = (
         click.option("--noop", is_flag=True, default=None, help="Change nothing; show what would change."),
+        click.option("--diff", is_flag=True, default=None, help="Show what changes, line by line."),
         click.option(
             "--json",
             "as_json",
@@ -84,6 +86,7 @@ def apply_options(shared: dict[str, Any], **more: Any) -> Any:
         hiera = _trusted_hiera()
     return ApplyOptions(
         noop=bool(shared["noop"]),
+        diff=bool(shared["diff"]),
         hiera=(hiera,) if hiera else (),
         environ=given_values.environment(shared["read_env"]),
         session=shared["session"] or "",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import counted, plural, span
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
@@ -40,7 +41,7 @@ def event_line(event: TransactionEvent, *, color: bool = False) -> str:
         ("provider", event.provider),
     ]
     if event.noop:
-        fields.append(("noop", event.noop_message or "true"))
+        fields.append(("noop", noop_words(event) or "true"))
     if event.unknown and not event.skipped:
         fields.append(("health_checks", Outcome.UNKNOWN.value))
     if outcome is Outcome.FAILED:

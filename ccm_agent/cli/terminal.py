@@ -8,6 +8,7 @@ from typing import TextIO
 import msgspec
 
 from ccm_agent.cli import lines
+from ccm_agent.clikit.diffs import diff_lines
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import encode_json
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
@@ -47,6 +48,8 @@ class HostTerminal(Terminal):
             return
         for line in (lines.event_line(event, color=self._log_color), *lines.output_lines(event)):
             self.log.write(line + "\n")
+        if event.diff is not None:
+            self.log.write(diff_lines(event, self.log_style))
 
     def report(self, level: str, message: str, fields: dict[str, object] | None = None) -> None:
         """A line for something else."""

@@ -44,7 +44,8 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.resources.contract import ChildManifest, ChildOutcome, ProviderSpec
+from ccm_agent.model.resource_diff import ResourceDiff
+from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, ProviderSpec
 from ccm_agent.resources.converge import ResolvedResource, would_have_changed
 
 if TYPE_CHECKING:
@@ -247,6 +248,11 @@ class ManifestContext:
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         return await self._ahead.look(declared, provider)
+
+    async def diff(
+        self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
+    ) -> ResourceDiff | None:
+        return await self.state.diffs.of(declared, provider, found, decision, triggered_by)
 
     def forget(self) -> None:
         self.state.changes.note()

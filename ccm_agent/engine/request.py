@@ -140,6 +140,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         is_literal: The properties of `ensure` are taken as they are: templates in them are not rendered.
         scope: The owner of pending refreshes, such as "assignment web": later runs in the same scope make them. "" takes the
             manifest's name, or its absolute path.
+        diff: Events say what changes; see `model.resource_diff`.
     """
 
     noop: bool = False
@@ -167,6 +168,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     own_hiera: frozenset[str] = frozenset()
     is_literal: bool = False
     scope: str = ""
+    diff: bool = False
 
 
 class Engine(Protocol):

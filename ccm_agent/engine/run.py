@@ -41,6 +41,7 @@ from ccm_agent.model.outcome import (
     end_state,
     note_failure,
 )
+from ccm_agent.model.policy import OUTPUT
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource, converge, skip
 from ccm_agent.sessions.memory import MemorySession
@@ -435,6 +436,8 @@ class _ResourceLoop:
         if earlier is not None or state.is_paused_midway:
             return event
         event.parent = parent
+        if event.output and (grant := state.options.grant) is not None and OUTPUT in grant.withheld:
+            event.output, event.cut = "", ["output"]
         event = masking.mask_event(event, declared.kind, state.masker)
         await self.record(event, state.session, declared)
         if state.options.on_event is not None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccm_agent.engine.deps import EngineDeps
+from ccm_agent.engine.diffs import run_diffs
 from ccm_agent.engine.load import MakeExpressions
 from ccm_agent.engine.permission import Permission
 from ccm_agent.engine.prefetch import HostChanges
@@ -48,6 +49,7 @@ class SharedRunState:
         self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
         """The node's policy for this run; None: not restricted."""
         self.refreshes = Refreshes(self, None)
+        self.diffs = run_diffs(options, self.masker)
         confine = self.permission.confine if self.permission else None
         self.expressions = MakeExpressions(deps.make_expressions, facts, options.environ or {}, confine)
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.model.health import HealthResult
+from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.untrusted_json import Count, EventNumber, ExitCode, Moment, Nanoseconds
 
 TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
@@ -72,6 +73,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
             With `skipped` nothing is known of the resource; without it a health check was not run.
         refresh_pending: `type#name` of subscribed resources, the first 20, that have changed and after whose change this one has
             not been refreshed yet. The next apply of the manifest refreshes it.
+        diff: What changed, or in a plan would change; None unless the request asks for diffs.
     """
 
     protocol: str
@@ -110,6 +112,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     cut: list[str] = []
     unknown: str = ""
     refresh_pending: list[str] = []
+    diff: ResourceDiff | None = None
 
     @property
     def outcome(self) -> Outcome:

@@ -42,6 +42,12 @@ REGISTRATION_TYPE = "registration"
 COMMAND_TYPE = "exec"
 """In `types`: every command, including those of health checks and `post`."""
 
+OUTPUT = "output"
+DIFF = "diff"
+"""What a policy can withhold from the events of a run."""
+
+Withheld = Literal["output", "diff"]
+
 Action = Literal[
     "apply",
     "plan",
@@ -164,6 +170,10 @@ class PolicyRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         Limits | None, Meta(description="What resources may touch; everything else is refused.")
     ] = None
     forbid: Annotated[Limits | None, Meta(description="What resources may not touch.")] = None
+    withhold: Annotated[
+        list[Withheld],
+        Meta(description="What events do not tell the requester: `output` of commands, `diff` of resources."),
+    ] = []
 
 
 class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -180,6 +190,9 @@ class PolicyDocument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Limits | None,
         Meta(description="What no request over the bus may touch, whatever a rule allows."),
     ] = None
+    withhold: Annotated[
+        list[Withheld], Meta(description="As in a rule, for everything that leaves the node over the bus.")
+    ] = []
     rules: Annotated[
         list[PolicyRule], Meta(description="Evaluated from top to bottom; the first match decides.")
     ] = []

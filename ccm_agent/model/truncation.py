@@ -1,8 +1,8 @@
 """
 Cutting events to what the bus carries: an event is never refused for its size, for it would block all behind it.
 
-What gives most and is missed least goes first: output, then what a check printed, properties and status, messages, errors. The
-names of the fields that were cut stand in the event.
+What gives most and is missed least goes first: output, then the texts of a diff, what a check printed, properties and status,
+messages, errors. The names of the fields that were cut stand in the event.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import FailedResource, SessionSummary, TransactionEvent
+from ccm_agent.model.resource_diff import shortened
 from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 
 MARK = "…(cut)"
@@ -32,7 +33,14 @@ def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) 
         shorter = _with_cut(event, "output", length)
         if shorter is not event and len(body := encode_message(shorter)) <= limit_bytes:
             return body
+    for length in _OUTPUTS if event.diff is not None else ():
+        event = _with_cut(event, "output", _SHORT)
+        if (shorter := _with_short_diff(event, length)) is not event:
+            event = shorter
+            if len(body := encode_message(event)) <= limit_bytes:
+                return body
     for length in (_SHORT, _SHORT // 8, 0):
+        event = _with_short_diff(event, length)
         for field in ("output", "health_check", "properties", "status", "noop_message", "error"):
             event = _with_cut(event, field, length)
             body = encode_message(event)
@@ -45,6 +53,7 @@ def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) 
         error=[text[:200] for text in event.error[:3]],
         unmet_requirements=event.unmet_requirements[:10],
         health_check=[],
+        diff=None,
         name=event.name[:500],
         alias=event.alias[:500],
         parent=event.parent[:500],
@@ -82,6 +91,13 @@ def _with_cut(event: TransactionEvent, field: str, length: int) -> TransactionEv
     if short == value:
         return event
     return msgspec.structs.replace(event, **{field: short, "cut": sorted({*event.cut, field})})
+
+
+def _with_short_diff(event: TransactionEvent, length: int) -> TransactionEvent:
+    short = shortened(event.diff, length) if event.diff is not None else None
+    if short == event.diff:
+        return event
+    return msgspec.structs.replace(event, diff=short, cut=sorted({*event.cut, "diff"}))
 
 
 def _shortened(value: Any, length: int) -> Any:

@@ -115,6 +115,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         events: "changes" or "all": whether stable resources are published too.
         data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
         cause: "request", "schedule" or "assignment".
+        diff: Events say what changes, if the node's policy does not withhold it. Older agents ignore it.
     """
 
     name: str = ""
@@ -124,6 +125,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     events: str = "changes"
     data: list[str] = []
     cause: str = "request"
+    diff: bool = False
 
 
 class EnsureRequest(Request, kw_only=True, omit_defaults=True):
@@ -133,10 +135,12 @@ class EnsureRequest(Request, kw_only=True, omit_defaults=True):
     Attributes:
         type: Resource type.
         properties: Its properties, `name` among them.
+        diff: As in a ManifestRequest.
     """
 
     type: str = ""
     properties: dict[str, Any] = {}
+    diff: bool = False
 
 
 class ExecRequest(Request, kw_only=True, omit_defaults=True):

@@ -40,6 +40,7 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
         hours: When it matches; empty: always.
         written_hours: The hours as written.
         layer: What resources may touch.
+        withheld: What events do not tell the requester.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
     written_hours: tuple[str, ...]
     max_mode: str
     layer: LimitLayer
+    withheld: frozenset[str]
 
     @property
     def title(self) -> str:
@@ -72,6 +74,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         max_mode: "plan" if no request over the bus may change anything.
         layer: What no request over the bus may touch.
         rules: In the order of evaluation.
+        withheld: What no event over the bus tells.
     """
 
     source: str
@@ -82,6 +85,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_mode: str
     layer: LimitLayer
     rules: tuple[CompiledRule, ...]
+    withheld: frozenset[str] = frozenset()
 
 
 def parse_policy(data: bytes, source: str, types: Collection[str]) -> Policy:
@@ -129,16 +133,16 @@ class _Compiler:
             max_mode=document.max_mode,
             layer=self._layer("", (), None, document.forbid),
             rules=tuple(rules),
+            withheld=frozenset(document.withhold),
         )
 
     def _rule(self, rule: PolicyRule, at: Path) -> CompiledRule:
         if bool(rule.allow) == bool(rule.deny):
             what = "both `allow` and `deny`" if rule.allow else "neither `allow` nor `deny`"
             self._fail(f"the rule `{rule.name}` has {what}: a rule needs one of them", at)
-        if rule.deny and (rule.only or rule.forbid or rule.max_mode != "apply"):
-            self._fail(
-                f"the rule `{rule.name}` denies, so `only`, `forbid` and `max_mode` mean nothing in it", at
-            )
+        if rule.deny and (rule.only or rule.forbid or rule.withhold or rule.max_mode != "apply"):
+            fields = "`only`, `forbid`, `withhold` and `max_mode`"
+            self._fail(f"the rule `{rule.name}` denies, so {fields} mean nothing in it", at)
         for field, names in (("signers", rule.signers), ("roles", rule.roles)):
             for number, name in enumerate(names):
                 if not name.strip():
@@ -156,6 +160,7 @@ class _Compiler:
             written_hours=written,
             max_mode=rule.max_mode,
             layer=self._layer(rule.name, at, rule.only, rule.forbid),
+            withheld=frozenset(rule.withhold),
         )
 
     def _layer(self, rule: str, at: Path, only: Limits | None, forbid: Limits | None) -> LimitLayer:

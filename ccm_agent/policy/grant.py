@@ -90,12 +90,14 @@ class Grant(Struct, frozen=True, kw_only=True):
         denial: If set, nothing is allowed, for this reason.
         is_restricted: It is a plan or check of a principal that may not apply: no command of the manifest runs, and only the
             manifest's own files are read.
+        withheld: What the run's events do not tell: "output", "diff".
     """
 
     who: str = ""
     layers: tuple[LimitLayer, ...] = ()
     denial: str = ""
     is_restricted: bool = False
+    withheld: frozenset[str] = frozenset()
 
     @property
     def judges_places(self) -> bool:

@@ -151,6 +151,7 @@ def _by_rule(policy: Policy, rule: CompiledRule, principal: Principal, action: s
             who=who,
             layers=(rule.layer,) if principal.is_local else (policy.layer, rule.layer),
             is_restricted=mode in LOOKING and rule.max_mode == "plan",
+            withheld=policy.withheld | rule.withheld,
         ),
     )
 
@@ -160,7 +161,8 @@ def _by_default(
 ) -> Ruling:
     who, doing = principal.title, _doing(action, mode)
     if principal.is_local:
-        return Ruling(is_allowed=True, reason=f"no rule of the node's policy is for {who}")
+        grant = Grant(who=who, withheld=policy.withheld) if policy.withheld else None
+        return Ruling(is_allowed=True, reason=f"no rule of the node's policy is for {who}", grant=grant)
     if action in LOOK_ACTIONS:
         return Ruling(is_allowed=True, reason=f"no rule of the node's policy names {action}")
     if not policy.is_default_allow:
@@ -171,7 +173,7 @@ def _by_default(
     return Ruling(
         is_allowed=True,
         reason=f"`default: allow` of the node's policy allows {who} {doing}",
-        grant=Grant(who=who, layers=(policy.layer,)),
+        grant=Grant(who=who, layers=(policy.layer,), withheld=policy.withheld),
     )
 
 

@@ -33,6 +33,8 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 if TYPE_CHECKING:
     from ccm_agent.model.errors import CcmError
     from ccm_agent.model.ports import Clock, Files, Runner
+    from ccm_agent.model.resource_diff import PropertyChange
+    from ccm_agent.resources.changes import FileChange
     from ccm_agent.templates.env import Environment
 
 P = TypeVar("P", bound=CommonProperties)
@@ -109,6 +111,10 @@ class Decision(Struct, frozen=True, kw_only=True):
         stable: Whether the state reports `stable`; None means: if there are no steps.
         unknown: Under `is_restricted`: what was not run although the decision depends on it. The rest of the decision is then
             ignored.
+        changes: Properties that the steps change, for a diff. Empty: the diff shows `ensure`.
+        contents: Reads the contents of files that the steps change, with the provider's help. Only called for a diff, before the
+            first step. None: no content changes.
+        command: The command that the steps run.
     """
 
     steps: tuple[Step, ...] = ()
@@ -117,6 +123,9 @@ class Decision(Struct, frozen=True, kw_only=True):
     refreshed: bool = False
     stable: bool | None = None
     unknown: str = ""
+    changes: tuple[PropertyChange, ...] = ()
+    contents: Callable[[Any], Awaitable[Sequence[FileChange]]] | None = None
+    command: str = ""
 
     @property
     def is_stable(self) -> bool:

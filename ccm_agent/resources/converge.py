@@ -25,6 +25,7 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
+from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import AnyType, Decision, DecisionContext, StepResult
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,12 @@ class RunContext(Protocol):
 
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         """Return the state from `status`, which may have been read ahead together with others."""
+        ...
+
+    async def diff(
+        self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
+    ) -> ResourceDiff | None:
+        """Return what the steps of a decision change, masked; None if the run was not asked for diffs. Never raises."""
         ...
 
     def forget(self) -> None:
@@ -297,11 +304,15 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
     state, changed, message = found, False, ""
     is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
+        if not kind.contains_manifest:
+            event.diff = await run.diff(declared, provider, found, decision, triggered_by)
         if is_noop:
             message, changed = _noop_message(decision, kind.noop_separator), True
         else:
             state = await _act(declared, provider, run, decision, event)
             changed = kind.has_changed is None or kind.has_changed(found, state)
+            if not changed:
+                event.diff = None
     stable = decision.is_stable
     if decision.steps and not is_noop:
         stable = not changed if kind.contains_manifest else kind.stable_when_changed or stable

@@ -6,11 +6,14 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
+from ccm_agent.engine.diffs import RunDiffs
 from ccm_agent.model.errors import PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties
-from ccm_agent.resources.contract import AnyType
+from ccm_agent.model.resource_diff import ResourceDiff
+from ccm_agent.model.secret import Masker
+from ccm_agent.resources.contract import AnyType, Decision
 from ccm_agent.resources.converge import ResolvedResource, converge
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,12 +27,21 @@ class Run:
         provider: Manages it.
         noop: Nothing is changed.
         changed: References of resources that changed before.
+        diffs: Makes diffs; None: the run was not asked for them.
     """
 
     health_check_only = False
     is_restricted = False
 
-    def __init__(self, provider: Any, *, noop: bool = False, changed: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        provider: Any,
+        *,
+        noop: bool = False,
+        changed: Collection[str] = (),
+        diffs: RunDiffs | None = None,
+    ) -> None:
+        self._diffs = diffs or RunDiffs(Masker(), is_wanted=False)
         self._provider = provider
         self.noop = noop
         self._changed = changed
@@ -67,6 +79,11 @@ class Run:
     async def look(self, declared: ResolvedResource, provider: Any) -> Any:
         return await provider.status(declared.wanted)
 
+    async def diff(
+        self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
+    ) -> ResourceDiff | None:
+        return await self._diffs.of(declared, provider, found, decision, triggered_by)
+
     def forget(self) -> None:
         pass
 
@@ -84,7 +101,8 @@ async def manage(
     *,
     noop: bool = False,
     changed: Collection[str] = (),
+    diffs: RunDiffs | None = None,
 ) -> TransactionEvent:
     """What became of a resource."""
-    run = Run(provider, noop=noop, changed=changed)
+    run = Run(provider, noop=noop, changed=changed, diffs=diffs)
     return await converge(ResolvedResource(kind=kind, wanted=wanted), run)

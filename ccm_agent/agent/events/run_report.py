@@ -71,7 +71,7 @@ class Checkpoint(Struct, kw_only=True):
         began: When it began.
         digest: Of its manifest.
         data_revisions: As reported at its start.
-        done: What came of each resource so far, in order, stable ones too; without properties and state.
+        done: What came of each resource so far, in order, stable ones too; without properties, state and diff.
     """
 
     run: str
@@ -279,7 +279,7 @@ class RunReport:
 
     def _count(self, event: TransactionEvent) -> None:
         add_outcome(self._totals, event)
-        self._done.append(msgspec.structs.replace(event, properties=None, status=None))
+        self._done.append(msgspec.structs.replace(event, properties=None, status=None, diff=None))
         self.progress.changed = self._totals.changed_resources
         self.progress.failed = self._totals.failed_resources
 

@@ -232,6 +232,7 @@ class RunExecutor:
             own_hiera=frozenset({external_data} if external_data else ()),
             is_literal=isinstance(request, ExecRequest),
             scope=own.scope if own is not None else f"request {job.name}",
+            diff=not isinstance(request, ExecRequest) and request.diff,
         )
 
     def _on_event(self, report: RunReport) -> OnEvent:

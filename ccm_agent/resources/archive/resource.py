@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
-from ccm_agent.model.resource import ABSENT
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.model.resource_diff import ContentInfo, PropertyChange
 from ccm_agent.resources.archive.model import (
     KINDS,
     RIGHT_MODE,
@@ -18,6 +20,7 @@ from ccm_agent.resources.archive.model import (
     ArchiveState,
     kind_of,
 )
+from ccm_agent.resources.changes import FileChange
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.owners import is_same_owner
@@ -122,14 +125,21 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
         if found.ensure == ABSENT:
             return Decision()
         return Decision(
-            steps=(_remove("Would have removed", wanted),), reason="the archive file is still there"
+            steps=(_remove("Would have removed", wanted),),
+            reason="the archive file is still there",
+            changes=(PropertyChange(property="ensure", before=found.ensure, after=ABSENT),),
         )
     reason = _difference(wanted, metadata)
     if not reason:
         return Decision()
     if context.verifying:
         return Decision(steps=(_download(wanted),), reason=reason)
-    return Decision(steps=tuple(_steps(wanted, metadata)), reason=reason)
+    return Decision(
+        steps=tuple(_steps(wanted, metadata)),
+        reason=reason,
+        changes=tuple(_changes(wanted, metadata)),
+        contents=_contents(wanted, metadata),
+    )
 
 
 def _difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> str:
@@ -157,23 +167,71 @@ def _attribute_difference(wanted: ArchiveProperties, found: ArchiveMetadata) -> 
     return ""
 
 
-def _steps(wanted: ArchiveProperties, found: ArchiveMetadata) -> list[Step]:
-    steps: list[Step] = []
-    is_right = found.archive_exists and bool(wanted.checksum) and _has_checksum(wanted, found)
+def _is_right(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
+    return found.archive_exists and bool(wanted.checksum) and _has_checksum(wanted, found)
+
+
+def _needs_download(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
+    is_right = _is_right(wanted, found)
     # only the archive file is left over: remove it, instead of downloading it again and removing it then
     is_left_over = wanted.cleanup and found.creates_exists and (is_right or not wanted.checksum)
-    needs_download = not is_right and not is_left_over
+    return not is_right and not is_left_over
+
+
+def _must_extract(wanted: ArchiveProperties, found: ArchiveMetadata) -> bool:
+    # without `creates`, an existing archive was unpacked when it was downloaded
+    is_missing = bool(wanted.creates) and not found.creates_exists
+    return bool(wanted.extract_parent) and (_needs_download(wanted, found) or is_missing)
+
+
+def _steps(wanted: ArchiveProperties, found: ArchiveMetadata) -> list[Step]:
+    steps: list[Step] = []
+    needs_download = _needs_download(wanted, found)
     if needs_download:
         steps.append(_download(wanted))
-    # without `creates`, an existing archive was unpacked when it was downloaded
-    must_extract = needs_download or (bool(wanted.creates) and not found.creates_exists)
-    if wanted.extract_parent and must_extract:
+    if _must_extract(wanted, found):
         steps.append(Step(noop="Would have extracted", action=lambda p: p.extract(wanted)))
     if wanted.cleanup:
         steps.append(_remove("Would have cleaned up", wanted))
     elif not needs_download and _attribute_difference(wanted, found):
         steps.append(Step(noop="Would have updated attributes", action=lambda p: p.set_attributes(wanted)))
     return steps
+
+
+def _changes(wanted: ArchiveProperties, found: ArchiveMetadata) -> Iterator[PropertyChange]:
+    if not found.archive_exists and not wanted.cleanup:
+        yield PropertyChange(property="ensure", before=ABSENT, after=wanted.ensure)
+    elif found.archive_exists and wanted.cleanup:
+        yield PropertyChange(property="ensure", before=PRESENT, after=ABSENT)
+    if found.archive_exists and not wanted.cleanup:
+        if not is_same_owner(wanted.owner, found.owner, found.uid):
+            yield PropertyChange(property="owner", before=found.owner, after=wanted.owner)
+        if not is_same_owner(wanted.group, found.group, found.gid):
+            yield PropertyChange(property="group", before=found.group, after=wanted.group)
+        if found.mode and (bits := int(found.mode, 8)) & ~RIGHT_MODE:
+            yield PropertyChange(property="mode", before=found.mode, after=f"{bits & RIGHT_MODE:04o}")
+    if _must_extract(wanted, found):
+        yield PropertyChange(property="extract_parent", after=wanted.extract_parent)
+
+
+def _contents(
+    wanted: ArchiveProperties, found: ArchiveMetadata
+) -> Callable[[Any], Awaitable[Sequence[FileChange]]] | None:
+    """The archive file before and after. What is in it is known only when it was downloaded."""
+    if not _needs_download(wanted, found) or wanted.cleanup:
+        return None
+    change = FileChange(
+        path=wanted.name,
+        why="the archive is fetched when it is applied",
+        was_there=found.archive_exists,
+        old=ContentInfo(size_bytes=found.size, sha256=found.checksum) if found.archive_exists else None,
+        new=ContentInfo(sha256=wanted.checksum.lower()),
+    )
+
+    async def contents(provider: Any) -> Sequence[FileChange]:
+        return [change]
+
+    return contents
 
 
 def _download(wanted: ArchiveProperties) -> Step:

@@ -129,10 +129,11 @@ def decide(wanted: ExecProperties, found: ExecState, context: DecisionContext) -
     )
     if context.triggered_by:
         step = Step(noop="Would have executed via subscribe", action=_execution(wanted))
-        return Decision(steps=(step,), refreshed=True, stable=is_stable)
+        return Decision(steps=(step,), refreshed=True, stable=is_stable, command=wanted.command_line)
     if is_stable:
         return Decision()
-    return Decision(steps=(Step(noop="Would have executed", action=_execution(wanted)),))
+    step = Step(noop="Would have executed", action=_execution(wanted))
+    return Decision(steps=(step,), command=wanted.command_line)
 
 
 def _needs_guards(wanted: ExecProperties, found: ExecState, context: DecisionContext) -> bool:

@@ -74,6 +74,6 @@ COMMAND = CommandLine(
             help="Write the content only when the file is created.",
         ),
     ),
-    hidden=frozenset({"replace"}),
+    hidden=frozenset({"replace", "diff"}),
     gather=gather,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from ccm_agent.resources.changes import FileChange
 from ccm_agent.resources.contract import Provider
 from ccm_agent.resources.file.model import FileProperties, FileState
 
@@ -15,6 +17,15 @@ class FileProvider(Provider[FileProperties, FileState], Protocol):
     `status` MUST follow a symlink at the end of the path, and fail for what is neither file nor directory. No verb may follow
     one. All raise HostError if the operating system refuses.
     """
+
+    async def compare(self, wanted: FileProperties, found: FileState) -> Sequence[FileChange]:
+        """
+        Return the content before and after, for a diff; nothing if both are empty.
+
+        Args:
+            wanted, found: The resource, and its state before the change.
+        """
+        ...
 
     async def store(self, wanted: FileProperties) -> None:
         """Write the file atomically, with owner, group and mode; an empty one if no content is managed."""

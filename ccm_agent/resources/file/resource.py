@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError, Place, PropertyError
-from ccm_agent.model.resource import ABSENT
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.model.resource_diff import PropertyChange
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.file.model import (
@@ -180,7 +181,13 @@ def _absent(wanted: FileProperties, found: FileState) -> Decision:
         noop = "Would have recursively removed the directory"
     else:
         noop = "Would have removed the directory"
-    return _one(noop, lambda p: p.remove(wanted), f"it still exists: found {found.ensure}")
+    compare = (lambda p: p.compare(wanted, found)) if found.ensure == PRESENT else None
+    return Decision(
+        steps=(Step(noop=noop, action=lambda p: p.remove(wanted)),),
+        reason=f"it still exists: found {found.ensure}",
+        changes=(PropertyChange(property="ensure", before=found.ensure, after=ABSENT),),
+        contents=compare,
+    )
 
 
 def _directory(wanted: FileProperties, found: FileState) -> Decision:
@@ -197,7 +204,7 @@ def _directory(wanted: FileProperties, found: FileState) -> Decision:
             )
     if not reason:
         return Decision()
-    return _one("Would have created directory", lambda p: p.create_directory(wanted), reason)
+    return _one("Would have created directory", lambda p: p.create_directory(wanted), reason, wanted, found)
 
 
 def _file(wanted: FileProperties, found: FileState) -> Decision:
@@ -205,17 +212,26 @@ def _file(wanted: FileProperties, found: FileState) -> Decision:
         return Decision(error=FileError(f"{wanted.name} exists as a directory; cannot manage it as a file"))
     if found.ensure == ABSENT:
         what = "the file" if wanted.manages_content else "an empty file with requested attributes"
-        return _one(f"Would have created {what}", lambda p: p.store(wanted), "it is absent, wanted present")
+        return _one(
+            f"Would have created {what}",
+            lambda p: p.store(wanted),
+            "it is absent, wanted present",
+            wanted,
+            found,
+            is_content=True,
+        )
     if found.source and wanted.replace:
         error = found.source.error or _wrong_source(wanted, found.source.checksum)
         if error:
             return Decision(error=FileError(f"source {found.source.path}: {error}"))
-    reason = _content(wanted, found) or _attributes(wanted, found)
+    difference = _content(wanted, found)
+    reason = difference or _attributes(wanted, found)
     if not reason:
         return Decision()
     if wanted.manages_content and wanted.replace:
-        return _one("Would have created the file", lambda p: p.store(wanted), reason)
-    return _one("Would have updated attributes", lambda p: p.set_attributes(wanted), reason)
+        noop, is_content = "Would have created the file", bool(difference)
+        return _one(noop, lambda p: p.store(wanted), reason, wanted, found, is_content=is_content)
+    return _one("Would have updated attributes", lambda p: p.set_attributes(wanted), reason, wanted, found)
 
 
 def _wrong_source(wanted: FileProperties, checksum: str) -> str:
@@ -257,5 +273,31 @@ def _attributes(wanted: FileProperties, found: FileState) -> str:
     return ""
 
 
-def _one(noop: str, action: Callable[[FileProvider], Awaitable[None]], reason: str) -> Decision:
-    return Decision(steps=(Step(noop=noop, action=action),), reason=reason)
+def _changes(wanted: FileProperties, found: FileState) -> Iterator[PropertyChange]:
+    """The properties that differ from the current state, except the content."""
+    metadata = found.metadata
+    if found.ensure != wanted.ensure:
+        yield PropertyChange(property="ensure", before=found.ensure, after=wanted.ensure)
+    if wanted.owner and not is_same_owner(wanted.owner, metadata.owner, metadata.uid):
+        yield PropertyChange(property="owner", before=metadata.owner, after=wanted.owner)
+    if wanted.group and not is_same_owner(wanted.group, metadata.group, metadata.gid):
+        yield PropertyChange(property="group", before=metadata.group, after=wanted.group)
+    if metadata.mode != (mode := f"{wanted.mode_bits:04o}"):
+        yield PropertyChange(property="mode", before=metadata.mode, after=mode)
+
+
+def _one(
+    noop: str,
+    action: Callable[[FileProvider], Awaitable[None]],
+    reason: str,
+    wanted: FileProperties,
+    found: FileState,
+    *,
+    is_content: bool = False,
+) -> Decision:
+    return Decision(
+        steps=(Step(noop=noop, action=action),),
+        reason=reason,
+        changes=tuple(_changes(wanted, found)),
+        contents=(lambda p: p.compare(wanted, found)) if is_content else None,
+    )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.model.resource_diff import PropertyChange
 from ccm_agent.model.versions import compare_debian, compare_rpm
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
@@ -89,7 +90,7 @@ def decide(wanted: PackageProperties, found: PackageState, context: DecisionCont
     name, ensure = wanted.name, wanted.ensure
     is_absent = found.ensure == ABSENT
     if ensure == LATEST:
-        return _latest(name, is_absent, context)
+        return _latest(found, name, is_absent, context)
     if ensure == ABSENT:
         if is_absent:
             return Decision()
@@ -97,12 +98,14 @@ def decide(wanted: PackageProperties, found: PackageState, context: DecisionCont
             "Would have uninstalled",
             lambda p: p.uninstall(name),
             f"{found.metadata.version} is installed, wanted absent",
+            _version(found, ABSENT),
         )
     if is_absent:
         return _one(
             f"Would have installed version {ensure}",
             lambda p: p.install(name, ensure),
             f"it is absent, wanted {ensure}",
+            _version(found, ensure),
         )
     if ensure == PRESENT:
         return Decision()
@@ -110,12 +113,17 @@ def decide(wanted: PackageProperties, found: PackageState, context: DecisionCont
     if order == 0:
         return Decision()
     reason = f"version {found.metadata.version} is installed, wanted {ensure}"
+    change = _version(found, ensure)
     if order < 0:
-        return _one(f"Would have upgraded to {ensure}", lambda p: p.upgrade(name, ensure), reason)
-    return _one(f"Would have downgraded to {ensure}", lambda p: p.downgrade(name, ensure), reason)
+        return _one(f"Would have upgraded to {ensure}", lambda p: p.upgrade(name, ensure), reason, change)
+    return _one(f"Would have downgraded to {ensure}", lambda p: p.downgrade(name, ensure), reason, change)
 
 
-def _latest(name: str, is_absent: bool, context: DecisionContext) -> Decision:
+def _version(found: PackageState, wanted: str) -> PropertyChange:
+    return PropertyChange(property="version", before=found.metadata.version or ABSENT, after=wanted)
+
+
+def _latest(found: PackageState, name: str, is_absent: bool, context: DecisionContext) -> Decision:
     """
     Steps for `latest`: only the package manager knows the newest version, so it is always asked.
 
@@ -124,15 +132,22 @@ def _latest(name: str, is_absent: bool, context: DecisionContext) -> Decision:
     """
     if is_absent:
         return _one(
-            "Would have installed latest", lambda p: p.install(name, LATEST), "it is absent, wanted latest"
+            "Would have installed latest",
+            lambda p: p.install(name, LATEST),
+            "it is absent, wanted latest",
+            _version(found, LATEST),
         )
     if context.verifying:
         return Decision(stable=False)
-    return _one("Would have upgraded to latest", lambda p: p.upgrade(name, LATEST), "")
+    change = _version(found, LATEST)
+    return _one("Would have upgraded to latest", lambda p: p.upgrade(name, LATEST), "", change)
 
 
-def _one(noop: str, action: Callable[[PackageProvider], object], reason: str) -> Decision:
-    return Decision(steps=(Step(noop=noop, action=action),), reason=reason)  # type: ignore[arg-type]  # a verb returns an awaitable
+def _one(
+    noop: str, action: Callable[[PackageProvider], object], reason: str, change: PropertyChange
+) -> Decision:
+    step = Step(noop=noop, action=action)  # type: ignore[arg-type]  # a verb returns an awaitable
+    return Decision(steps=(step,), reason=reason, changes=(change,))
 
 
 def has_changed(before: PackageState, after: PackageState) -> bool:

@@ -45,6 +45,6 @@ COMMAND = CommandLine(
         ),
         Flag(field="timeout", names=("--timeout",), placeholder="DURATION"),
     ),
-    hidden=frozenset({"data"}),
+    hidden=frozenset({"data", "diff"}),
     gather=gather,
 )

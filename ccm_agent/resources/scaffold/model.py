@@ -78,6 +78,14 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
             f"fails. Default: `{DEFAULT_TIMEOUT}`."
         ),
     ] = ""
+    diff: Annotated[
+        bool,
+        Extension,
+        Meta(
+            description="Show the lines that change in diffs, although not every user of the host may read the file. Without it, "
+            "diffs of such files show how many lines change."
+        ),
+    ] = False
 
     @property
     def post_limit_s(self) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from ccm_agent.resources.changes import FileChange
 from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
 
 
@@ -12,6 +14,10 @@ class ScaffoldProvider(Protocol):
 
     async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
         """Render the templates and compare the directory with the result; no `post` command runs."""
+        ...
+
+    async def compare(self, wanted: ScaffoldProperties) -> Sequence[FileChange]:
+        """Return the contents of the files that would be written and removed, before and after, for a diff."""
         ...
 
     async def render(self, wanted: ScaffoldProperties) -> None:

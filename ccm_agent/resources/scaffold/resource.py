@@ -119,7 +119,8 @@ def decide(wanted: ScaffoldProperties, found: ScaffoldState, context: DecisionCo
     if not pending or context.verifying:
         return Decision()
     noop = f"Would have changed {pending} scaffold files"
-    return Decision(steps=(Step(noop=noop, action=lambda p: p.render(wanted)),))
+    step = Step(noop=noop, action=lambda p: p.render(wanted))
+    return Decision(steps=(step,), contents=lambda p: p.compare(wanted))
 
 
 def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> Decision:
@@ -127,7 +128,11 @@ def _decide_absent(wanted: ScaffoldProperties, metadata: ScaffoldMetadata) -> De
     if not metadata.target_exists or not left:
         return Decision()
     step = Step(noop=f"Would have removed {left} scaffold files", action=lambda p: p.remove(wanted))
-    return Decision(steps=(step,), reason=f"{left} of its files are still there")
+    return Decision(
+        steps=(step,),
+        reason=f"{left} of its files are still there",
+        contents=lambda p: p.compare(wanted),
+    )
 
 
 def _decide_nothing(

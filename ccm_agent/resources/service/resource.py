@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.resource_diff import PropertyChange
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 
@@ -56,4 +58,13 @@ def decide(wanted: ServiceProperties, found: ServiceState, context: DecisionCont
         reasons.append("service is enabled, expected disabled")
     if reasons and found.metadata.said:
         reasons.append(found.metadata.said)
-    return Decision(steps=tuple(steps), reason="; ".join(reasons), refreshed=refreshed)
+    changes = tuple(_changes(wanted, found)) if steps else ()
+    return Decision(steps=tuple(steps), reason="; ".join(reasons), refreshed=refreshed, changes=changes)
+
+
+def _changes(wanted: ServiceProperties, found: ServiceState) -> Iterator[PropertyChange]:
+    if found.ensure != wanted.ensure:
+        yield PropertyChange(property="ensure", before=found.ensure, after=wanted.ensure)
+    if wanted.enable is not None and wanted.enable != found.metadata.enabled:
+        before, after = (str(one).lower() for one in (found.metadata.enabled, wanted.enable))
+        yield PropertyChange(property="enable", before=before, after=after)

@@ -122,7 +122,7 @@ def test_a_hierarchy_that_lies_there_is_not_read_either(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(here / ".hiera", owner=NOBODY)
-    shared = {"noop": False, "hiera": None, "read_env": None, "session": None}
+    shared = {"noop": False, "diff": False, "hiera": None, "read_env": None, "session": None}
 
     assert apply_options(shared).hiera == ()
     assert apply_options({**shared, "hiera": ".hiera"}).hiera == (".hiera",)

@@ -16,6 +16,7 @@ from ccm_agent.model.health import HealthStatus
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Packed
 from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.policy.grant import Grant
 from ccm_agent.policy.ruling import refuse_all
@@ -893,3 +894,51 @@ def test_the_links_of_the_stage_are_followed() -> None:
     at.links |= {"/a": "/b", "/b/c": "/d"}
 
     assert [at.resolve(path) for path in ("/a/c/e", "/a", "/", "/x")] == ["/d/e", "/b", "/", "/x"]
+
+
+# ---- what events do not tell ----
+
+FILE_X = f"file: {{name: /srv/x, ensure: present, {FILE_OF}}}"
+
+
+async def test_a_run_that_asks_for_diffs_gets_them_and_another_does_not() -> None:
+    stage = Stage()
+
+    await stage.apply(FILE_X, noop=True)
+    await stage.apply(FILE_X, noop=True, diff=True)
+
+    without, with_diff = stage.events
+    assert without.diff is None
+    assert with_diff.diff is not None
+    assert with_diff.diff.files[0].text == "@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n"
+
+
+async def test_a_policy_withholds_diffs_also_from_one_who_asks() -> None:
+    stage = Stage()
+
+    await stage.apply(FILE_X, noop=True, diff=True, grant=Grant(who="bob", withheld=frozenset({"diff"})))
+
+    assert stage.events[0].diff == ResourceDiff(why="the node's policy withholds diffs")
+
+
+@pytest.mark.parametrize("exitcode", [0, 1])
+async def test_a_policy_withholds_the_output_of_commands(exitcode: int) -> None:
+    stage = Stage()
+    stage.on.runner.when("touch", stdout="the content of a file\n", code=exitcode)
+
+    summary = await stage.apply(
+        "exec: {name: touch /x}", grant=Grant(who="bob", withheld=frozenset({"output"}))
+    )
+
+    (event,) = stage.events
+    assert (event.output, event.cut) == ("", ["output"])
+    assert [one.output for one in summary.failed] == [""] * exitcode
+
+
+async def test_a_chain_of_a_plan_names_the_resource_that_would_change() -> None:
+    stage = Stage()
+    reload = "exec: {name: reload, refreshonly: true, subscribe: ['file#/srv/x']}"
+
+    await stage.apply(FILE_X, reload, noop=True, diff=True)
+
+    assert stage.events[1].diff == ResourceDiff(command="reload", refresh="file#/srv/x")

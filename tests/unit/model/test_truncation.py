@@ -5,6 +5,7 @@ import pytest
 
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.outcome import SESSION_SUMMARY, FailedResource, SessionSummary
+from ccm_agent.model.resource_diff import FileDiff, PropertyChange, ResourceDiff
 from ccm_agent.model.truncation import MARK, encode_event, encode_summary
 from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 from tests.support.agent import resource_event
@@ -86,3 +87,30 @@ def test_a_summary_keeps_its_numbers_and_all_failed_resources_with_less_output()
     assert len(body) <= EVENT_LIMIT_BYTES
     assert (told["events_sent"], told["failed_resources"]) == (22, 20)
     assert [one["resource"] for one in told["failed"]] == [f"exec#{n}" for n in range(20)]
+
+
+def test_the_lines_of_a_diff_are_cut_and_counted_and_the_event_fits() -> None:
+    line = "+\x01" + "x" * 100 + "\n"
+    diff = ResourceDiff(
+        properties=[PropertyChange(property="mode", before="0600", after="0644")],
+        files=[FileDiff(path="/a", text=line * 600), FileDiff(path="/b", text="+b\n")],
+    )
+
+    body = encode_event(resource_event("/a", properties={"content": "c" * 9000}, diff=diff))
+
+    told = json.loads(body)
+    assert len(body) <= EVENT_LIMIT_BYTES
+    assert (told["cut"], told["properties"]) == (["diff"], {"content": "c" * 9000})
+    first = told["diff"]["files"][0]
+    assert first["text"].endswith("x\n")
+    assert first["text"].count("\n") + first["left_out"] == 600
+    assert told["diff"]["properties"] == [{"property": "mode", "before": "0600", "after": "0644"}]
+
+
+def test_a_diff_of_very_many_files_fits() -> None:
+    files = [FileDiff(path=f"/{'d' * 1000}/{number}", text="+x\n") for number in range(200)]
+
+    body = encode_event(resource_event("/a", diff=ResourceDiff(files=files)))
+
+    assert len(body) <= EVENT_LIMIT_BYTES
+    assert json.loads(body)["diff"]["files_left_out"] == 180

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.policy import LOCAL, LOCAL_FROM_BROKER, LOOK_ACTIONS, RUN_ACTIONS, Principal
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
@@ -293,3 +294,28 @@ def test_a_refusal_of_everything_refuses_everything() -> None:
     ):
         assert refused is not None
         assert refused.message == "the file is broken"
+
+
+WITHHOLDING = """\
+default: allow
+withhold: [output]
+rules:
+  - name: bob
+    signers: [bob]
+    allow: [all]
+    withhold: [diff]
+"""
+
+
+def test_what_is_withheld_is_that_of_the_rule_and_of_the_whole_policy() -> None:
+    rulings = [rule_on(policy(WITHHOLDING), who, "plan", "plan", MONDAY_NOON) for who in (BOB, ALICE, LOCAL)]
+
+    withheld = [set(one.grant.withheld) if one.grant is not None else None for one in rulings]
+    assert withheld == [{"output", "diff"}, {"output"}, {"output"}]
+
+
+def test_a_rule_that_denies_withholds_nothing() -> None:
+    text = "default: allow\nrules:\n  - name: bob\n    deny: [all]\n    withhold: [diff]\n"
+
+    with pytest.raises(DocumentError, match="`withhold` and `max_mode` mean nothing in it"):
+        parse_policy(text.encode(), "policy.yaml", TYPES)

@@ -7,6 +7,7 @@ import posixpath
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -22,6 +23,9 @@ from ccm_agent.resources.file.model import (
     FileState,
     SourceFile,
 )
+
+if TYPE_CHECKING:
+    from ccm_agent.resources.changes import FileChange
 
 PROTOCOL = "io.choria.ccm.v1.resource.file.state"
 URL_LIMIT_BYTES = 256 << 20
@@ -80,6 +84,12 @@ class PosixFile:
             await self._name_alike(one, look, state.metadata)
             found.append(state)
         return found
+
+    async def compare(self, wanted: FileProperties, found: FileState) -> list[FileChange]:
+        """See `FileProvider`."""
+        from ccm_agent.resources.file.providers.compare import compare_file
+
+        return await compare_file(self._files, wanted, found, self._source(wanted))
 
     async def store(self, wanted: FileProperties) -> None:
         """See `FileProvider`."""

@@ -20,6 +20,7 @@ from ccm_agent.templates.tree import render_apart
 from ccm_agent.templates.values import clean_text
 
 if TYPE_CHECKING:
+    from ccm_agent.resources.changes import FileChange
     from ccm_agent.resources.contract import ResourceContext
 
 PROVIDER = "choria"
@@ -120,6 +121,14 @@ class Choria:
         # rendered files are kept until they are written, and released if nothing must be written
         self._plan = plan if state.metadata.changed or state.metadata.purged else None
         return state
+
+    async def compare(self, wanted: ScaffoldProperties) -> list[FileChange]:
+        from ccm_agent.resources.scaffold.providers.compare import compare_scaffold
+
+        plan = self._plan
+        if plan is None or plan.wanted is not wanted:
+            self._plan = plan = await self._make_plan(wanted)
+        return await compare_scaffold(self._context.files, plan)
 
     async def render(self, wanted: ScaffoldProperties) -> None:
         plan = await self._planned(wanted)

@@ -149,7 +149,7 @@ class TestCheck:
 
     def test_what_is_ours_is_named_for_lint(self) -> None:
         assert (TYPE.rules.extensions, TYPE.rules.extension_values) == (
-            {"timeout"},
+            {"diff", "timeout"},
             {"engine": {"jinja"}},
         )
 

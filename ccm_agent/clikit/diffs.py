@@ -1,0 +1,148 @@
+"""What a resource changes, for people. All of it came from a node, so nothing in it is obeyed by a terminal."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.text import one_line, plural, safe, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.resource_diff import ContentInfo, FileDiff, ResourceDiff
+
+INDENT = "  "
+_MEANINGS = {"+": "good", "-": "bad", "@": "quiet", "\\": "quiet"}
+_REPLACED = "Would have created the file"
+"""Choria CCM's words for a file that is written, also for one that exists."""
+
+
+def diff_block(event: TransactionEvent, style: Style, *, before: str = "") -> str:
+    """
+    Lines about what a resource changes, below its name; "" for an event without a diff.
+
+    Args:
+        event: The event.
+        style: Width and color.
+        before: Stands at the beginning of the first line, such as the names of nodes.
+    """
+    if event.diff is None:
+        return ""
+    verb = _refresh(event) or ("would change" if event.noop else "failed" if event.failed else "changed")
+    head = paint(f"{before}{one_line(f'{event.type}#{event.name}')} {verb}", "strong", style)
+    return f"{head}\n{_text(event, event.diff, style)}"
+
+
+def diff_lines(event: TransactionEvent, style: Style) -> str:
+    """The same to stand below a line that names the resource and its outcome."""
+    if event.diff is None:
+        return ""
+    refresh = _refresh(event)
+    return (f"{INDENT}{refresh}\n" if refresh else "") + _text(event, event.diff, style)
+
+
+def _refresh(event: TransactionEvent) -> str:
+    cause = one_line(event.diff.refresh) if event.diff is not None else ""
+    if not cause:
+        return ""
+    return (
+        f"would refresh because {cause} would change" if event.noop else f"refreshed because {cause} changed"
+    )
+
+
+def _text(event: TransactionEvent, diff: ResourceDiff, style: Style) -> str:
+    return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in _lines(event, diff, style))
+
+
+def _lines(event: TransactionEvent, diff: ResourceDiff, style: Style) -> Iterator[str]:
+    for one in diff.properties:
+        change = f"{one.before} → {one.after}" if one.before else one.after
+        yield f"{one_line(one.property)}: {one_line(change)}"
+    if diff.command:
+        yield f"command: {one_line(diff.command)}"
+    for file in diff.files:
+        is_own = file.path == event.name
+        yield f"{'content' if is_own else f'{one_line(file.action)} {one_line(file.path)}'}: {_about(file)}"
+        for line in safe(file.text).split("\n")[:-1]:
+            yield paint(line.expandtabs(8), _MEANINGS.get(line[:1], ""), style)
+        if file.left_out:
+            yield paint(f"… {plural(file.left_out, 'more line')}", "quiet", style)
+    if diff.files_left_out:
+        yield f"… {plural(diff.files_left_out, 'more file')}"
+    if diff.why:
+        yield f"no diff: {one_line(diff.why)}"
+    elif "diff" in event.cut:
+        yield paint("the event was too large for the whole diff", "quiet", style)
+
+
+def _about(file: FileDiff) -> str:
+    if file.form in ("text", "lines"):
+        counts = [plural(file.added, "line") + " added" if file.added else ""]
+        counts.append(
+            f"{file.removed if file.added else plural(file.removed, 'line')} removed" if file.removed else ""
+        )
+        words = ", ".join(one for one in counts if one) or ("" if file.why else "empty")
+    else:
+        versions = " → ".join(_version(one) for one in (file.before, file.after) if one is not None)
+        words = f"{'binary, ' if file.form == 'binary' else ''}{versions}".removesuffix(", ")
+    why = f"not shown: {one_line(file.why)}" if file.why else ""
+    return "; ".join(part for part in (words, why) if part) or "binary"
+
+
+def _version(version: ContentInfo) -> str:
+    digest = f"sha256:{one_line(version.sha256)[:12]}" if version.sha256 else ""
+    if not version.size_bytes and digest:
+        return digest
+    return f"{size(version.size_bytes)}{f' {digest}' if digest else ''}"
+
+
+def noop_words(event: TransactionEvent) -> str:
+    """
+    What a plan would have done, for a screen.
+
+    Events have the words of Choria CCM, which calls a file "created" also if it exists and differs.
+    """
+    if event.type != "file" or event.noop_message != _REPLACED:
+        return event.noop_message
+    state, wanted = _plain(event.status), _plain(event.properties)
+    if state.get("ensure") != "present":
+        return event.noop_message
+    found = _plain(state.get("metadata"))
+    parts = ["content"] if _content_differs(wanted, state, found) else []
+    for word in ("owner", "group"):
+        value = str(wanted.get(word, ""))
+        if value not in (
+            "",
+            "*",
+            found.get(word),
+            str(found.get({"owner": "uid", "group": "gid"}[word], "")),
+        ):
+            parts.append(word)
+    if _mode_differs(str(wanted.get("mode", "")), str(found.get("mode", ""))):
+        parts.append("mode")
+    return f"Would have changed {' and '.join(parts) or 'the file'}"
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain = msgspec.to_builtins(value)
+    return plain if isinstance(plain, dict) else {}
+
+
+def _content_differs(wanted: dict[str, Any], state: dict[str, Any], found: dict[str, Any]) -> bool:
+    content, digest = wanted.get("content"), str(_plain(state.get("source")).get("checksum", ""))
+    if isinstance(content, str):
+        is_digest = content.startswith("sha256:")  # the form that goes over the bus
+        digest = content[7:71] if is_digest else hashlib.sha256(content.encode(errors="replace")).hexdigest()
+    return digest == "" or digest != found.get("checksum")
+
+
+def _mode_differs(wanted: str, found: str) -> bool:
+    try:
+        return int(wanted, 8) != int(found, 8)
+    except ValueError:
+        return False  # `x` in a mode leaves digits alone

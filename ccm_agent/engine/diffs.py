@@ -1,0 +1,117 @@
+"""The diffs of one run: what each resource changes, without secrets and limited in size."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.policy import DIFF
+from ccm_agent.model.resource_diff import (
+    FILES_LISTED,
+    RUN_LIMIT_BYTES,
+    VALUE_LENGTH,
+    FileDiff,
+    PropertyChange,
+    ResourceDiff,
+)
+from ccm_agent.model.secret import MASK, Masker
+from ccm_agent.resources.changes import FileChange, TextLimits, file_diff, without_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.engine.request import ApplyOptions
+    from ccm_agent.resources.contract import AnyType, Decision
+    from ccm_agent.resources.converge import ResolvedResource
+
+WITHHELD = "the node's policy withholds diffs"
+
+
+def run_diffs(options: ApplyOptions, masker: Masker) -> RunDiffs:
+    """Return what makes the diffs of a run, as its request and the node's policy have it."""
+    grant = options.grant
+    return RunDiffs(
+        masker,
+        is_wanted=options.diff,
+        is_withheld=grant is not None and DIFF in grant.withheld,
+        is_restricted=grant is not None and grant.is_restricted,
+    )
+
+
+class RunDiffs:
+    """
+    Makes the diffs of one run.
+
+    Args:
+        masker: Takes secrets out of them.
+        is_wanted: The run was asked for diffs. Otherwise nothing is read or compared.
+        is_withheld: The node's policy withholds diffs.
+        is_restricted: The run is a plan of an operator who may not apply. `diff: true` of a resource has no effect.
+    """
+
+    def __init__(
+        self, masker: Masker, *, is_wanted: bool, is_withheld: bool = False, is_restricted: bool = False
+    ) -> None:
+        self._masker = masker
+        self._is_wanted = is_wanted
+        self._is_withheld = is_withheld
+        self._is_restricted = is_restricted
+        self._left_bytes = RUN_LIMIT_BYTES
+
+    async def of(
+        self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
+    ) -> ResourceDiff | None:
+        """Return what the steps of a decision change; None if the run was not asked for diffs. Never raises."""
+        if not self._is_wanted:
+            return None
+        if self._is_withheld:
+            return ResourceDiff(why=WITHHELD)
+        why, contents = "", []
+        try:
+            if decision.contents is not None:
+                contents = list(await decision.contents(provider))
+        except CcmError as err:
+            why = self._shown(str(err))
+        shows_private = getattr(declared.wanted, "diff", False) and not self._is_restricted
+        return ResourceDiff(
+            properties=self._properties(declared, found, decision, contents),
+            files=await asyncio.to_thread(self._files, contents, shows_private) if contents else [],
+            files_left_out=max(0, len(contents) - FILES_LISTED),
+            command=self._shown(decision.command),
+            refresh=self._masker.name(triggered_by) if decision.refreshed else "",
+            why=why,
+        )
+
+    def _properties(
+        self, declared: ResolvedResource, found: Any, decision: Decision, contents: Sequence[FileChange]
+    ) -> list[PropertyChange]:
+        changes = decision.changes
+        is_described = changes or contents or decision.command or decision.refreshed
+        if not is_described and found.ensure != declared.wanted.ensure:
+            changes = (PropertyChange(property="ensure", before=found.ensure, after=declared.wanted.ensure),)
+        return [self._property(declared.kind, one) for one in changes]
+
+    def _property(self, kind: AnyType, change: PropertyChange) -> PropertyChange:
+        if change.property in kind.rules.sensitive:
+            return PropertyChange(property=change.property, before=MASK, after=MASK)
+        return PropertyChange(
+            property=change.property, before=self._shown(change.before), after=self._shown(change.after)
+        )
+
+    def _shown(self, text: str) -> str:
+        masked = self._masker.text(text) if text else ""
+        return masked if len(masked) <= VALUE_LENGTH else f"{masked[:VALUE_LENGTH]}…"
+
+    def _files(self, contents: Sequence[FileChange], shows_private: bool) -> list[FileDiff]:
+        """Compare contents. Blocking."""
+        limits = TextLimits()
+        files = []
+        for one in contents[:FILES_LISTED]:
+            diff = limits.fit(file_diff(one, self._masker.text, shows_private=shows_private))
+            size = len(diff.text.encode(errors="replace"))
+            if size > self._left_bytes:
+                diff, size = without_text(diff), 0
+            self._left_bytes -= size
+            files.append(diff)
+        return files

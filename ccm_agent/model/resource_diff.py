@@ -1,0 +1,126 @@
+"""
+What a resource changes: properties before and after, and the lines of files. A plan and the apply after it describe it alike.
+
+A node makes a `ResourceDiff` only if the request asks for it and the node's policy does not withhold it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.model.untrusted_json import Count
+
+DIFF_LIMIT_BYTES = 64 * 1024
+"""The texts of one resource's diffs together. An event on the bus may hold less, because it is limited as a whole."""
+
+DIFF_LIMIT_LINES = 400
+"""Lines of one resource's diffs together."""
+
+RUN_LIMIT_BYTES = 1 << 20
+"""The texts of all diffs of one run on one node. Files beyond it are listed with counts of lines."""
+
+FILES_LISTED = 200
+"""Files that the diff of one resource lists; the others are counted."""
+
+VALUE_LENGTH = 1000
+"""Characters of a property's value or a command that a diff shows."""
+
+
+class PropertyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A property before and after the change; "" for a value that there is not. Sensitive values are `***` on both sides."""
+
+    property: str
+    before: str = ""
+    after: str = ""
+
+
+class ContentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Size and SHA-256 (hex) of a file's content; the digest is "" if it is not known without reading or fetching more."""
+
+    size_bytes: Count = 0
+    sha256: str = ""
+
+
+class FileDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The change of one file's content.
+
+    Attributes:
+        path: The file.
+        action: "create", "change" or "remove".
+        form: "text": `text` is the diff; "lines": only the numbers of lines are shown; "binary" or "digests": sizes and digests.
+        text: A unified diff without the lines that name the files, masked.
+        added, removed: Number of lines.
+        left_out: Lines that were left out at the end of `text`.
+        why: Why there is no text, or why it does not show all of the change.
+        before, after: Size and digest of binary and large files; None for one that is not there, or whose lines are counted.
+    """
+
+    path: str
+    action: str = "change"
+    form: str = "text"
+    text: str = ""
+    added: Count = 0
+    removed: Count = 0
+    left_out: Count = 0
+    why: str = ""
+    before: ContentInfo | None = None
+    after: ContentInfo | None = None
+
+
+class ResourceDiff(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What a resource changes.
+
+    Attributes:
+        properties: Properties that change.
+        files: Files whose content changes, the first FILES_LISTED.
+        files_left_out: Number of further files.
+        command: The command that runs, of an `exec` resource.
+        refresh: The subscribed resource (`type#name`) whose change causes this one.
+        why: Why there is no diff, such as a policy that withholds it.
+    """
+
+    properties: list[PropertyChange] = []
+    files: list[FileDiff] = []
+    files_left_out: Count = 0
+    command: str = ""
+    refresh: str = ""
+    why: str = ""
+
+
+def shortened(diff: ResourceDiff, limit_bytes: int) -> ResourceDiff:
+    """
+    Return a diff whose texts have at most `limit_bytes` together. They end at the end of a line, and say how many lines are left
+    out. With 0, everything else is shortened too.
+    """
+    left = limit_bytes
+    files = []
+    for one in diff.files:
+        short = cut(one, left)
+        left -= len(short.text.encode(errors="replace"))
+        files.append(short)
+    if limit_bytes > 0:
+        return replace(diff, files=files)
+    return replace(
+        diff,
+        files=[replace(one, path=one.path[:200], why=one.why[:200]) for one in files[:20]],
+        files_left_out=diff.files_left_out + len(files[20:]),
+        properties=[
+            PropertyChange(property=one.property, before=one.before[:200], after=one.after[:200])
+            for one in diff.properties[:20]
+        ],
+        command=diff.command[:200],
+        refresh=diff.refresh[:200],
+        why=diff.why[:200],
+    )
+
+
+def cut(diff: FileDiff, limit_bytes: int) -> FileDiff:
+    """Return the diff of a file with a text of at most `limit_bytes`, cut at the end of a line."""
+    data = diff.text.encode(errors="replace")
+    if len(data) <= limit_bytes:
+        return diff
+    end = data.rfind(b"\n", 0, max(limit_bytes, 0)) + 1
+    return replace(diff, text=data[:end].decode(), left_out=diff.left_out + data.count(b"\n", end))

@@ -1,0 +1,235 @@
+"""
+Compares contents of files: from what a provider read to what an event may show.
+
+A diff shows the lines of a file only if every local user may read them before and after the change, or if the resource says
+`diff: true`. Otherwise it shows how many lines change.
+"""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import FileInfo, Files
+from ccm_agent.model.resource_diff import DIFF_LIMIT_BYTES, DIFF_LIMIT_LINES, ContentInfo, FileDiff, cut
+from ccm_agent.model.secret import MASK
+
+COMPARED_BYTES = 1 << 20
+"""Larger contents are not read for a diff: their sizes and digests are shown."""
+
+_MATCHED_LINES = 1000
+"""
+Lines that are matched with each other, after equal ones at both ends are left out. Matching takes time that grows with the square
+of their number; more lines are shown as removed and added.
+"""
+
+_AROUND = 3
+"""Unchanged lines around a change."""
+
+_READABLE, _ENTERABLE = 0o004, 0o001
+_NO_NEWLINE = "\\ No newline at end of file"
+
+Mask = Callable[[str], str]
+"""Takes the secrets out of a text."""
+
+
+class FileChange(Struct, frozen=True, kw_only=True):
+    """
+    The change of a file's content, as a provider read it. It does not leave the process.
+
+    Attributes:
+        path: The file.
+        before, after: Content; None if the file is not there, or if `why` is set.
+        is_private: Not every local user can read the file before and after the change.
+        why: Why the contents are not known here, such as their size.
+        was_there, stays: The file exists before, and after the change.
+        old, new: Size and digest, as far as they are known.
+    """
+
+    path: str
+    before: bytes | None = None
+    after: bytes | None = None
+    is_private: bool = False
+    why: str = ""
+    was_there: bool = True
+    stays: bool = True
+    old: ContentInfo | None = None
+    new: ContentInfo | None = None
+
+
+class TextLimits:
+    """How much text further diffs may have; each diff takes its part."""
+
+    def __init__(self, size_bytes: int = DIFF_LIMIT_BYTES, lines: int = DIFF_LIMIT_LINES) -> None:
+        self.size_bytes = size_bytes
+        self.lines = lines
+
+    def fit(self, diff: FileDiff) -> FileDiff:
+        """Return the diff, cut to what is left."""
+        kept = "".join(f"{line}\n" for line in diff.text.split("\n")[:-1][: self.lines])
+        short = cut(diff, min(self.size_bytes, len(kept.encode(errors="replace"))))
+        self.size_bytes -= len(short.text.encode(errors="replace"))
+        self.lines -= short.text.count("\n")
+        return short
+
+
+def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDiff:
+    """
+    Return what an event may show of a change.
+
+    Args:
+        change: The contents.
+        mask: Takes secrets out of a text.
+        shows_private: The resource says `diff: true`.
+    """
+    action = "change" if change.was_there and change.stays else "create" if change.stays else "remove"
+    shown = FileDiff(path=mask(change.path), action=action)
+    is_counted = change.is_private and not shows_private
+    # a digest of a short secret tells the secret
+    known = {} if is_counted else {"before": change.old, "after": change.new}
+    if change.why:
+        return replace(shown, form="digests", why=mask(change.why), **known)
+    old, new = _text(change.before), _text(change.after)
+    if old is None or new is None:
+        return replace(shown, form="binary", **known)
+    plain_old, plain_new = mask(old), mask(new)
+    # a secret that was replaced is not known any more, so in a file with secrets no removed line is shown
+    has_secrets = (plain_old, plain_new) != (old, new)
+    if is_counted:
+        added, removed = _counts(_unified(_lines(old), _lines(new)))
+        why = "the file is not readable by everyone"
+        return replace(shown, form="lines", added=added, removed=removed, why=why)
+    lines = list(_unified(_lines(plain_old), _lines(plain_new)))
+    added, removed = _counts(lines)
+    if has_secrets:
+        lines = [f"-{MASK}" if line.startswith("-") else line for line in lines]
+    why = "only masked values differ" if has_secrets and not lines and old != new else ""
+    text = "".join(f"{line}\n" for line in lines)
+    return replace(shown, text=text, added=added, removed=removed, why=why)
+
+
+def without_text(diff: FileDiff) -> FileDiff:
+    """Return a diff with counts only, for a run whose diffs have become too large."""
+    why = "the diffs of this run are too large"
+    return replace(diff, form="lines", text="", left_out=0, why=why) if diff.text else diff
+
+
+def _text(content: bytes | None) -> str | None:
+    """Text of a file, "" of one that is not there; None if it is binary."""
+    if content is None:
+        return ""
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines; a mark follows the last one if it does not end with a newline."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        return lines[:-1]
+    lines[-1] = f"{lines[-1]}\n{_NO_NEWLINE}"
+    return lines
+
+
+def _unified(old: list[str], new: list[str]) -> Iterator[str]:
+    """Yield the lines of a unified diff without its head."""
+    shorter = min(len(old), len(new))
+    begin = 0
+    while begin < shorter and old[begin] == new[begin]:
+        begin += 1
+    end = 0
+    while end < shorter - begin and old[-1 - end] == new[-1 - end]:
+        end += 1
+    if begin == len(old) == len(new):
+        return
+    if max(len(old), len(new)) - begin - end > _MATCHED_LINES:
+        yield from _replacement(old, new, begin, end)
+        return
+    kept_before, kept_after = max(0, begin - _AROUND), max(0, end - _AROUND)
+    found = difflib.unified_diff(
+        old[kept_before : len(old) - kept_after],
+        new[kept_before : len(new) - kept_after],
+        n=_AROUND,
+        lineterm="",
+    )
+    for line in islice(found, 2, None):
+        if line.startswith("@@"):
+            yield _moved(line, kept_before)
+        else:
+            yield from line.split("\n")
+
+
+def _moved(head: str, by: int) -> str:
+    """Return the head of a hunk with line numbers of the whole file."""
+    words = []
+    for word in head.split()[1:3]:
+        first, comma, count = word[1:].partition(",")
+        words.append(f"{word[0]}{int(first) + by}{comma}{count}")
+    return f"@@ {words[0]} {words[1]} @@"
+
+
+def _replacement(old: list[str], new: list[str], begin: int, end: int) -> Iterator[str]:
+    yield f"@@ -{begin + 1},{len(old) - begin - end} +{begin + 1},{len(new) - begin - end} @@"
+    for sign, lines in (("-", old), ("+", new)):
+        for line in lines[begin : len(lines) - end]:
+            yield from f"{sign}{line}".split("\n")
+
+
+def _counts(lines: Iterator[str] | Sequence[str]) -> tuple[int, int]:
+    signs = [line[:1] for line in lines]
+    return signs.count("+"), signs.count("-")
+
+
+async def private_paths(files: Files, paths: Sequence[str], mode: int | None = None) -> dict[str, bool]:
+    """
+    Return for each path whether its content is private: not every local user can read it now, and with the mode that it gets.
+
+    A path with symlinks is private, because the look at the path does not tell who can read what stands behind them.
+
+    Args:
+        files: The files of the host.
+        paths: Absolute paths; what is not there is judged by its directory.
+        mode: The mode after the change; None: unchanged, or the usual one.
+    """
+    parents = {parent for path in paths for parent in _parents(path)}
+    looks = {look.path: look for look in await files.inspect([*paths, *sorted(parents)], digest=False)}
+
+    def is_private(path: str) -> bool:
+        is_hidden = mode is not None and not mode & _READABLE
+        return (
+            is_hidden
+            or _denies(looks[path], _READABLE)
+            or any(_denies(looks[one], _ENTERABLE) for one in _parents(path))
+        )
+
+    return {path: is_private(path) for path in paths}
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path != "/":
+        path = posixpath.dirname(path)
+        yield path
+
+
+def _denies(look: FileInfo, right: int) -> bool:
+    if look.kind == "absent" and not look.link:
+        return False
+    return bool(look.link) or look.kind == "unreadable" or not look.mode & right
+
+
+async def read_for_diff(files: Files, path: str) -> tuple[bytes | None, str]:
+    """Return a file's content, and why it is not known: one of them."""
+    try:
+        return await files.read(path, COMPARED_BYTES), ""
+    except FileError as err:
+        return None, err.message.removeprefix(f"{path}: ")
