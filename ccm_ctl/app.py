@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -187,6 +188,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
+    from ccm_ctl.fleet.schedules import read_schedules
 
     signatory, trust = await asyncio.to_thread(_load_keys, settings)
     async with Connection(settings) as connection:
@@ -213,6 +215,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             trust=trust,
             signers=NatsKeyValue(connection, TRUST_BUCKET),
             services=RegisteredServices(connection),
+            schedules=partial(read_schedules, connection),
         )
         try:
             yield Broker(fleet, connection)

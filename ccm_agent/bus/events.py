@@ -14,11 +14,12 @@ from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.headers import was_stored
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import read_all, read_newest, store
+from ccm_agent.bus.streams import read_all, read_first, read_newest, store
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Published, StoredEvent
+from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -51,7 +52,13 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
         raise ProtocolError(f"{subject}: no program published this: an answer that was sent here; refused")
 
 
-def event_of(subject: str, body: bytes, headers: Mapping[str, str], sequence: int = 0) -> StoredEvent:
+def event_of(
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    sequence: int = 0,
+    time: datetime | None = None,
+) -> StoredEvent:
     """Decode an event, with its sender's claims about place and author. Nothing is verified here."""
     return StoredEvent(
         subject=subject,
@@ -59,6 +66,7 @@ def event_of(subject: str, body: bytes, headers: Mapping[str, str], sequence: in
         sequence=sequence,
         chain=headers.get(CHAIN_HEADER, ""),
         signature=headers.get(SIGNATURE_HEADER, ""),
+        time=time,
     )
 
 
@@ -124,6 +132,11 @@ class NatsEvents:
             for event in self._genuine(stored):
                 yield event
 
+    async def oldest(self) -> datetime | None:
+        """See `Events.oldest`."""
+        stored = await read_first(self._connection, self._stream, f"{PROTOCOL}.>")
+        return stored.time if stored is not None else None
+
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
         """See `Events.newest`."""
         found = []
@@ -136,7 +149,7 @@ class NatsEvents:
         if stored.copied or MESSAGE_ID not in stored.headers:
             self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
             return []
-        return [event_of(stored.subject, stored.body, stored.headers, stored.sequence)]
+        return [event_of(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)]
 
     def _drop(self, subject: str, err: ProtocolError) -> None:
         self.dropped += 1

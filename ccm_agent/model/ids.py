@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PAYLOAD_BYTES = 16
 _EPOCH_S = 1_400_000_000
@@ -13,6 +17,9 @@ _PAYLOAD_BITS = 8 * _PAYLOAD_BYTES
 _SECONDS = 1 << 32
 _TOO_LATE = (_SECONDS - 1) << _PAYLOAD_BITS
 """Ids of the last second, in 2150, are not counted up: there would soon be none left."""
+_DUE_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
+"""What the broker adds to a stored message, and what the id of a scheduled run is made of."""
+
 _last = 0
 """The newest id of this process as a number: seconds since the epoch of KSUIDs above 128 random bits."""
 
@@ -63,6 +70,38 @@ def derive_id(second: int, payload: bytes) -> str:
     if not 0 <= since < _SECONDS:
         raise ValueError(f"{second}: no KSUID has this time")
     return _encode(since << _PAYLOAD_BITS | int.from_bytes(payload, "big"))
+
+
+def due_run_id(headers: Mapping[str, str]) -> tuple[str, datetime]:
+    """
+    The run id and time of a scheduled request, from the headers with which the broker stored it: the same for all readers.
+
+    Raises:
+        KeyError, ValueError: The broker's headers are not there.
+    """
+    from hashlib import sha256
+
+    lowered = {name.lower(): value for name, value in headers.items()}
+    stream, sequence, stamp = (lowered[name] for name in _DUE_HEADERS)
+    # nanoseconds, as the broker writes them, are more than Python reads
+    due = datetime.fromisoformat(f"{stamp[:19]}+00:00").astimezone(UTC)
+    digest = sha256(f"{stream}\n{sequence}\n{stamp}".encode()).digest()
+    return derive_id(int(due.timestamp()), digest[:16]), due
+
+
+def id_time(run: str) -> datetime:
+    """
+    The second in which an id was made, by the clock of its maker.
+
+    Raises:
+        ValueError: It is not an id.
+    """
+    if not is_id(run):
+        raise ValueError(f"{run!r}: not an id")
+    number = 0
+    for char in run:
+        number = number * 62 + _DIGITS.index(char)
+    return datetime.fromtimestamp((number >> _PAYLOAD_BITS) + _EPOCH_S, UTC)
 
 
 def is_id(text: str) -> bool:

@@ -783,6 +783,7 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
         sequence: Its place in the stream; 0 when it came by core delivery only.
         chain: The `Ccm-Chain` header: its place in its node's chain, as its sender says it; "" without one.
         signature: The `Ccm-Signature` header, not verified; "" without one.
+        time: When it was stored, by the broker's clock; None when it came by core delivery only.
     """
 
     subject: str
@@ -790,6 +791,7 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
     sequence: int = 0
     chain: str = ""
     signature: str = ""
+    time: datetime | None = None
 
 
 class BrokerConnection(Protocol):
@@ -854,6 +856,10 @@ class Events(Protocol):
             subject: The pattern.
             since: What was stored before this time is left out.
         """
+        ...
+
+    async def oldest(self) -> datetime | None:
+        """When the oldest event that the stream still holds was stored; None: it holds none."""
         ...
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:

@@ -457,17 +457,20 @@ class MemoryEvents:
                 self.dropped += write.copied
                 found.append(write)
         return [
-            event_of(write.subject, write.body, write.headers, write.sequence)
+            event_of(write.subject, write.body, write.headers, write.sequence, write.time)
             for write in found
             if not write.copied
         ]
 
     async def scan(self, subject: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
         """See `Events.scan`."""
-        times = {write.sequence: write.time for write in self._broker.events}
         for event in await self.read(subject):
-            if since is None or times[event.sequence] >= since:
+            if since is None or event.time is None or event.time >= since:
                 yield event
+
+    async def oldest(self) -> datetime | None:
+        """See `Events.oldest`."""
+        return min((write.time for write in self._broker.events), default=None)
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
         """See `Events.newest`."""

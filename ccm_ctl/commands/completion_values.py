@@ -27,7 +27,7 @@ FEW_VALUES = 20
 """A fact with more values is offered without them until its name is typed."""
 
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
-_SCHEDULED = frozenset({"rm", "run"})
+_SCHEDULED = frozenset({"rm", "run", "status"})
 _MODULES = {
     "runs": "ccm_ctl.fleet.history",
     "resources": "ccm_ctl.fleet.history",
@@ -73,6 +73,8 @@ def choose_kind(path: list[str], metavar: str) -> str:
         return "nodes"
     if metavar == "RUN":
         return "runs"
+    if metavar in ("SCHEDULE", "ASSIGNMENT"):
+        return f"{metavar.lower()}s"
     if metavar in ("[PATH]", "KEY...", "[KEY...]") and path[:1] == ["facts"]:
         return "fact names"
     if metavar in ("KEY", "[PREFIX]") and path[:1] == ["data"]:

@@ -13,9 +13,8 @@ from ccm_ctl.commands.run_list import list_command
 from ccm_ctl.commands.run_orders import abort_run, pause_run, promote_run, resume_run
 from ccm_ctl.commands.run_retry import retry
 from ccm_ctl.commands.run_stop import stop
-from ccm_ctl.commands.stored_runs import format_heading, look, pick_up, run_argument
+from ccm_ctl.commands.stored_runs import look, pick_up, run_argument, show_stored
 from ccm_ctl.commands.targets import no_fold_option
-from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -44,31 +43,12 @@ def _show(application: Application, run: str, events: bool) -> Exit:
     """Show a run: who started it, when, for which nodes, and the state of each node."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.run_view import run_fields
         from ccm_ctl.fleet.open_runs import close_ended
-        from ccm_ctl.render.event import event_line
 
         recorded, state, watch, follower = await pick_up(application, fleet, run, offline_ok=True)
         await look(follower, state, recorded)
         is_ended = await close_ended(fleet, recorded, state)
-        terminal = application.terminal
-        terminal.record(
-            records.RUN,
-            **run_fields(recorded.record),
-            state="done" if is_ended else recorded.state.state,
-            stopped_by=recorded.state.stopped_by or None,
-            closed_by=recorded.closed_by or None,
-        )
-        terminal.show(f"{format_heading(recorded, fleet.clock.now())}\n")
-        lines = []
-        for _, node in sorted(state.nodes.items()):
-            for event in (node.events[number] for number in sorted(node.events)):
-                terminal.record(records.EVENT, event=event, verdict=watch.event_verdict(node.node))
-                lines.append(event_line(node.node, event, terminal.style))
-            terminal.record(records.RESULT, **watch.result_fields(node))
-        if events and lines:
-            terminal.show("".join([*lines, "\n"]))
-        watch.show()
+        show_stored(application, fleet, recorded, state, watch, is_ended=is_ended, events=events)
         return Exit.OK
 
     return application.run(work)

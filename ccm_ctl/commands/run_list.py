@@ -11,7 +11,8 @@ from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.stored_runs import format_outcome
+from ccm_ctl.commands.stored_runs import format_outcome, format_starter
+from ccm_ctl.fleet.stream_runs import CAUSES
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.run_list import ListedRun, ListedRuns
+    from ccm_ctl.fleet.run_list import ListedRun, ListedRuns, RunFilter
 
 STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if state.is_final))
 """What `--state` takes."""
@@ -32,6 +33,7 @@ STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if sta
         "ccmctl run list",
         "ccmctl run list --node web1 --since 7d",
         "ccmctl run list --state failed --by anna --limit 100 --json",
+        "ccmctl run list --schedule nightly --since 7d",
     ],
     options=[
         click.Option(["--node"], metavar="NODE", default="", help="Show only runs for this node."),
@@ -40,6 +42,16 @@ STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if sta
             metavar="NAME",
             default="",
             help="Show only runs of this manifest or resource. `*` and `?` are wildcards.",
+        ),
+        click.Option(
+            ["--cause", "causes"],
+            multiple=True,
+            type=click.Choice(CAUSES),
+            help="Show only runs that an operator (`request`), a schedule, an assignment or the node itself started. Repeatable.",
+        ),
+        click.Option(["--schedule"], metavar="SCHEDULE", default="", help="Show only runs of this schedule."),
+        click.Option(
+            ["--assignment"], metavar="ASSIGNMENT", default="", help="Show only runs of this assignment."
         ),
         click.Option(["--by"], metavar="OPERATOR", default="", help="Show only runs of this operator."),
         click.Option(
@@ -59,22 +71,32 @@ STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if sta
             metavar="N",
             help="Show at most this many.",
         ),
+        click.Option(
+            ["--no-fold"],
+            is_flag=True,
+            help="Show each run of an assignment in its own row, also on a terminal.",
+        ),
     ],
 )
 def list_command(
     application: Application,
     node: str,
     name: str,
+    causes: tuple[str, ...],
+    schedule: str,
+    assignment: str,
     by: str,
     state: str | None,
     since: int | None,
     until: int | None,
     limit: int,
+    no_fold: bool,
 ) -> Exit:
     """
-    List runs, newest first.
+    List runs of operators, schedules and assignments, newest first.
 
-    An open run whose nodes have all ended is shown as ended, and its record is closed.
+    Runs of one assignment share a row with the newest run of each node. Runs that no operator started are read from the stream
+    of events: those of the last day, or since --since.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -89,9 +111,15 @@ def list_command(
             state=state or "",
             since=now - timedelta(seconds=since) if since else None,
             until=now - timedelta(seconds=until) if until else None,
+            causes=causes,
+            schedule=schedule,
+            assignment=assignment,
+            folds=not (no_fold or assignment or application.terminal.json),
         )
         listed = await list_runs(fleet, wanted, limit)
-        _show(application.terminal, listed, "no such run\n" if wanted != RunFilter() else "no run yet\n", now)
+        is_filtered = wanted != RunFilter(folds=wanted.folds)
+        _show(application.terminal, listed, "no such run\n" if is_filtered else "no run yet\n", now)
+        _tell_limits(application.terminal, listed, wanted)
         return Exit.OK
 
     return application.run(work)
@@ -114,11 +142,28 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
         terminal.note(f"left out: {what} of CCM_RUNS that cannot be read, such as {listed.left_out[0]}")
 
 
+def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> None:
+    """Say from when on runs of schedules and assignments are complete, where that is later than was asked for."""
+    from ccm_agent.clikit.text import clock
+
+    if listed.is_cut:
+        further = "" if wanted.since else "; --since reads further back"
+        terminal.note(
+            f"runs of schedules and assignments: complete since {clock(listed.read_since)}, for there are many events{further}"
+        )
+    elif wanted.since and listed.begins and listed.begins > wanted.since:
+        terminal.note(
+            f"runs of schedules and assignments: the stream of events begins at {clock(listed.begins)}; older events are removed"
+        )
+
+
 def _fields(one: ListedRun) -> dict[str, object]:
     from ccm_ctl.commands.run_view import run_fields
 
     return {
         **run_fields(one.record),
+        "cause": one.cause,
+        "origin": one.origin or None,
         "state": one.state.state,
         "counts": one.state.counts,
         "stopped_by": one.state.stopped_by or None,
@@ -131,9 +176,9 @@ def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
 
     record = one.record
     return [
-        run,
+        f"{run} +{one.others}" if one.others else run,
         ago(record.time, now),
-        record.requester,
+        format_starter(one.cause, one.origin, record.requester),
         f"{record.action} {record.name}",
         str(record.nodes),
         format_outcome(record.action, one.state, one.closed_by),

@@ -10,7 +10,7 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import AnswerState
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.stored_runs import format_outcome, pick_up, run_argument
+from ccm_ctl.commands.stored_runs import format_outcome, format_starter, pick_up, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.history import NEWEST, History
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -21,9 +21,10 @@ from ccm_ctl.render.outcome import format_counts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccm_agent.model.run_records import RunRecord, RunState
+    from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.gather import Reply
+    from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -61,10 +62,10 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             if is_closed:
                 words = format_outcome(record.action, recorded.state, "")
             application.terminal.record(records.RUN, run=record.run, state="done")
-            application.terminal.show(f"{_title(record)} has ended already: {words}\n")
+            application.terminal.show(f"{_title(recorded)} has ended already: {words}\n")
             return Exit.OK
         if run == NEWEST and not yes:
-            question = f"stop {_title(record)} on {plural(record.nodes, 'node')}?"
+            question = f"stop {_title(recorded)} on {plural(record.nodes, 'node')}?"
             if not await application.terminal.ask(question, otherwise="use --yes"):
                 return NOT_AGREED
 
@@ -72,16 +73,17 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             known.state, known.stopped_by = "stopping", fleet.operator
 
         await RolloutStore(fleet).abort(record.run, fleet.operator)
-        await History(fleet).change(record.run, stopping)
+        if recorded.is_on_record:
+            await History(fleet).change(record.run, stopping)
         nodes = set(recorded.nodes) - set(recorded.offline)
         replies, silent = await send_stop(fleet, record, nodes, is_kill=kill)
-        return _show(application, record, replies, silent)
+        return _show(application, recorded, replies, silent)
 
     return application.run(work)
 
 
 def _show(
-    application: Application, record: RunRecord, replies: Mapping[str, Reply], silent: Sequence[str]
+    application: Application, recorded: Recorded, replies: Mapping[str, Reply], silent: Sequence[str]
 ) -> Exit:
     """Say what the nodes answered; the exit code."""
     terminal = application.terminal
@@ -92,23 +94,26 @@ def _show(
     }
     ended = sorted(name for name, reply in replies.items() if reply.answer.outcome)
     stopping = len(replies) - len(refused) - len(ended)
+    run = recorded.record.run
     terminal.record(
         records.RUN,
-        run=record.run,
+        run=run,
         state="stopping",
         stopping=stopping,
         ended=ended or None,
         refused=refused or None,
         silent=list(silent) or None,
     )
-    words = f"{_title(record)}: {plural(stopping, 'node')} stopping"
+    words = f"{_title(recorded)}: {plural(stopping, 'node')} stopping"
     lines = [f"{words}, {len(ended)} had ended before" if ended else words]
     lines += [f"{name} refuses to stop: {reason}" for name, reason in refused.items()]
     if silent:
         lines.append(f"no answer: {fold_names(silent)}")
-    terminal.show("\n".join([*lines, f"  watch:  ccmctl run watch {record.run}"]) + "\n")
+    terminal.show("\n".join([*lines, f"  watch:  ccmctl run watch {run}"]) + "\n")
     return Exit.FAILED if refused else Exit.MISSING if silent else Exit.OK
 
 
-def _title(record: RunRecord) -> str:
-    return f"run {record.run} ({record.action} {record.name} by {record.requester})"
+def _title(recorded: Recorded) -> str:
+    record = recorded.record
+    by = format_starter(recorded.cause, recorded.origin, record.requester)
+    return f"run {record.run} ({record.action} {record.name} by {by})"

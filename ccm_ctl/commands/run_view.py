@@ -72,6 +72,7 @@ class RunView:
         offer: The command that would apply the same to offline nodes when they come back; "" when there is none.
         proof: What verifies the run's messages; None when these credentials cannot.
         shows_output: Show the output of all commands, not only of resources with `logoutput`.
+        is_on_record: An operator's record describes it, and is kept up to date.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class RunView:
         offer: str = "",
         proof: RunProof | None = None,
         shows_output: bool = False,
+        is_on_record: bool = True,
     ) -> None:
         self.record = record
         self._shows_output = shows_output
@@ -98,6 +100,7 @@ class RunView:
         self._offer = offer
         self._told: dict[str, NodeState] = {}
         self._untold: dict[str, None] = dict.fromkeys(run.nodes)
+        self._is_on_record = is_on_record
         self._is_kept = True
         self._kept_at = 0.0
         self._told_away = False
@@ -145,7 +148,8 @@ class RunView:
         self._tell_ends(everything=True)
         self._terminal.live("")
         try:
-            await self._history.finish(self._run)
+            if self._is_on_record:
+                await self._history.finish(self._run)
         except BusError as err:
             self._terminal.note(f"the run's record could not be closed: {err}")
         self._application.farewell = ""
@@ -284,7 +288,7 @@ class RunView:
 
     async def _keep(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._is_kept or now - self._kept_at < KEEP_EACH_S or self._run.is_done:
+        if self._is_kept or not self._is_on_record or now - self._kept_at < KEEP_EACH_S or self._run.is_done:
             return
         self._kept_at = now
         try:

@@ -15,6 +15,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.schedule_status import status_command
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -293,7 +294,7 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
     return application.run_on_broker(work)
 
 
-for _command in (_add, _list, _rm, _run):
+for _command in (_add, _list, status_command, _rm, _run):
     schedule.add_command(_command)
 
 

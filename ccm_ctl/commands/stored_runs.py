@@ -9,12 +9,16 @@ import click
 
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.rollout_drive import RolloutWatch
-from ccm_ctl.commands.run_view import RunView
+from ccm_ctl.commands.run_view import RunView, run_fields
+from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.follow import Follower
-from ccm_ctl.fleet.history import History, restore_ends
+from ccm_ctl.fleet.history import restore_ends
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.run import LIMIT_S, Run
+from ccm_ctl.fleet.stream_runs import NODE, REQUEST
+from ccm_ctl.render import records
+from ccm_ctl.render.event import event_line
 from ccm_ctl.render.outcome import format_counts
 
 if TYPE_CHECKING:
@@ -35,9 +39,20 @@ def run_argument() -> click.Argument:
 async def pick_up(
     application: Application, fleet: Fleet, word: str, *, offline_ok: bool, timeout_s: int | None = None
 ) -> tuple[Recorded, Run, RunView, Follower]:
-    """A run that was started before, ready to be looked at or followed."""
-    history = History(fleet)
-    recorded = await history.load(await history.find(word))
+    """A run that was started before, by an operator or not, ready to be looked at or followed."""
+    recorded = await find_run(fleet, word)
+    return recorded, *await attend(application, fleet, recorded, offline_ok=offline_ok, timeout_s=timeout_s)
+
+
+async def attend(
+    application: Application,
+    fleet: Fleet,
+    recorded: Recorded,
+    *,
+    offline_ok: bool,
+    timeout_s: int | None = None,
+) -> tuple[Run, RunView, Follower]:
+    """A run that was found, ready to be looked at or followed."""
     now = asyncio.get_running_loop().time()
     limit_s = timeout_s or LIMIT_S
     rollout = RolloutWatch(fleet, recorded)
@@ -54,7 +69,14 @@ async def pick_up(
     rollout.apply(state)
     proof = await read_proof(fleet)
     watch = RunView(
-        application, fleet, recorded.record, state, offline_ok=offline_ok, proof=proof, shows_output=True
+        application,
+        fleet,
+        recorded.record,
+        state,
+        offline_ok=offline_ok,
+        proof=proof,
+        shows_output=True,
+        is_on_record=recorded.is_on_record,
     )
 
     async def on_turn(news: list[News]) -> None:
@@ -65,13 +87,46 @@ async def pick_up(
 
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
     follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=on_turn, proof=proof)
-    return recorded, state, watch, follower
+    return state, watch, follower
 
 
 async def look(follower: Follower, state: Run, recorded: Recorded) -> None:
     """Take in what the stream holds, then what only the record knows: the stream counts more."""
     await follower.look()
     restore_ends(state, recorded, asyncio.get_running_loop().time())
+
+
+def show_stored(
+    application: Application,
+    fleet: Fleet,
+    recorded: Recorded,
+    state: Run,
+    watch: RunView,
+    *,
+    is_ended: bool,
+    events: bool = False,
+) -> None:
+    """Show a run that was looked at: what was asked, each node's result, and with `events` each event."""
+    terminal = application.terminal
+    terminal.record(
+        records.RUN,
+        **run_fields(recorded.record),
+        cause=recorded.cause,
+        origin=recorded.origin or None,
+        state="done" if is_ended else recorded.state.state,
+        stopped_by=recorded.state.stopped_by or None,
+        closed_by=recorded.closed_by or None,
+    )
+    terminal.show(f"{format_heading(recorded, fleet.clock.now())}\n")
+    lines = []
+    for _, node in sorted(state.nodes.items()):
+        for event in (node.events[number] for number in sorted(node.events)):
+            terminal.record(records.EVENT, event=event, verdict=watch.event_verdict(node.node))
+            lines.append(event_line(node.node, event, terminal.style))
+        terminal.record(records.RESULT, **watch.result_fields(node))
+    if events and lines:
+        terminal.show("".join([*lines, "\n"]))
+    watch.show()
 
 
 def format_outcome(action: str, state: RunState, closed_by: str) -> str:
@@ -89,20 +144,32 @@ def format_outcome(action: str, state: RunState, closed_by: str) -> str:
 
 
 def format_heading(recorded: Recorded, now: datetime) -> str:
-    """Who started a run, when and for which nodes, and who stopped it: lines that end with a newline."""
+    """Who or what started a run, when and for which nodes, and who stopped it: lines that end with a newline."""
     from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 
     record, state = recorded.record, recorded.state
     when = f", {clock(record.time)} ({ago(record.time, now)})" if record.time else ""
-    lines = [
-        f"run {short_id(record.run)}: {record.action} {record.name} by {record.requester or 'unknown'}{when}"
-    ]
-    targets = " or ".join(record.targets) or "all nodes"
-    where = f" where {record.where}" if record.where else ""
-    away = f", {record.offline} of them offline then" if record.offline else ""
-    lines.append(f"for {targets}{where}: {plural(record.nodes, 'node')}{away}")
+    by = format_starter(recorded.cause, recorded.origin, record.requester)
+    lines = [f"run {short_id(record.run)}: {record.action} {record.name} by {by}{when}"]
+    nodes = plural(record.nodes, "node")
+    if recorded.is_on_record or record.targets:
+        where = f" where {record.where}" if record.where else ""
+        nodes = f"{' or '.join(record.targets) or 'all nodes'}{where}: {nodes}"
+    away = f", {record.offline} of them offline then" if record.offline and recorded.is_on_record else ""
+    lines.append(f"for {nodes}{away}")
+    if recorded.note:
+        lines.append(recorded.note)
     if record.retry_of:
         lines.append(f"sends run {short_id(record.retry_of)} again")
     if state.stopped_by:
         lines.append(f"stopped by {state.stopped_by}")
     return "".join(f"{one_line(line)}\n" for line in lines)
+
+
+def format_starter(cause: str, origin: str, requester: str) -> str:
+    """`anna`, `schedule nightly`, `assignment web`, or `the node` for a manifest of its own configuration."""
+    if cause == REQUEST:
+        return requester or "unknown"
+    if cause == NODE:
+        return "the node"
+    return f"{cause} {origin}".strip()

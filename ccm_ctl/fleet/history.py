@@ -48,9 +48,13 @@ _FORMER = ""
 """In the place of an operator's token: a key of before, which says nothing of who wrote it."""
 
 
+class UnknownRunError(RunError):
+    """There is no run of this id, or beginning of an id, on record."""
+
+
 class Recorded(Struct, frozen=True, kw_only=True):
     """
-    A run as it is on record.
+    A run as it is on record, or as the stream has it when no operator started it.
 
     Attributes:
         record: What was asked.
@@ -59,6 +63,9 @@ class Recorded(Struct, frozen=True, kw_only=True):
         nodes: The nodes that were expected.
         offline: Those of them that were not present.
         ends: How nodes ended of which the stream tells nothing.
+        cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
+        note: What should be known of its list of nodes, as a sentence; "": nothing.
+        is_on_record: An operator's record describes it, which can be closed.
     """
 
     record: RunRecord
@@ -67,6 +74,10 @@ class Recorded(Struct, frozen=True, kw_only=True):
     nodes: list[str]
     offline: list[str]
     ends: dict[str, NodeEnd]
+    cause: str = "request"
+    origin: str = ""
+    note: str = ""
+    is_on_record: bool = True
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -184,7 +195,7 @@ class History:
                 f"run `{word}` is ambiguous: {len(found)} runs begin with it, such as {found[0]} and {found[1]}; "
                 "use more characters"
             )
-        raise RunError(f"there is no run `{word}`; `ccmctl run list` lists the newest runs")
+        raise UnknownRunError(f"there is no run `{word}`; `ccmctl run list` lists the newest runs")
 
     async def load(self, run: str) -> Recorded:
         """
@@ -200,7 +211,7 @@ class History:
         owner = pieces.owner
         if owner is None:
             bad = next((err for key, err in left_out.items() if key.endswith(f"{run}.{_REQUEST}")), None)
-            raise bad or RunError(f"there is no run `{run}`; `ccmctl run list` lists the newest runs")
+            raise bad or UnknownRunError(f"there is no run `{run}`; `ccmctl run list` lists the newest runs")
         targets = [targets for _, targets in sorted(pieces.targets.get(owner, {}).items())]
         state, closed_by = pieces.merge_states(run, owner)
         return Recorded(

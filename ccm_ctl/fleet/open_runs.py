@@ -67,6 +67,8 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     """
     if recorded.state.state == "done":
         return True
+    if not recorded.is_on_record:
+        return all(node.state.is_final for node in run.expected)
     rollout = await _rollout_of(fleet, recorded)
     if (rollout and not rollout.phase.is_over) or len(recorded.nodes) < recorded.record.nodes:
         return False  # a rollout that goes on, or a record that is being written

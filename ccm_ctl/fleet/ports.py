@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from ccm_agent.model.ports import (
     SignedStore,
 )
 from ccm_agent.templates.broker_functions import BrokerClient
+from ccm_ctl.fleet.stored_schedule import Schedule
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
@@ -92,6 +94,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signatory: Signs in the operator's name; None where the credentials hold no key.
         trust: The trust block of the operator's credentials; None: it has none.
         signers: The bucket CCM_TRUST; None: it is not read.
+        schedules: Reads the schedules; None: they cannot be read. Raises BusSetupError where the broker has none.
         services: Answers `registrations()` in a gate; None: it cannot be asked.
     """
 
@@ -110,6 +113,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     trust: Trust | None = None
     signers: Bucket | None = None
     services: BrokerClient | None = None
+    schedules: Callable[[], Awaitable[list[Schedule]]] | None = None
 
 
 class LocalClock:

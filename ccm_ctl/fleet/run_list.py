@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,30 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.run_records import RunRecord, RunState
+from ccm_agent.model.wire import MANIFEST_PLAN, NodeState
 from ccm_ctl.fleet.authors import read_authors
+from ccm_ctl.fleet.find_run import is_from, match_now, read_schedules
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import close_ended, look_at_ends
+from ccm_ctl.fleet.stream_runs import (
+    ASSIGNMENT,
+    NODE,
+    READ_LIMIT,
+    READ_LONG_LIMIT,
+    REQUEST,
+    SCHEDULE,
+    NodeSession,
+    StreamRun,
+    read_recent,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.ports import Fleet
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 OPEN_LOOKED_AT = 50
 """Of at most so many open runs the stream is read for one list; the others are shown as their records say."""
@@ -33,6 +51,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         by: The operator.
         state: "open", "stopping", "done", or an end state that at least one node has.
         since, until: When the run began.
+        causes: What started it, of `stream_runs.CAUSES`; empty: anything.
+        schedule, assignment: The name of the schedule or assignment that started it.
+        folds: Runs of one assignment, or of one manifest of the nodes' configuration, are one entry.
     """
 
     node: str = ""
@@ -41,6 +62,24 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     state: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    causes: tuple[str, ...] = ()
+    schedule: str = ""
+    assignment: str = ""
+    folds: bool = False
+
+    def wants(self, *causes: str) -> bool:
+        """Runs that any of these started are asked for."""
+        if self.by:
+            return REQUEST in causes
+        if self.schedule or self.assignment:
+            named = {SCHEDULE if self.schedule else "", ASSIGNMENT if self.assignment else ""}
+            return not named.isdisjoint(causes)
+        return not self.causes or not set(self.causes).isdisjoint(causes)
+
+    def fits_origin(self, cause: str, origin: str) -> bool:
+        """The schedule or assignment of this name is asked for."""
+        named = {SCHEDULE: self.schedule, ASSIGNMENT: self.assignment}
+        return not any(named.values()) or named.get(cause) == origin
 
     def fits_record(self, record: RunRecord) -> bool:
         """What was asked, by whom and when, fits."""
@@ -69,11 +108,16 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         record: What was asked.
         state: How far it is. While it is open, `counts` has its nodes by state, as far as that is known.
         closed_by: The operator who saw it end, if that was not the one who began it; else "".
+        cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
+        others: How many older runs of the same assignment are counted with it, the newest of each node.
     """
 
     record: RunRecord
     state: RunState
     closed_by: str = ""
+    cause: str = REQUEST
+    origin: str = ""
+    others: int = 0
 
 
 class ListedRuns(Struct, frozen=True, kw_only=True):
@@ -83,15 +127,48 @@ class ListedRuns(Struct, frozen=True, kw_only=True):
     Attributes:
         runs: The runs.
         left_out: Keys of records that cannot be read.
+        read_since: From when on runs that no operator started are complete; None: the stream was not read.
+        is_cut: There are more of these, and they were not read because there are too many events.
+        begins: When the oldest event was stored that the stream still holds; None: it holds none, or it was not read.
     """
 
     runs: list[ListedRun]
     left_out: list[str]
+    read_since: datetime | None = None
+    is_cut: bool = False
+    begins: datetime | None = None
 
 
 async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
     """The newest runs that fit. Records of runs that have ended are closed on the way."""
     left_out: list[str] = []
+    runs = await _recorded_runs(fleet, wanted, most, left_out) if wanted.wants(REQUEST) else []
+    if not wanted.wants(SCHEDULE, ASSIGNMENT, NODE):
+        return ListedRuns(runs=runs, left_out=sorted(left_out))
+    now = fleet.clock.now()
+    since = wanted.since or now - timedelta(days=1)
+    if len(runs) == most and (oldest := runs[-1].record.time) is not None:
+        since = max(since, oldest)  # older ones would not be shown
+    known = {one.record.run for one in runs}
+
+    def is_enough(found: list[StreamRun]) -> bool:
+        return len(_entries(found, wanted, known)) >= most
+
+    limit = READ_LONG_LIMIT if wanted.since else READ_LIMIT
+    recent = await read_recent(fleet, since, is_enough, limit)
+    entries = await _with_expected(fleet, _entries(recent.runs, wanted, known), wanted)
+    runs += [one for one in entries if wanted.fits_record(one.record) and wanted.fits_state(one.state)]
+    runs.sort(key=lambda one: min(one.record.time or _LONG_AGO, now), reverse=True)
+    return ListedRuns(
+        runs=runs[:most],
+        left_out=sorted(left_out),
+        read_since=recent.since,
+        is_cut=recent.is_cut,
+        begins=await fleet.events.oldest(),
+    )
+
+
+async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: list[str]) -> list[ListedRun]:
     runs: list[ListedRun] = []
     history = History(fleet)
     authors, looked_at = None, 0
@@ -110,7 +187,76 @@ async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
             runs.append(one)
             if len(runs) == most:
                 break
-    return ListedRuns(runs=runs, left_out=sorted(left_out))
+    return runs
+
+
+def _entries(found: list[StreamRun], wanted: RunFilter, known: Collection[str]) -> list[ListedRun]:
+    """What the list says of runs that no operator started, the newest first."""
+    entries: dict[tuple[str, ...], list[StreamRun]] = {}
+    for run in found:
+        cause = run.cause
+        is_meant = cause != REQUEST and wanted.wants(cause) and run.run not in known
+        if not is_meant or not wanted.fits_origin(cause, run.origin):
+            continue
+        if wanted.node and wanted.node not in run.sessions:
+            continue
+        is_folded = wanted.folds and cause != SCHEDULE
+        key = (cause, run.origin, run.name, run.action) if is_folded else (run.run,)
+        entries.setdefault(key, []).append(run)
+    return [_entry(runs) for runs in entries.values()]
+
+
+def _entry(runs: list[StreamRun]) -> ListedRun:
+    """One entry for runs of one origin, newest first: the newest session of each node."""
+    newest = runs[0]
+    sessions: dict[str, NodeSession] = {}
+    for run in runs:
+        for node, session in run.sessions.items():
+            sessions.setdefault(node, session)
+    counts = Counter(str(session.state) for session in sessions.values())
+    is_done = all(session.summary is not None for session in sessions.values())
+    return ListedRun(
+        record=RunRecord(
+            run=newest.run, action=newest.action, name=newest.name, time=newest.time, nodes=len(sessions)
+        ),
+        state=RunState(run=newest.run, state="done" if is_done else "running", counts=dict(counts)),
+        cause=newest.cause,
+        origin=newest.origin,
+        others=len(runs) - 1,
+    )
+
+
+async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilter) -> list[ListedRun]:
+    """The same with the nodes that a schedule meant and that have no session, and with last runs that no node began."""
+    schedules = {one.name: one for one in await read_schedules(fleet)} if wanted.wants(SCHEDULE) else {}
+    listed = {one.record.run for one in entries}
+    for schedule in schedules.values():
+        is_meant = wanted.fits_origin(SCHEDULE, schedule.name) and not wanted.node
+        if is_meant and schedule.last_run and schedule.last_run not in listed:
+            record = RunRecord(
+                run=schedule.last_run,
+                action="plan" if schedule.protocol == MANIFEST_PLAN else "apply",
+                name=schedule.request.name,
+                time=schedule.last,
+            )
+            state = RunState(run=record.run, state="done")
+            entries.append(ListedRun(record=record, state=state, cause=SCHEDULE, origin=schedule.name))
+    expected: dict[str, int] = {}
+    completed = []
+    for one in entries:
+        stored = schedules.get(one.origin) if one.cause == SCHEDULE else None
+        if stored is not None and one.record.time and is_from(stored, one.record.time):
+            if one.origin not in expected:
+                expected[one.origin] = len(await match_now(fleet, stored))
+            absent = max(expected[one.origin] - one.record.nodes, 0)
+            counts = one.state.counts | ({str(NodeState.OFFLINE): absent} if absent else {})
+            one = msgspec.structs.replace(
+                one,
+                record=msgspec.structs.replace(one.record, nodes=one.record.nodes + absent, offline=absent),
+                state=msgspec.structs.replace(one.state, counts=counts),
+            )
+        completed.append(one)
+    return completed
 
 
 async def _looked_at(fleet: Fleet, listed: ListedRun, authors: Authors | None) -> ListedRun:

@@ -71,6 +71,16 @@ class SchedulePlacement(Struct, frozen=True, kw_only=True):
     has_own_subject: bool
 
 
+async def read_schedules(connection: Connection) -> list[Schedule]:
+    """
+    All schedules, by name.
+
+    Raises:
+        BusSetupError: The broker has none.
+    """
+    return await Schedules(connection).all()
+
+
 class Schedules:
     """The schedules of a broker that knows them."""
 

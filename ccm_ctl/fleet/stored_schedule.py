@@ -14,6 +14,7 @@ from ccm_agent.bus.subjects import due_subject, own_subject, parse_schedule, req
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.ids import due_run_id
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import ManifestRequest
 
@@ -37,6 +38,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         zone: Time zone of a cron; "" is UTC.
         stored: When it was made.
         last: When it was due last; None: not yet.
+        last_run: The id of its last run; "": it was not due yet, or the broker does not say it.
         ends: When its signature expires; None: it is not signed.
         request: What it sends.
     """
@@ -50,6 +52,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     zone: str = ""
     stored: datetime
     last: datetime | None = None
+    last_run: str = ""
     ends: datetime | None = None
     request: ManifestRequest
 
@@ -105,6 +108,7 @@ def read_past(stored: Stored) -> Schedule | None:
         when="",
         stored=stored.time,
         last=stored.time,
+        last_run=_read_run(stored),
         request=request,
     )
 
@@ -128,9 +132,18 @@ def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
         zone=headers.get("nats-schedule-time-zone", ""),
         stored=stored.time,
         last=last.time if last is not None else None,
+        last_run=_read_run(last) if last is not None else "",
         ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
         request=request,
     )
+
+
+def _read_run(due: Stored) -> str:
+    """The id of the run that a due request starts, as each node derives it."""
+    try:
+        return due_run_id(due.headers)[0]
+    except (KeyError, ValueError):
+        return ""
 
 
 def _parse_target(schedule: str, due: str) -> str:

@@ -40,6 +40,14 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     action: Annotated[Text, Meta(description="`apply`, `plan`, `check`, `ensure` or `exec`.")] = UNSET
     name: Annotated[Text, Meta(description="Name of the manifest or resource.")] = UNSET
     requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
+    cause: Annotated[
+        Text,
+        Meta(
+            description="What started it: `request` of an operator, `schedule`, `assignment`, or `node` for a manifest of the "
+            "node's configuration; in `run list`, `run show`, `schedule status`."
+        ),
+    ] = UNSET
+    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
     time: Annotated[Time, Meta(description="When it started.")] = UNSET
     targets: Targets = UNSET
     where: Where = UNSET

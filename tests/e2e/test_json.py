@@ -74,6 +74,7 @@ why web1                                     # why
 unassign web --yes                           # assignment
 schedule add nightly site.yaml --cron "0 2 * * *" --all --yes     # schedule
 schedule list                                # schedule
+schedule status nightly                      # error
 schedule run nightly --yes                   # run result end
 schedule rm nightly                          # schedule
 doctor                                       # check checks
@@ -93,6 +94,7 @@ FAILING = {
     "apply broken.yaml --all --yes",
     "apply fails.yaml --all --yes",
     "run retry last fails.yaml --yes",
+    "schedule status nightly",
 }
 
 

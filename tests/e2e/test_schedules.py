@@ -116,6 +116,53 @@ def test_an_agent_that_was_stopped_takes_the_last_due_request_after_its_return_o
     assert trio.ctl("schedule", "rm", "once").code == 0
 
 
+def test_one_command_says_how_the_last_run_of_a_schedule_ended_and_who_was_away(trio: Fleet) -> None:
+    away, there = trio.agents["web1"], trio.agents["web2"]
+    path = trio.write("status.yaml", manifest(a_file("status")))
+    away.stop()
+    trio.wait_for(lambda: "offline" in trio.ctl("nodes", "--json").out, "the node to be away")
+
+    assert add_at(trio, "status", path, "--targets", "role=web", "--catch-up").code == 0
+    trio.wait_for((there.files / "status").exists, "the schedule to be due")
+    trio.wait_for(
+        lambda: trio.ctl("schedule", "status", "status", "--json").states.get("web2") == "changed",
+        "the end of the run",
+    )
+    missed = trio.ctl("schedule", "status", "status", "--json")
+    listed = trio.ctl("run", "list", "--schedule", "status", "--json")
+    shown = trio.ctl("run", "show", missed.run[:9], "--json")
+    away.start()
+    trio.wait_for((away.files / "status").exists, "the node to catch up")
+    trio.wait_for(lambda: runs(trio, away, "status"), "the events of the run")
+    trio.wait_for(lambda: trio.ctl("schedule", "status", "status").code == 0, "the end of the run")
+
+    assert (missed.code, missed.states) == (3, {"web1": "offline", "web2": "changed"})
+    assert shown.states == missed.states
+    [run] = listed.named("run")
+    assert (run["run"], run["origin"], run["nodes"]) == (missed.run, "status", 2)
+    assert run["counts"] == {"changed": 1, "offline": 1}
+    assert set(runs(trio, there, "status")) == {missed.run}
+    assert trio.ctl("schedule", "rm", "status").code == 0
+
+
+def test_node_that_refuses_a_scheduled_request_is_named_with_its_reason(trio: Fleet) -> None:
+    path = trio.write("refused.yaml", manifest(a_file("refused")))
+    assert trio.ctl("disable", "-t", "node=web2", "--why", "a test", "--yes").code == 0
+
+    assert add_at(trio, "refused", path, "--targets", "role=web", "--catch-up").code == 0
+    trio.wait_for((trio.agents["web1"].files / "refused").exists, "the schedule to be due")
+    trio.wait_for(
+        lambda: trio.ctl("schedule", "status", "refused", "--json").states.get("web2") == "refused",
+        "the refusal to be on record",
+    )
+    said = trio.ctl("schedule", "status", "refused", "--json")
+    enabled = trio.ctl("enable", "-t", "node=web2", "--yes")
+
+    assert "a test" in said.reasons["web2"]
+    assert (said.code, enabled.code) == (2, 0)
+    assert trio.ctl("schedule", "rm", "refused").code == 0
+
+
 def test_killed_agent_catches_up_with_each_schedule_of_its_scope_once(trio: Fleet) -> None:
     names = ("backup", "patch", "report")
     away, there = trio.agents["web1"], trio.agents["web2"]

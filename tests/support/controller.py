@@ -51,6 +51,7 @@ from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Broker
 from ccm_ctl.fleet.node_data import OperatorData
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.stored_schedule import Schedule
 from ccm_ctl.main import main
 from tests.support.authorship import Root, Writer, new_seed, sign_event
 from tests.support.records import check_records
@@ -203,13 +204,27 @@ class FakeNode:
         headers = {SIGNATURE_HEADER: sign_event(self.key, subject, body, "")} if self.key else {}
         await bus.events.announce(subject, body, headers)
 
+    async def converge(self, broker: MemoryBroker, run: str, cause: str, origin: str) -> None:
+        """Do what a schedule or an assignment says, without an operator's request."""
+        assert not isinstance(self.does, str)
+        await self._apply(
+            MemoryBus(broker, self.name), run, self.does, noop=False, cause=cause, origin=origin
+        )
+
     async def _apply(
-        self, bus: MemoryBus, run: str, events: Sequence[TransactionEvent], *, noop: bool
+        self,
+        bus: MemoryBus,
+        run: str,
+        events: Sequence[TransactionEvent],
+        *,
+        noop: bool,
+        cause: str = "request",
+        origin: str = "",
     ) -> None:
         said: list[SessionStart | TransactionEvent | SessionSummary] = [
             SessionStart(
                 protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node=self.name, run=run, number=1,
-                manifest="motd", resources=len(events), noop=noop,
+                manifest="motd", resources=len(events), noop=noop, cause=cause, origin=origin,
             )
         ]  # fmt: skip
         summary = SessionSummary(
@@ -308,6 +323,7 @@ class Desk:
         broker: What the commands talk to.
         nodes: Who is there.
         trust: What the operator's credentials say about trust; None: nothing.
+        schedules: The schedules on the broker.
     """
 
     def __init__(self, *nodes: FakeNode, operator: str = "op", trust: Trust | None = None) -> None:
@@ -316,6 +332,7 @@ class Desk:
         self.operator = operator
         self.trust = trust
         self.hooks: list[Hook] = []
+        self.schedules: list[Schedule] = []
         self._come: set[str] = set()
 
     def ccmctl(
@@ -349,9 +366,12 @@ class Desk:
         bus = MemoryBus(self.broker, settings.identity)
         for node in self.nodes:
             await node.begin(self.broker)
-        for hook in self.hooks:
+        for hook in list(self.hooks):
             await hook(self.broker)
-        yield Broker(fleet_on(bus, self.trust))
+        yield Broker(msgspec.structs.replace(fleet_on(bus, self.trust), schedules=self._read_schedules))
+
+    async def _read_schedules(self) -> list[Schedule]:
+        return self.schedules
 
 
 def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:

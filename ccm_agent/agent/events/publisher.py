@@ -193,13 +193,17 @@ class AgentEventPublisher:
         """The agent goes."""
         self._append(AGENT_SHUTDOWN, f"agent {self._version} stopped", {"version": self._version})
 
-    def refused(self, what: str, why: str) -> None:
-        """A request or a document is not obeyed."""
+    def refused(self, what: str, why: str, run: str = "") -> None:
+        """A request or a document is not obeyed; of a scheduled request also which run the node takes no part in."""
         now = self._clock.monotonic()
         if len(self._refusals) == REFUSALS_A_MINUTE and now - self._refusals[0] < 60:
             return
         self._refusals.append(now)
-        self._append(AGENT_REFUSED, why[:MESSAGE_LIMIT], {"refused": what[:MESSAGE_LIMIT]})
+        self._append(
+            AGENT_REFUSED,
+            why[:MESSAGE_LIMIT],
+            {"refused": what[:MESSAGE_LIMIT]} | ({"run": run} if run else {}),
+        )
 
     def lost(self, count: int) -> None:
         """Events were given up; the spool does not count them any more."""

@@ -205,6 +205,10 @@ class RequestHandler:
         self._request_log.end(
             job.run, NodeState.EXPIRED, "its deadline passed before it began", "run.expired"
         )
+        if job.way == "schedule":
+            self._context.events.refused(
+                job.origin or job.run, "its deadline passed before it began", job.run
+            )
         await self._answer(
             job.run, AnswerState.EXPIRED, reason="its deadline passed before it began", code="run.expired"
         )
@@ -215,6 +219,8 @@ class RequestHandler:
             job.own.finish(None)
             return
         self._request_log.end(job.run, NodeState.REFUSED, str(refusal), refusal.code)
+        if job.way == "schedule":
+            self._context.events.refused(job.origin or job.run, str(refusal), job.run)
         await self._answer(job.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
 
     def is_late(self, deadline: datetime | None) -> bool:
@@ -335,6 +341,9 @@ class RequestHandler:
         if incoming.protocol in ACTIONS:
             self._write_down(incoming, request)
             self._request_log.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
+            if incoming.scheduled:
+                # Answers are in no stream, and no controller hears this one.
+                self._context.events.refused(incoming.subject, str(refusal), request.run)
         await self._answer(request.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
 
     def _write_down(

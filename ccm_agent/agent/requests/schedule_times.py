@@ -12,9 +12,8 @@ What was taken last is kept on disk until the schedule's signature expires.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -25,13 +24,11 @@ from ccm_agent.bus.subjects import parse_schedule
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_agent.model.ids import derive_id
+from ccm_agent.model.ids import due_run_id
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
-
-_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
 
 
 def scheduled_run_id(incoming: IncomingRequest) -> tuple[str, datetime]:
@@ -41,13 +38,8 @@ def scheduled_run_id(incoming: IncomingRequest) -> tuple[str, datetime]:
     Raises:
         ProtocolError: The broker's headers are not there.
     """
-    lowered = {name.lower(): value for name, value in incoming.headers.items()}
     try:
-        stream, sequence, stamp = (lowered[name] for name in _HEADERS)
-        # nanoseconds, as the broker writes them, are more than Python reads
-        due = datetime.fromisoformat(f"{stamp[:19]}+00:00").astimezone(UTC)
-        digest = hashlib.sha256(f"{stream}\n{sequence}\n{stamp}".encode()).digest()
-        return derive_id(int(due.timestamp()), digest[:16]), due
+        return due_run_id(incoming.headers)
     except (KeyError, ValueError) as err:
         raise ProtocolError(
             f"{incoming.subject}: a scheduled request without the broker's headers: {err}"

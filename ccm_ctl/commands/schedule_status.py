@@ -1,0 +1,53 @@
+"""`ccmctl schedule status`: how the last run of a schedule ended, and which nodes took no part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.targets import no_fold_option
+
+if TYPE_CHECKING:
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "status",
+    examples=["ccmctl schedule status nightly", "ccmctl schedule status nightly --json"],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--offline"],
+            type=click.Choice(["fail", "ok"]),
+            default="fail",
+            help="With `ok`, nodes that took no part do not cause exit code 3.",
+        ),
+        no_fold_option(),
+    ],
+)
+def status_command(application: Application, name: str, offline: str) -> Exit:
+    """
+    Show how the last run of a schedule ended, and which nodes took no part.
+
+    Nodes that match the schedule now are expected. Earlier runs: `ccmctl run list --schedule NAME`.
+
+    Exit codes: 0 all nodes ended well; 1 the command could not run, or the schedule was not due yet; 2 a node failed or refused;
+    3 a node took no part, or has not ended.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.run_view import choose_exit
+        from ccm_ctl.commands.stored_runs import attend, look, show_stored
+        from ccm_ctl.fleet.find_run import describe_last, find_schedule
+
+        recorded = await describe_last(fleet, await find_schedule(fleet, name))
+        state, watch, follower = await attend(application, fleet, recorded, offline_ok=offline == "ok")
+        await look(follower, state, recorded)
+        show_stored(application, fleet, recorded, state, watch, is_ended=state.is_done)
+        return choose_exit(state, offline_ok=offline == "ok")
+
+    return application.run(work)

@@ -1,0 +1,224 @@
+"""Finding one run, whoever started it: on record, or in the stream of events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.subjects import event_subject, request_subject
+from ccm_agent.model.errors import (
+    BusSetupError,
+    NoTargetError,
+    NotFoundError,
+    ProtocolError,
+    RunError,
+    SelectorError,
+)
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.run_records import NodeEnd, RunRecord, RunState
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.wire import (
+    AGENT_REFUSED,
+    MANIFEST_APPLY,
+    MANIFEST_PLAN,
+    AgentEvent,
+    NodeState,
+)
+from ccm_ctl.fleet.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.history import NEWEST, History, Recorded, UnknownRunError
+from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.stream_runs import SCHEDULE, StreamRun, find_runs, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.stored_schedule import Schedule
+
+REFUSALS_READ = 200
+"""Of at most so many nodes that took no part in a run the stream is asked whether they refused it."""
+
+SCOPES_LIMIT = 1000
+"""A run is stopped on its nodes' own subjects only for so many nodes; with more, everywhere."""
+
+
+async def find_run(fleet: Fleet, word: str) -> Recorded:
+    """
+    A run by its id, the beginning of it, or `last`, which is the newest run of an operator.
+
+    Raises:
+        RunError: There is no such run, or several begin so.
+    """
+    history = History(fleet)
+    try:
+        return await history.load(await history.find(word))
+    except UnknownRunError:
+        if word == NEWEST:
+            raise
+        runs = [word] if is_id(word) else await find_runs(fleet, word)
+        if len(runs) > 1:
+            raise RunError(
+                f"run `{word}` is ambiguous: {len(runs)} runs begin with it, such as {runs[0]} and {runs[1]}; "
+                "use more characters"
+            ) from None
+        if found := await read_run(fleet, runs[0]) if runs else None:
+            return await describe(fleet, found)
+        if is_id(word) and (schedule := await _find_last(fleet, word)) is not None:
+            return await describe_last(fleet, schedule)
+        raise
+
+
+async def describe_last(fleet: Fleet, schedule: Schedule) -> Recorded:
+    """
+    The last run of a schedule.
+
+    Raises:
+        RunError: It was not due yet.
+    """
+    if not schedule.last_run:
+        raise RunError(f"{schedule.name}: was not due yet; `ccmctl schedule list` shows when it is")
+    found = await read_run(fleet, schedule.last_run)
+    return await describe(fleet, found or StreamRun(run=schedule.last_run, sessions={}), schedule)
+
+
+async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = None) -> Recorded:
+    """
+    A run of the stream as if it were on record.
+
+    Of a schedule that is still stored, the nodes that match it now and have no session in the run are expected, too: they were
+    away, or refused.
+
+    Args:
+        fleet: The bus.
+        found: The run.
+        schedule: The schedule that sent it, if that is known; else it is looked up by its name.
+    """
+    cause = SCHEDULE if schedule is not None else found.cause
+    if schedule is None and cause == SCHEDULE:
+        stored = await read_schedules(fleet)
+        schedule = next((one for one in stored if one.name == found.origin), None)
+    nodes = sorted(found.sessions)
+    note = ""
+    expected: dict[str, bool] = {}
+    if schedule is not None and is_from(schedule, found.time):
+        expected = await match_now(fleet, schedule)
+        note = f"nodes without a session are those that match `{schedule.name}` now"
+    elif cause == SCHEDULE:
+        note = "only nodes with a session are known: the schedule was stored again since, or removed"
+    absent = [node for node in expected if node not in found.sessions]
+    refusals = await _read_refusals(fleet, found.run, absent, found.time)
+    ends = {node: _explain_absence(refusals.get(node), is_present=expected[node]) for node in absent}
+    record = RunRecord(
+        run=found.run,
+        action=found.action if found.sessions else _read_action(schedule),
+        name=found.name if found.sessions else schedule.request.name if schedule else "",
+        requester=found.requester if found.sessions and cause == "request" else "",
+        time=found.time,
+        targets=list(schedule.request.targets) if schedule else [],
+        where=schedule.request.where if schedule else "",
+        subjects=_find_subjects(schedule, nodes),
+        nodes=len(nodes) + len(absent),
+        offline=len(absent),
+    )
+    return Recorded(
+        record=record,
+        state=RunState(run=found.run),
+        nodes=sorted([*nodes, *absent]),
+        offline=absent,
+        ends=ends,
+        cause=cause,
+        origin=schedule.name if schedule else found.origin,
+        note=note,
+        is_on_record=False,
+    )
+
+
+async def find_schedule(fleet: Fleet, name: str) -> Schedule:
+    """
+    The schedule of a name.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    known = await read_schedules(fleet)
+    found = next((one for one in known if one.name == name), None)
+    if found is None:
+        near = did_you_mean(name, (one.name for one in known))
+        raise NotFoundError(
+            f"{name}: there is no such schedule{near or '; `ccmctl schedule list` shows which there are'}"
+        )
+    return found
+
+
+async def _find_last(fleet: Fleet, run: str) -> Schedule | None:
+    """The schedule whose last run this is, though no node has begun it."""
+    return next((one for one in await read_schedules(fleet) if one.last_run == run), None)
+
+
+async def read_schedules(fleet: Fleet) -> list[Schedule]:
+    """The schedules; none where the broker has none."""
+    try:
+        return await fleet.schedules() if fleet.schedules is not None else []
+    except BusSetupError:
+        return []
+
+
+def is_from(schedule: Schedule, time: datetime) -> bool:
+    """A run of this time is of the schedule as it is stored now; the id of a run has whole seconds."""
+    return schedule.stored.replace(microsecond=0) <= time
+
+
+async def match_now(fleet: Fleet, schedule: Schedule) -> dict[str, bool]:
+    """The nodes that match a schedule now, and whether each is present."""
+    request = schedule.request
+    wish = TargetSpec(
+        targets=tuple(request.targets),
+        where=request.where,
+        everybody=not request.targets and not request.where,
+    )
+    try:
+        inventory, resolved = await resolve(fleet, wish)
+    except (NoTargetError, SelectorError):
+        return {}
+    return {node: _is_present(inventory, node) for node in resolved.nodes}
+
+
+def _is_present(inventory: Inventory, node: str) -> bool:
+    return node in inventory.nodes and inventory.nodes[node].is_present
+
+
+async def _read_refusals(fleet: Fleet, run: str, nodes: Collection[str], since: datetime) -> dict[str, str]:
+    """Why nodes refused a run, as they said in the stream."""
+    found: dict[str, str] = {}
+    for node in sorted(nodes)[:REFUSALS_READ]:
+        async for event in fleet.events.scan(event_subject(AGENT_REFUSED, node), since=since):
+            try:
+                said = hear(event).said
+            except ProtocolError:
+                continue
+            if isinstance(said, AgentEvent) and said.details.get("run") == run:
+                found[node] = said.message
+    return found
+
+
+def _explain_absence(refusal: str | None, *, is_present: bool) -> NodeEnd:
+    if refusal is not None:
+        return NodeEnd(state=str(NodeState.REFUSED), reason=refusal)
+    return NodeEnd(
+        state=str(NodeState.OFFLINE),
+        reason="no session; present now" if is_present else "no session; offline now",
+    )
+
+
+def _read_action(schedule: Schedule | None) -> str:
+    return "plan" if schedule is not None and schedule.protocol == MANIFEST_PLAN else "apply"
+
+
+def _find_subjects(schedule: Schedule | None, nodes: Collection[str]) -> list[str]:
+    """Where the nodes of a run can be reached to stop it."""
+    if schedule is not None:
+        return [request_subject(schedule.protocol, schedule.scope)]
+    if len(nodes) > SCOPES_LIMIT:
+        return [request_subject(MANIFEST_APPLY, "all")]
+    return [request_subject(MANIFEST_APPLY, f"node.{node}") for node in nodes]

@@ -1,0 +1,252 @@
+"""Runs of schedules, assignments and the nodes' own manifests, in `ccmctl run` and `ccmctl schedule status`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import event_subject, request_subject, schedule_subject
+from ccm_agent.model.ids import derive_id, new_id
+from ccm_agent.model.outcome import SESSION_START, SessionStart
+from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AgentEvent, ManifestRequest
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet import stream_runs
+from ccm_ctl.fleet.stored_schedule import Schedule
+from tests.support.controller import NOW, Desk, FakeNode, event
+
+DUE = NOW - timedelta(hours=9)
+
+
+def run_at(moment: datetime) -> str:
+    """The id of a run of that time."""
+    return derive_id(int(moment.timestamp()), os.urandom(16))
+
+
+def a_schedule(name: str, run: str = "", **fields: object) -> Schedule:
+    """A schedule for role=web that was due nine hours ago if it has a run."""
+    values: dict[str, object] = {
+        "name": name,
+        "subject": schedule_subject(MANIFEST_APPLY, "fact.role.web", name),
+        "protocol": MANIFEST_APPLY,
+        "scope": "fact.role.web",
+        "target": request_subject(MANIFEST_APPLY, "fact.role.web"),
+        "when": "0 0 3 * * *",
+        "stored": NOW - timedelta(days=3),
+        "last": DUE if run else None,
+        "last_run": run,
+        "request": ManifestRequest(protocol=MANIFEST_APPLY, name="site", targets=["role=web"]),
+    }
+    return Schedule(**(values | fields))  # type: ignore[arg-type]
+
+
+def converge(desk: Desk, run: str, nodes: Sequence[FakeNode], cause: str, origin: str) -> None:
+    """Let nodes carry out a run before the next command."""
+
+    async def begin(broker: MemoryBroker) -> None:
+        desk.hooks.remove(begin)
+        for node in nodes:
+            await node.converge(broker, run, cause, origin)
+
+    desk.hooks.append(begin)
+
+
+def publish(desk: Desk, node: str, protocol: str, said: msgspec.Struct, run: str = "") -> None:
+    """Let a node say something before the next command."""
+
+    async def say(broker: MemoryBroker) -> None:
+        desk.hooks.remove(say)
+        subject = event_subject(protocol, node, run)
+        await MemoryBus(broker, node).events.publish(subject, new_id(), msgspec.json.encode(said))
+
+    desk.hooks.append(say)
+
+
+@pytest.fixture
+def night() -> tuple[Desk, str]:
+    """Last night `nightly` was due: web1 changed, web2 refused, web3 was away; db1 is not meant."""
+    web1, web2 = FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)]), FakeNode("web2", {"role": "web"})
+    away, other = FakeNode("web3", {"role": "web"}, is_present=False), FakeNode("db1", {"role": "db"})
+    desk = Desk(web1, web2, away, other)
+    run = run_at(DUE)
+    desk.schedules = [a_schedule("nightly", run)]
+    converge(desk, run, [web1], "schedule", "nightly")
+    refusal = AgentEvent(
+        protocol=AGENT_REFUSED,
+        event_id=new_id(),
+        timestamp=DUE,
+        node="web2",
+        message="disabled by anna",
+        details={"refused": "x", "run": run},
+    )
+    publish(desk, "web2", AGENT_REFUSED, refusal)
+    return desk, run
+
+
+HEADING = """\
+run RUN: apply motd by schedule nightly, 2026-11-21 03:00:00Z (9 h ago)
+for role=web: 3 nodes
+nodes without a session are those that match `nightly` now
+
+"""
+
+
+def test_one_command_says_whether_last_nights_schedule_succeeded_and_who_was_away(
+    night: tuple[Desk, str],
+) -> None:
+    desk, _ = night
+
+    said = desk.ccmctl("schedule", "status", "nightly")
+
+    assert (said.code, said.screen) == (
+        2,
+        f"{HEADING}"
+        "NODES  STATE    WHAT                      TIME\n"
+        "web1   changed  file#/etc/motd           12 ms\n"
+        "web3   offline  no session; offline now\n"
+        "web2   refused  disabled by anna\n\n"
+        "apply motd: 3 nodes: 1 changed, 1 offline, 1 refused in 9 h (run RUN)\n",
+    )
+
+
+def test_run_of_a_schedule_is_shown_and_watched_by_its_id(night: tuple[Desk, str]) -> None:
+    desk, run = night
+
+    shown, watched = desk.ccmctl("run", "show", run[:9], "--json"), desk.ccmctl("run", "watch", run)
+
+    [told] = shown.named("run")
+    assert (told["cause"], told["origin"], told["nodes"], told["state"]) == ("schedule", "nightly", 3, "done")
+    assert {one["node"]: one["state"] for one in shown.named("result")} == {
+        "web1": "changed",
+        "web2": "refused",
+        "web3": "offline",
+    }
+    assert watched.code == 2
+    assert not desk.broker.buckets.get("CCM_RUNS")
+
+
+def test_run_that_no_node_began_is_shown_as_missed(night: tuple[Desk, str]) -> None:
+    desk, _ = night
+    desk.schedules = [a_schedule("weekly", run_at(DUE))]
+
+    said = desk.ccmctl("schedule", "status", "weekly", "--json")
+
+    assert said.code == 3
+    assert [one["reason"] for one in said.named("result")] == [
+        "no session; present now",
+        "no session; present now",
+        "no session; offline now",
+    ]
+
+
+def test_schedule_that_was_not_due_yet_or_is_not_there_says_so() -> None:
+    desk = Desk()
+    desk.schedules = [a_schedule("nightly")]
+
+    assert desk.ccmctl("schedule", "status", "nightly").err == (
+        "ccmctl: nightly: was not due yet; `ccmctl schedule list` shows when it is\n"
+    )
+    assert desk.ccmctl("schedule", "status", "nihgtly").err == (
+        "ccmctl: nihgtly: there is no such schedule, did you mean `nightly`?\n"
+    )
+
+
+def test_list_has_runs_of_schedules_and_the_newest_run_of_each_node_of_an_assignment(
+    night: tuple[Desk, str],
+) -> None:
+    desk, _ = night
+    for node, minutes in ((desk.nodes[0], 50), (desk.nodes[0], 20), (desk.nodes[3], 10)):
+        converge(desk, run_at(NOW - timedelta(minutes=minutes)), [node], "interval", "base")
+
+    said = desk.ccmctl("run", "list")
+    single = desk.ccmctl("run", "list", "--assignment", "base", "--json").records
+
+    assert [line.split(None, 1)[1] for line in said.out.splitlines()] == [
+        "WHEN        BY                WHAT        NODES  OUTCOME",
+        "+2  10 min ago  assignment base   apply motd      2  1 stable, 1 changed",
+        "9 h ago     schedule nightly  apply motd      3  1 changed, 2 offline",
+    ]
+    assert [(one["cause"], one["origin"], one["nodes"]) for one in single] == [("assignment", "base", 1)] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "origins"),
+    [
+        (["--cause", "schedule"], ["nightly"]),
+        (["--schedule", "nightly"], ["nightly"]),
+        (["--schedule", "other"], []),
+        (["--cause", "request"], []),
+        (["--by", "op"], []),
+        (["--node", "web1"], ["nightly"]),
+        (["--node", "db1"], []),
+        (["--state", "offline"], ["nightly"]),
+        (["--state", "failed"], []),
+        (["--since", "2h"], []),
+    ],
+)
+def test_runs_of_schedules_are_filtered(
+    night: tuple[Desk, str], options: list[str], origins: list[str]
+) -> None:
+    desk, _ = night
+
+    listed = desk.ccmctl("run", "list", "--json", *options)
+
+    assert (listed.code, [one["origin"] for one in listed.records]) == (0, origins)
+
+
+def test_list_says_how_far_back_it_is_complete(
+    night: tuple[Desk, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, _ = night
+    monkeypatch.setattr(stream_runs, "FIRST_WINDOW_S", 1.0)
+    monkeypatch.setattr("ccm_ctl.fleet.run_list.READ_LIMIT", 1)
+
+    assert desk.ccmctl("run", "list").err == (
+        "runs of schedules and assignments: complete since 2026-11-21 12:00:00Z, for there are many events; "
+        "--since reads further back\n"
+    )
+    assert desk.ccmctl("run", "list", "--since", "60d").err == (
+        "runs of schedules and assignments: the stream of events begins at 2026-11-21 12:00:00Z; "
+        "older events are removed\n"
+    )
+
+
+def test_node_that_lies_about_a_run_changes_nothing_but_its_own_part(night: tuple[Desk, str]) -> None:
+    desk, run = night
+    desk.nodes[0].does = ()
+    converge(desk, run, [desk.nodes[0], desk.nodes[1]], "schedule", "nightly")
+    lie = SessionStart(
+        protocol=SESSION_START,
+        event_id=new_id(),
+        timestamp=NOW - timedelta(days=400),
+        node="db1",
+        run=run,
+        number=1,
+        manifest="harmless\x1b[2J",
+        cause="assignment",
+        origin="other",
+    )
+    publish(desk, "db1", SESSION_START, lie, run)
+
+    [listed] = desk.ccmctl("run", "list", "--json").records
+
+    assert (listed["cause"], listed["origin"], listed["name"]) == ("schedule", "nightly", "motd")
+
+
+def test_run_of_a_schedule_is_stopped_where_it_was_sent(night: tuple[Desk, str]) -> None:
+    desk, run = night
+    start = SessionStart(
+        protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node="web2", run=run, number=1, manifest="motd",
+        cause="schedule", origin="nightly",
+    )  # fmt: skip
+    publish(desk, "web2", SESSION_START, start, run)
+
+    said = desk.ccmctl("run", "stop", run)
+
+    assert said.screen.startswith("run RUN (apply motd by schedule nightly): ")
+    assert [one.subject for one in desk.broker.sent if ".run.stop." in one.subject][:1] == [
+        "io.choria.ccm.v1.run.stop.request.fact.role.web"
+    ]
