@@ -11,7 +11,8 @@ from ccm_agent.model.errors import BusDeniedError, RunError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import ManifestRequest, NodeState
-from ccm_ctl.commands.run_view import RunView, run_fields
+from ccm_ctl.commands.node_results import run_fields
+from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History, restore_ends
 from ccm_ctl.fleet.proof import read_proof

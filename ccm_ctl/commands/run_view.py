@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.outcome import Outcome, TransactionEvent
+from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.verdicts import Verdict
-from ccm_agent.model.wire import REPORTING, NodeState
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.commands.node_results import build_result, format_ahead, format_reason, result_fields, run_fields
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.joining import Joining
@@ -22,22 +23,17 @@ from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
 from ccm_ctl.render import records
 from ccm_ctl.render.command import command_report, command_result, output_fields
-from ccm_ctl.render.event import format_pending
 from ccm_ctl.render.outcome import (
     At,
-    Failure,
-    NodeResult,
-    ResourceResult,
     end_line,
     live_line,
     run_report,
 )
-from ccm_ctl.render.output import IN_BRIEF, IN_FULL, CommandOutput
+from ccm_ctl.render.output import IN_BRIEF, IN_FULL
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
     from ccm_agent.model.run_records import RunRecord
-    from ccm_agent.model.wire import RunAhead
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.node_run import News, NodeRun
     from ccm_ctl.fleet.ports import Fleet
@@ -54,9 +50,6 @@ AHEAD_TOLD = 5
 
 NUMBERS_SHOWN = 1000
 """The most missing events that the sentence about them considers."""
-
-MISSING_TOLD = 1000
-"""The most numbers of missing events in `--json`, the lowest first; `missing_count` holds the total."""
 
 
 class RunView:
@@ -189,7 +182,7 @@ class RunView:
     def _show_command(self) -> None:
         """What the command wrote on each node, and the last line."""
         results = {
-            name: command_result(node.state, _reason(node), node.events)
+            name: command_result(node.state, format_reason(node), node.events)
             for name, node in self._run.nodes.items()
         }
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
@@ -378,113 +371,6 @@ def choose_exit(run: Run, *, offline_ok: bool) -> Exit:
         return Exit.FAILED
     forgiven = {NodeState.STABLE, NodeState.CHANGED} | ({NodeState.OFFLINE} if offline_ok else set())
     return Exit.MISSING if states - forgiven else Exit.OK
-
-
-def build_result(node: NodeRun, *, is_every_output: bool = False) -> NodeResult:
-    """What there is to show of a node; of outputs those whose resources say `logoutput`, or every one."""
-    events = [node.events[number] for number in sorted(node.events)]
-    summary = node.summary
-    told = [
-        event
-        for event in events
-        if event.outcome is not Outcome.STABLE or event.noop_message or event.unknown
-    ]
-    return NodeResult(
-        node=node.node,
-        state=node.state,
-        reason=_reason(node),
-        joined=node.joined,
-        seconds=summary.total_duration / 1e9 if summary else 0,
-        resources=tuple(_resource(event) for event in told),
-        stable=summary.stable_resources if summary else 0,
-        failures=_failures(node, events),
-        missing=len(node.lacking),
-        outputs=tuple(
-            output for output in map(_output, events) if output.text and (is_every_output or output.is_logged)
-        ),
-    )
-
-
-def _reason(node: NodeRun) -> str:
-    if node.reason or node.state.is_final:
-        return node.reason
-    if node.state is NodeState.QUEUED and node.position:
-        place = f"number {node.position} in its queue"
-        return f"{place}, {format_ahead(node.ahead)}" if node.ahead else place
-    if node.progress and node.progress.state == REPORTING:
-        return "its events wait for the broker"
-    if node.progress and node.progress.resource:
-        return f"at {node.progress.resource}"
-    return ""
-
-
-def format_ahead(ahead: RunAhead) -> str:
-    """`behind run 3HAAgFJs (apply site by anna)`; a run of the node itself has no operator."""
-    by = f" by {ahead.requester}" if ahead.requester else ""
-    what = f"{ahead.action} {ahead.name}".strip() or "run"
-    return f"behind run {short_id(ahead.run)} ({what}{by})"
-
-
-def _resource(event: TransactionEvent) -> ResourceResult:
-    note = event.noop_message if event.noop else ""
-    if event.unknown and not event.skipped:
-        note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
-    note = f"{note}{format_pending(event.refresh_pending)}".removeprefix("; ")
-    return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
-
-
-def _output(event: TransactionEvent) -> CommandOutput:
-    """What a command that succeeded wrote; that of a failed one stands with its error."""
-    properties = event.properties if isinstance(event.properties, dict) else {}
-    return CommandOutput(
-        f"{event.type}#{event.name}",
-        "" if event.failed else event.output,
-        is_cut="output" in event.cut,
-        is_logged=properties.get("logoutput") is True,
-    )
-
-
-def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, ...]:
-    if node.summary and node.summary.failed:
-        return tuple(
-            Failure(failed.resource, "\n".join(failed.error), failed.output) for failed in node.summary.failed
-        )
-    return tuple(
-        Failure(f"{event.type}#{event.name}", "\n".join(event.error), event.output)
-        for event in events
-        if event.failed
-    )
-
-
-def run_fields(record: RunRecord) -> dict[str, Any]:
-    """The record of a run for programs."""
-    return {
-        "run": record.run,
-        "action": record.action,
-        "name": record.name,
-        "requester": record.requester,
-        "time": record.time,
-        "targets": record.targets,
-        "where": record.where or None,
-        "nodes": record.nodes,
-        "offline": record.offline,
-    }
-
-
-def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
-    """The result of a node for programs."""
-    return {
-        "run": run,
-        "node": node.node,
-        "state": str(node.state),
-        "reason": node.reason or None,
-        "code": node.code or None,
-        "joined": node.joined or None,
-        "ahead": node.ahead if node.state is NodeState.QUEUED else None,
-        "missing": node.lacking.first(MISSING_TOLD) or None,
-        "missing_count": len(node.lacking) or None,
-        "summary": node.summary,
-    }
 
 
 def _took_s(record: RunRecord, run: Run, now: datetime) -> float:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.commands.node_results import run_fields
 from ccm_ctl.commands.rollout_drive import RolloutWatch
-from ccm_ctl.commands.run_view import RunView, run_fields
+from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import restore_ends
