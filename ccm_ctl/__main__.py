@@ -32,6 +32,7 @@ VERBS = {
     "enable": "Let disabled nodes make changes again.",
     "run": "List, show, watch and stop runs.",
     "rollout": "Drive rollouts in the background.",
+    "notify": "Report failures, drift and stale nodes by webhook, command or mail.",
     "events": "Show events of agents.",
     "completion": "Print the completion script of a shell.",
     "help": "Show the help of a command.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.completion import FILES, MOST, offer, offer_files
@@ -48,6 +49,8 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
         return offer(type_names(), incomplete)
     if metavar.startswith("[ENSURE]"):
         return offer(_complete_properties(str(ctx.params.get("type_name") or ""), incomplete), incomplete)
+    if metavar == "NAME" and ctx.command_path.split()[1:2] == ["notify"]:
+        return offer(_notification_rules(ctx), incomplete)
     kind = choose_kind(ctx.command_path.split()[1:], metavar)
     if kind == "selector":
         # A selector has several parts; the part after the last comma is completed.
@@ -129,6 +132,21 @@ def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
             yield from (f"{name}=true", f"{name}=false")
         elif what.kind:
             yield f"{name}="
+
+
+def _notification_rules(ctx: click.Context) -> list[str]:
+    """Names of rules in the local file; none when it cannot be read."""
+    from ccm_agent.model.errors import CcmError
+    from ccm_ctl.notify.rules import default_rules_path, read_rules
+
+    application = ctx.find_object(Application)
+    if application is None:
+        return []
+    named = ctx.params.get("file")
+    try:
+        return list(read_rules(Path(named) if named else default_rules_path(application.environ)))
+    except CcmError:
+        return []
 
 
 def _names(ctx: click.Context, kind: str) -> list[str]:

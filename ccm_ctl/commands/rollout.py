@@ -63,11 +63,25 @@ def _list(application: Application) -> Exit:
     examples=["ccmctl rollout serve", "ccmctl --creds /etc/choria/ccm/rollout.creds rollout serve"],
     options=[
         click.Option(["--once"], is_flag=True, help="Exit when no rollout waits for a driver."),
+        click.Option(
+            ["--notify", "rules"],
+            metavar="FILE",
+            default="",
+            type=click.Path(),
+            help="File with notification rules. [as of ccmctl notify]",
+        ),
+        click.Option(
+            ["--notify-state", "state"],
+            metavar="FILE",
+            default="",
+            type=click.Path(),
+            help="File that remembers what was reported. [notify.json in the state directory]",
+        ),
     ],
 )
-def _serve(application: Application, once: bool) -> Exit:
+def _serve(application: Application, once: bool, rules: str, state: str) -> Exit:
     """
-    Drive detached rollouts until interrupted.
+    Drive detached rollouts and deliver notifications until interrupted.
 
     Several servers may run: each rollout has one driver, and another server continues when that one is gone. Requests are sent
     with the credentials of this server, so nodes apply the policy for its operator.
@@ -75,10 +89,40 @@ def _serve(application: Application, once: bool) -> Exit:
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
-        await serve(application, fleet, once=once)
+        if once:
+            await serve(application, fleet, once=True)
+            return Exit.OK
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_notify(application, fleet, rules, state), name="notifications")
+            tasks.create_task(serve(application, fleet), name="rollouts")
         return Exit.OK
 
     return application.run(work)
+
+
+async def _notify(application: Application, fleet: Fleet, rules: str, state: str) -> None:
+    """Deliver notifications; without a usable state file the rollouts are driven all the same."""
+    from pathlib import Path
+
+    from ccm_agent.model.errors import CcmError
+    from ccm_agent.model.state_directory import state_directory
+    from ccm_ctl.notify.rules import default_rules_path, read_rules
+    from ccm_ctl.notify.server import NotificationServer
+
+    rules_path = Path(rules) if rules else default_rules_path(application.environ)
+    state_path = Path(state) if state else Path(state_directory()) / "notify.json"
+    server = NotificationServer(fleet, {}, state_path, application.terminal.note)
+    try:
+        if rules:
+            await asyncio.to_thread(read_rules, rules_path)
+        await server.open()
+    except CcmError as err:
+        application.terminal.note(f"notifications are not delivered: {err}")
+        return
+    try:
+        await server.serve(rules_path)
+    finally:
+        server.close()
 
 
 async def serve(application: Application, fleet: Fleet, *, once: bool = False) -> None:

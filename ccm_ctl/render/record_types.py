@@ -384,6 +384,15 @@ class VerificationLine(Line, frozen=True, kw_only=True, tag="verification", omit
     reasons: Annotated[Reasons, Meta(description="Why events are not genuine, with how many each.")] = UNSET
 
 
+class NotificationRuleLine(Line, frozen=True, kw_only=True, tag="notification_rule"):
+    """A rule that reports what happens in the fleet; in `notify list`."""
+
+    name: Annotated[str, Meta(description="Name of the rule.")]
+    on: Annotated[str, Meta(description="Its condition.")]
+    channel: Annotated[str, Meta(description="Where notifications go, without secrets.")]
+    after: Annotated[str, Meta(description="When a node that does not match its assignment is stale.")]
+
+
 class ErrorLine(Line, frozen=True, kw_only=True, tag="error"):
     """An error. The message is also on standard error."""
 
@@ -413,6 +422,7 @@ RECORDS: tuple[type[Struct], ...] = (
     CheckResultLine,
     ChecksLine,
     VerificationLine,
+    NotificationRuleLine,
     ErrorLine,
 )
 """All kinds, in the order of the reference."""

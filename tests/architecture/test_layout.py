@@ -52,7 +52,8 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "fleet": set(),
     "render": set(),
     "dashboard": {"fleet", "render"},
-    "commands": {"fleet", "render", "dashboard", "app"},
+    "notify": {"fleet"},
+    "commands": {"fleet", "render", "dashboard", "notify", "app"},
     "app": {"fleet", "render", "dashboard", "commands"},
     "main": {"app", "commands"},
     "__main__": {"main", "app", "commands"},
@@ -61,6 +62,7 @@ FROM_AGENT_DEFAULT = {"model"}
 """What rooms of the controller that are not named below take from the agent's package: the words only."""
 FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
+    "notify": {"model", "bus", "templates"},
     "render": {"model", "clikit"},
     "commands": {"model", "bus", "clikit", "templates", "registration", "manifest"},
     "app": {"model", "bus", "clikit", "templates", "registration"},
@@ -72,10 +74,15 @@ ONE_IMPORTER: dict[str, set[str]] = {
     "nkeys": {"ccm_agent/bus"},
     "dns": {"ccm_agent/system/name_servers.py"},
     "re2": {"ccm_agent/templates/regex.py"},
-    "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard"},
+    "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard", "ccm_ctl/notify"},
     "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
     "aiofiles": {"ccm_agent/system"},
-    "aiohttp": {"ccm_agent/system", "ccm_agent/agent/node/metrics_server.py", "ccm_ctl/dashboard"},
+    "aiohttp": {
+        "ccm_agent/system",
+        "ccm_agent/agent/node/metrics_server.py",
+        "ccm_ctl/dashboard",
+        "ccm_ctl/notify/channels.py",
+    },
     "yaml": {"ccm_agent/model"},
     "rich": {"ccm_agent/clikit", "ccm_ctl/render"},
     "click": {

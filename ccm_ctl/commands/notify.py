@@ -1,0 +1,243 @@
+"""`ccmctl notify`: rules that report what happens in the fleet to people and other programs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.notify.rules import DEFAULT_AFTER, RULES_LIMIT, NotificationRule, check_rule, default_rules_path
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+
+URL_LIMIT = 4096
+
+
+def _file_option() -> click.Option:
+    return click.Option(
+        ["--file"],
+        metavar="FILE",
+        default="",
+        type=click.Path(),
+        help="File with the rules. [CCM_NOTIFY; /etc/choria/ccm/notify.yaml for root, else ~/.config/choria/ccm/notify.yaml]",
+    )
+
+
+@group(
+    "notify",
+    no_args_is_help=True,
+    examples=[
+        "ccmctl notify add pager --on 'run.failed || drift || stale' --webhook -",
+        "ccmctl notify test pager",
+        "ccmctl rollout serve                 # delivers",
+    ],
+)
+def notify(application: Application) -> None:
+    """
+    Report failed runs, drift and stale nodes to a webhook, a command or by mail.
+
+    `ccmctl rollout serve` on this host delivers. Rules are kept in a local file, because they may contain secrets and commands.
+    """
+
+
+@verb(
+    "add",
+    examples=[
+        "ccmctl notify add pager --on 'run.failed || stale' --webhook - < url.txt",
+        "ccmctl notify add log --on 'drift' --exec '/usr/local/bin/ticket --queue ops'",
+        "ccmctl notify add mail --on failed --smtp smtp://mail.example.com --to ops@example.com --from ccm@example.com",
+        "ccmctl notify add late --on stale --after 6h --webhook https://hooks.example.com/x",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--on"],
+            metavar="EXPR",
+            required=True,
+            help="Condition on run.failed, run.missing, run.name, failed, drift, stale, paused, node, manifest or assignment.",
+        ),
+        click.Option(
+            ["--webhook"],
+            metavar="URL",
+            default="",
+            help="POST a JSON document to this URL; `-` reads it from standard input.",
+        ),
+        click.Option(
+            ["--exec", "command"],
+            metavar="CMD",
+            default="",
+            help="Run this command with the JSON document on standard input. No shell.",
+        ),
+        click.Option(
+            ["--smtp"], metavar="URL", default="", help="Mail server: smtp://host or smtps://user@host."
+        ),
+        click.Option(["--to"], metavar="ADDRESS", multiple=True, help="Mail recipient. May be repeated."),
+        click.Option(["--from", "sender"], metavar="ADDRESS", default="", help="Mail sender."),
+        click.Option(
+            ["--password-file"],
+            metavar="FILE",
+            default="",
+            type=click.Path(),
+            help="Password for the mail server.",
+        ),
+        click.Option(
+            ["--template"],
+            metavar="TEXT",
+            default="",
+            help="Jinja template of the message, such as '{{ node }}: {{ reason }}'.",
+        ),
+        click.Option(
+            ["--after"],
+            metavar="DURATION",
+            default=DEFAULT_AFTER,
+            show_default=True,
+            help="How long a node must not match its assignment before it is stale.",
+        ),
+        click.Option(["--replace"], is_flag=True, help="Replace a rule of this name."),
+        _file_option(),
+    ],
+)
+def _add(application: Application, name: str, replace: bool, file: str, **options: Any) -> Exit:
+    """Add a rule. A running server reads it within seconds."""
+    from ccm_ctl.notify.messages import format_message
+    from ccm_ctl.notify.rules import read_rules, write_rules
+
+    rule = _rule(options)
+    check_rule(name, rule)
+    if rule.template:
+        format_message(rule.template, [_test_happening()])
+    path = _path(application, file)
+    rules = read_rules(path)
+    if name in rules and not replace:
+        raise UsageError(f"rule {name} exists; use --replace to change it")
+    if len(rules | {name: rule}) > RULES_LIMIT:
+        raise UsageError(f"{path}: at most {RULES_LIMIT} rules are allowed")
+    write_rules(path, rules | {name: rule})
+    action = "replaced" if name in rules else "created"
+    application.terminal.record(records.MADE, name=name, kind="notification rule", action=action)
+    application.terminal.show(f"rule {name}: {action} in {path}\n")
+    application.terminal.note(f"try it: ccmctl notify test {name}")
+    return Exit.OK
+
+
+def _rule(options: dict[str, Any]) -> NotificationRule:
+    webhook = options["webhook"]
+    if webhook == "-":
+        webhook = sys.stdin.readline(URL_LIMIT).strip()
+    try:
+        command = shlex.split(options["command"])
+    except ValueError as err:
+        raise UsageError(f"--exec: {err}") from err
+    return NotificationRule(
+        on=options["on"],
+        webhook=webhook,
+        exec=command,
+        smtp=options["smtp"],
+        to=list(options["to"]),
+        sender=options["sender"],
+        password_file=options["password_file"],
+        template=options["template"],
+        after=options["after"],
+    )
+
+
+@verb("list", examples=["ccmctl notify list", "ccmctl notify list --json"], options=[_file_option()])
+def _list(application: Application, file: str) -> Exit:
+    """List the rules. Secrets in URLs are not shown."""
+    from ccm_agent.clikit.table import Column
+    from ccm_ctl.notify.rules import read_rules
+
+    rows: list[list[Any]] = []
+    for name, rule in sorted(read_rules(_path(application, file)).items()):
+        application.terminal.record(
+            records.NOTIFICATION_RULE, name=name, on=rule.on, channel=rule.channel, after=rule.after
+        )
+        rows.append([name, rule.on, rule.channel])
+    columns = [Column("NAME"), Column("ON", fold=True), Column("CHANNEL", fold=True)]
+    application.terminal.table(columns, rows, "no notification rules\n")
+    return Exit.OK
+
+
+@verb(
+    "rm",
+    examples=["ccmctl notify rm pager"],
+    options=[click.Argument(["name"], metavar="NAME"), _file_option()],
+)
+def _rm(application: Application, name: str, file: str) -> Exit:
+    """Remove a rule. Its undelivered notifications are dropped."""
+    from ccm_ctl.notify.rules import read_rules, write_rules
+
+    path = _path(application, file)
+    rules = read_rules(path)
+    _need(rules, name, path)
+    write_rules(path, {other: rule for other, rule in rules.items() if other != name})
+    application.terminal.record(records.MADE, name=name, kind="notification rule", action="removed")
+    application.terminal.show(f"rule {name}: removed\n")
+    return Exit.OK
+
+
+@verb(
+    "test",
+    examples=["ccmctl notify test pager"],
+    options=[click.Argument(["name"], metavar="NAME"), _file_option()],
+)
+def _test(application: Application, name: str, file: str) -> Exit:
+    """
+    Deliver a test notification now.
+
+    Exit codes: 0 it was delivered; 1 it was not.
+    """
+    from datetime import UTC, datetime
+
+    from ccm_agent.model.ids import new_id
+    from ccm_ctl.notify.channels import Notification, deliver
+    from ccm_ctl.notify.messages import format_message
+    from ccm_ctl.notify.rules import read_rules
+
+    path = _path(application, file)
+    rules = read_rules(path)
+    rule = _need(rules, name, path)
+    happening = _test_happening()
+    notification = Notification(
+        id=new_id(),
+        rule=name,
+        message=format_message(rule.template, [happening]),
+        time=datetime.now(UTC).isoformat(),
+        happenings=[happening.variables()],
+    )
+
+    async def work() -> Exit:
+        await deliver(rule, notification)
+        application.terminal.record(records.MADE, name=name, kind="notification", action="delivered")
+        application.terminal.show(f"delivered: {rule.channel}\n")
+        return Exit.OK
+
+    return application.run_alone(work)
+
+
+def _test_happening() -> Any:
+    from ccm_ctl.notify.happenings import Happening
+
+    return Happening(kind="test", reason="test of a notification rule by ccmctl notify test")
+
+
+def _path(application: Application, file: str) -> Path:
+    return Path(file) if file else default_rules_path(application.environ)
+
+
+def _need(rules: dict[str, NotificationRule], name: str, path: Path) -> NotificationRule:
+    if name not in rules:
+        raise UsageError(f"{path}: there is no rule {name}; `ccmctl notify list` lists the rules")
+    return rules[name]
+
+
+for _command in (_add, _list, _rm, _test):
+    notify.add_command(_command)

@@ -1,0 +1,210 @@
+"""Where notifications go: a webhook, a command, or mail. Each either delivers or raises DeliveryError."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from email.message import EmailMessage
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import CcmError
+
+if TYPE_CHECKING:
+    from ccm_ctl.notify.rules import NotificationRule
+
+DELIVERY_S = 30.0
+"""Seconds that one attempt may take."""
+
+ERROR_LIMIT = 300
+"""Characters of a reason."""
+
+PASSWORD_LIMIT_BYTES = 4096
+EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
+"""What a command sees of our environment: CCM_CREDS, NATS_PASSWORD and other secrets stay here."""
+
+
+class DeliveryError(CcmError):
+    """A notification was not delivered; it is tried again."""
+
+    code = "not_delivered"
+
+
+class Notification(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One message for one rule, about everything that one look found.
+
+    Attributes:
+        id: Stays the same over retries, so a receiver can drop a repetition.
+        rule: Name of the rule.
+        message: The text for people.
+        time: When it was made, RFC 3339.
+        count: How many happenings it is about.
+        happenings: The first of them, as values.
+        attempts: How often delivery has failed.
+        not_before: Seconds since the epoch before which it is not tried again.
+    """
+
+    id: str
+    rule: str
+    message: str
+    time: str
+    count: int = 1
+    happenings: list[dict[str, Any]] = []
+    attempts: int = 0
+    not_before: float = 0
+
+    def document(self) -> bytes:
+        """The JSON document that webhooks and commands get. Chat services show `text`."""
+        return msgspec.json.encode(
+            {
+                "protocol": "io.choria.ccm.v1.notification",
+                "id": self.id,
+                "rule": self.rule,
+                "time": self.time,
+                "text": self.message,
+                "count": self.count,
+                "happenings": self.happenings,
+            }
+        )
+
+
+async def deliver(rule: NotificationRule, notification: Notification) -> None:
+    """
+    Deliver one notification.
+
+    Raises:
+        DeliveryError: It was not delivered, or that is not known; the sentence holds no secret of the rule.
+    """
+    send = _post if rule.webhook else _execute if rule.exec else _mail
+    try:
+        async with asyncio.timeout(DELIVERY_S):
+            await send(rule, notification)
+    except TimeoutError:
+        raise DeliveryError(f"{rule.channel}: no success within {DELIVERY_S:g} s") from None
+
+
+async def _post(rule: NotificationRule, notification: Notification) -> None:
+    from aiohttp import ClientError, ClientSession, DummyCookieJar
+
+    headers = {"Content-Type": "application/json", "User-Agent": "ccmctl", "Idempotency-Key": notification.id}
+    try:
+        async with (
+            ClientSession(cookie_jar=DummyCookieJar(), trust_env=True) as session,
+            session.post(
+                rule.webhook, data=notification.document(), headers=headers, allow_redirects=False
+            ) as response,
+        ):
+            status = response.status
+    except (ClientError, ValueError, OSError) as err:
+        # the error's own text may repeat the URL, which often is a password
+        raise DeliveryError(f"{rule.channel}: {_reason(err)}") from None
+    if not 200 <= status < 300:
+        raise DeliveryError(f"{rule.channel}: the server answered with HTTP status {status}")
+
+
+def _reason(err: Exception) -> str:
+    from aiohttp import (
+        ClientConnectorCertificateError,
+        ClientConnectorDNSError,
+        ClientConnectorError,
+        ClientSSLError,
+    )
+
+    if isinstance(err, ClientConnectorDNSError):
+        return "the host name was not found"
+    if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
+        return "the TLS certificate of the server is not valid"
+    if isinstance(err, ClientConnectorError):
+        return f"no connection: {err.os_error.strerror or 'the server is not there'}"
+    return f"the request failed: {type(err).__name__}"
+
+
+async def _execute(rule: NotificationRule, notification: Notification) -> None:
+    environment = {name: value for name in EXEC_ENVIRONMENT if (value := os.environ.get(name)) is not None}
+    environment |= {"CCM_NOTIFY_RULE": notification.rule, "CCM_NOTIFY_ID": notification.id}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *rule.exec,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "the command line is not valid"
+        raise DeliveryError(f"{rule.channel}: cannot be started: {reason}") from None
+    try:
+        await process.communicate(notification.document())
+    finally:
+        if process.returncode is None:
+            # the command's own children are in its process group
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+    if process.returncode != 0:
+        raise DeliveryError(f"{rule.channel}: ended with exit code {process.returncode}")
+
+
+async def _mail(rule: NotificationRule, notification: Notification) -> None:
+    mail = EmailMessage()
+    mail["Subject"] = f"ccm {notification.rule}: {notification.message.splitlines()[0][:120]}"
+    mail["From"], mail["To"] = rule.sender, ", ".join(rule.to)
+    domain = rule.sender.rpartition("@")[2]
+    mail["Message-ID"] = f"<{notification.id}@{domain}>"
+    mail.set_content(notification.message)
+    await asyncio.to_thread(_send_mail, rule, mail)
+
+
+def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
+    import smtplib
+    import ssl
+
+    url = urlsplit(rule.smtp)
+    host = url.hostname or ""
+    timeout = DELIVERY_S / 2
+    try:
+        password = _read_password(rule)
+        context = ssl.create_default_context()
+        if url.scheme == "smtps":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(host, url.port or 465, timeout=timeout, context=context)
+        else:
+            server = smtplib.SMTP(host, url.port or 25, timeout=timeout)
+        with server:
+            server.ehlo()
+            if url.scheme == "smtp" and server.has_extn("starttls"):
+                server.starttls(context=context)
+                server.ehlo()
+                is_encrypted = True
+            else:
+                is_encrypted = url.scheme == "smtps"
+            if password:
+                if not is_encrypted:
+                    raise DeliveryError(f"{rule.channel}: {host} offers no TLS, so the password is not sent")
+                server.login(unquote(url.username or ""), password)
+            server.send_message(mail)
+    except smtplib.SMTPResponseException as err:
+        raise DeliveryError(f"{rule.channel}: {host} answered with SMTP code {err.smtp_code}") from None
+    except (smtplib.SMTPException, ssl.SSLError) as err:
+        raise DeliveryError(f"{rule.channel}: {host}: {type(err).__name__}") from None
+    except OSError as err:
+        raise DeliveryError(f"{rule.channel}: {host}: {err.strerror or type(err).__name__}") from None
+
+
+def _read_password(rule: NotificationRule) -> str:
+    if not rule.password_file:
+        return ""
+    try:
+        with Path(rule.password_file).open("rb") as file:
+            return file.read(PASSWORD_LIMIT_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        raise DeliveryError(
+            f"{rule.channel}: the password file {rule.password_file} cannot be read"
+        ) from None

@@ -1,0 +1,83 @@
+"""The text of a notification: a plain sentence, or what the rule's template makes of the happenings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.notify.happenings import Happening
+
+NAMED = 10
+"""How many nodes or runs the default sentence names."""
+
+MESSAGE_LIMIT = 4000
+"""Characters of a message; chat services refuse longer ones."""
+
+
+def format_message(template: str, happenings: Sequence[Happening]) -> str:
+    """
+    The message about happenings.
+
+    Args:
+        template: Jinja template; it sees `happenings` (a list), `count`, and the fields of the first happening. "": the default.
+        happenings: At least one.
+
+    Raises:
+        UsageError: The template does not parse, or fails on these values.
+    """
+    text = _render(template, happenings) if template else default_message(happenings)
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"
+
+
+def default_message(happenings: Sequence[Happening]) -> str:
+    """One line for each kind of happening."""
+    lines = []
+    for kind in dict.fromkeys(one.kind for one in happenings):
+        lines += _lines(kind, [one for one in happenings if one.kind == kind])
+    return "\n".join(lines)
+
+
+def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
+    if kind == "run":
+        return _limited([f"run {one.run['id']} ({_title(one)}) ended: {one.reason}" for one in found])
+    if kind == "rollout":
+        return _limited([f"rollout {one.run['id']} is paused: {one.reason}" for one in found])
+    if len(found) == 1:
+        one = found[0]
+        sentence = {
+            "node": f"{one.node}: {one.manifest or 'a session'} failed: {one.reason}",
+            "drift": f"{one.node}: drift was corrected: {one.reason}",
+            "stale": f"{one.node} does not match {one.assignment}: {one.reason}",
+        }
+        return [sentence.get(kind, one.reason)]
+    names = list(dict.fromkeys(one.node for one in found))
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    what = {"node": "failed on", "drift": "drift was corrected on", "stale": "assignments do not match on"}
+    return [f"{what.get(kind, kind)} {len(names)} node{'s' if len(names) != 1 else ''}: {shown}"]
+
+
+def _title(one: Happening) -> str:
+    return f"{one.run.get('action', '')} {one.run.get('name', '')} by {one.run.get('operator', '')}".strip()
+
+
+def _limited(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= NAMED else [*lines[:NAMED], f"and {len(lines) - NAMED} more"]
+
+
+def _render(template: str, happenings: Sequence[Happening]) -> str:
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    values: list[dict[str, Any]] = [one.variables() for one in happenings]
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
+    try:
+        text = environment.from_string(template).render(happenings=values, count=len(values), **values[0])
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as err:
+        raise UsageError(f"message template: {err}") from err
+    if not text.strip():
+        raise UsageError("message template: the result is empty")
+    return text

@@ -1,0 +1,238 @@
+"""
+Notification rules: which happenings in the fleet are reported, and where.
+
+The rules are a local file of the host that delivers, not a document on the broker: a rule may name a command to run or a URL with
+a secret in it, and what lies on the broker can be read and written by others.
+
+    pager:
+      on: run.failed || drift || stale
+      webhook: https://hooks.example.com/services/T000/B000
+      after: 1h
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.codec import as_text, convert_as, decode_document
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DocumentError, ExpressionError, UsageError
+from ccm_agent.model.yaml_writer import write_yaml
+from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
+from ccm_ctl.notify.private_file import write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccm_agent.templates.expr.program import Program
+
+SIZE_LIMIT_BYTES = 256 * 1024
+RULES_LIMIT = 100
+LENGTH_LIMIT = 4096
+"""Characters of a condition or a message template."""
+
+DEFAULT_AFTER = "1h"
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}")
+
+VARIABLES = {
+    "kind": "text",
+    "run": "map",
+    "failed": "any",
+    "drift": "any",
+    "stale": "any",
+    "paused": "any",
+    "node": "text",
+    "manifest": "text",
+    "assignment": "text",
+    "reason": "text",
+}
+"""What a condition may name, with the types of the expression language."""
+
+RUN_FIELDS = ("id", "name", "action", "operator", "nodes", "counts", "failed", "missing")
+"""What a condition may name below `run`."""
+
+_RUN_NAME = re.compile(r"\brun\s*\??\.\s*(\w+)")
+
+
+class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """
+    One rule. Exactly one of `webhook`, `exec` and `smtp` says where notifications go.
+
+    Attributes:
+        on: A condition on one happening, in the expression language; see VARIABLES.
+        webhook: URL that gets a JSON document by POST.
+        exec: Command and arguments; it gets the JSON document on standard input. No shell.
+        smtp: Mail server, `smtp://[user@]host[:port]` or `smtps://`.
+        to: Mail addresses that get the message.
+        sender: Mail address it comes from.
+        password_file: File with the password for the mail server; "": no login.
+        template: Jinja template of the message; "": the default sentence.
+        after: How long a node must be away from its assignment before it is stale, such as `1h`.
+    """
+
+    on: str
+    webhook: str = ""
+    exec: list[str] = []
+    smtp: str = ""
+    to: list[str] = []
+    sender: str = ""
+    password_file: str = ""
+    template: str = ""
+    after: str = DEFAULT_AFTER
+
+    @property
+    def after_s(self) -> float:
+        """`after` in seconds."""
+        return parse_duration(self.after)
+
+    @property
+    def channel(self) -> str:
+        """Where notifications go, without anything secret: a webhook's path and query often are a password."""
+        if self.webhook:
+            url = urlsplit(self.webhook)
+            return f"webhook {url.scheme}://{url.hostname or ''}{f':{url.port}' if url.port else ''}/…"
+        if self.exec:
+            return f"exec {self.exec[0]}"
+        return f"mail to {', '.join(self.to)}"
+
+
+def compile_condition(text: str) -> Program:
+    """
+    Compile the condition of a rule.
+
+    Raises:
+        UsageError: It does not parse, names what a happening does not have, or is not a condition.
+    """
+    if not text or len(text) > LENGTH_LIMIT:
+        raise UsageError(f"a condition must have 1 to {LENGTH_LIMIT} characters")
+    try:
+        program = compile_expression(text, ExpressionNames(VARIABLES), is_condition=True)
+    except ExpressionError as err:
+        raise UsageError(f"--on {text}: {err}") from err
+    for name in _RUN_NAME.findall(text):
+        if name not in RUN_FIELDS:
+            raise UsageError(
+                f"--on {text}: there is no run.{name}; there are run.{', run.'.join(RUN_FIELDS)}"
+            )
+    return program
+
+
+def check_rule(name: str, rule: NotificationRule) -> None:
+    """
+    Check everything about a rule that can be checked before it is used.
+
+    Raises:
+        UsageError: Something is wrong with it; the sentence names the rule.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"`{name}` is not a valid rule name; use letters, digits, `.`, `_` and `-`, up to 64 characters"
+        )
+    compile_condition(rule.on)
+    if sum(map(bool, (rule.webhook, rule.exec, rule.smtp))) != 1:
+        raise UsageError(f"rule {name}: specify exactly one of --webhook, --exec and --smtp")
+    if rule.webhook:
+        _check_url(name, rule.webhook, ("https", "http"))
+    if rule.smtp:
+        _check_url(name, rule.smtp, ("smtp", "smtps"))
+        if not rule.to or not rule.sender:
+            raise UsageError(f"rule {name}: --smtp needs --to and --from")
+        for address in (*rule.to, rule.sender):
+            if "@" not in address or any(
+                character.isspace() or not character.isprintable() for character in address
+            ):
+                raise UsageError(f"rule {name}: {address!r} is not a valid mail address")
+    elif rule.to or rule.sender or rule.password_file:
+        raise UsageError(f"rule {name}: --to, --from and --password-file need --smtp")
+    try:
+        is_positive = rule.after_s > 0
+    except DocumentError as err:
+        raise UsageError(f"rule {name}: --after {rule.after}: {err}") from err
+    if not is_positive:
+        raise UsageError(f"rule {name}: --after must be more than zero")
+    if len(rule.template) > LENGTH_LIMIT:
+        raise UsageError(f"rule {name}: a message template must have at most {LENGTH_LIMIT} characters")
+
+
+def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
+    """The URL is not part of the sentence: it may hold a secret."""
+    problem = ""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in schemes:
+            problem = f"a URL here begins with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+        elif not parts.hostname or parts.port == 0:
+            problem = "the URL has no valid host"
+        elif not url.isprintable() or " " in url:
+            problem = "the URL contains a space or a control character"
+    except ValueError:
+        problem = "the URL is not valid"
+    if problem:
+        raise UsageError(f"rule {name}: {problem}")
+
+
+def read_rules(path: Path) -> dict[str, NotificationRule]:
+    """
+    The rules of a file, by name; a file that does not exist has none.
+
+    Raises:
+        UsageError: The file is readable for others or too large, or a rule is not valid.
+        DocumentError: It is not YAML, or has an unknown key; with file and line.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            body = file.read(SIZE_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as err:
+        raise UsageError(f"{path}: cannot be read: {err.strerror}") from err
+    if mode & (stat.S_IRWXG | stat.S_IRWXO) & ~stat.S_IRGRP:
+        raise UsageError(
+            f"{path}: other users may read or write it, and it may hold secrets; run chmod 600 {path}"
+        )
+    if len(body) > SIZE_LIMIT_BYTES:
+        raise UsageError(f"{path}: larger than {SIZE_LIMIT_BYTES // 1024} KiB")
+    text = as_text(body, str(path))
+    if not text.strip():
+        return {}
+    rules = convert_as(decode_document(text, str(path)), dict[str, NotificationRule], str(path), text)
+    if len(rules) > RULES_LIMIT:
+        raise UsageError(f"{path}: {len(rules)} rules; at most {RULES_LIMIT} are allowed")
+    for name, rule in rules.items():
+        try:
+            check_rule(name, rule)
+        except UsageError as err:
+            raise UsageError(f"{path}: {err.message}") from err
+    return rules
+
+
+def write_rules(path: Path, rules: Mapping[str, NotificationRule]) -> None:
+    """
+    Replace the file, whole or not at all, readable for its owner alone.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    documents: dict[str, Any] = {name: msgspec.to_builtins(rules[name]) for name in sorted(rules)}
+    text = write_yaml(documents) if documents else ""
+    write_private(path, text.encode())
+
+
+def default_rules_path(environ: Mapping[str, str]) -> Path:
+    """Where the rules are by default: CCM_NOTIFY, for root /etc/choria/ccm/notify.yaml, else the user's configuration."""
+    if named := environ.get("CCM_NOTIFY", ""):
+        return Path(named)
+    if os.geteuid() == 0:
+        return Path("/etc/choria/ccm/notify.yaml")
+    home = environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if home.startswith("/") else Path.home() / ".config"
+    return base / "choria" / "ccm" / "notify.yaml"

@@ -1,0 +1,205 @@
+"""Delivery over a real HTTP server, a real command and a mail server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from ccm_ctl.notify import channels
+from ccm_ctl.notify.channels import DeliveryError, Notification, deliver
+from ccm_ctl.notify.rules import NotificationRule
+
+ONE = Notification(
+    id="id1",
+    rule="pager",
+    message="web1 failed\nand more",
+    time="2026-11-22T12:00:00Z",
+    happenings=[{"node": "web1"}],
+)
+
+
+@asynccontextmanager
+async def a_server(
+    status: int = 200, **headers: str
+) -> AsyncIterator[tuple[str, list[web.Request], list[bytes]]]:
+    requests: list[web.Request] = []
+    bodies: list[bytes] = []
+
+    async def take(request: web.Request) -> web.Response:
+        requests.append(request)
+        bodies.append(await request.read())
+        return web.Response(status=status, headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/T0/secret", requests, bodies
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_webhook_gets_the_document_once() -> None:
+    async with a_server(204) as (url, requests, bodies):
+        await deliver(NotificationRule(on="drift", webhook=url), ONE)
+
+    assert [one.method for one in requests] == ["POST"]
+    assert requests[0].headers["Idempotency-Key"] == "id1"
+    assert json.loads(bodies[0]) == {
+        "protocol": "io.choria.ccm.v1.notification",
+        "id": "id1",
+        "rule": "pager",
+        "time": "2026-11-22T12:00:00Z",
+        "text": "web1 failed\nand more",
+        "count": 1,
+        "happenings": [{"node": "web1"}],
+    }
+
+
+@pytest.mark.parametrize("status", [301, 307, 400, 500])
+async def test_a_webhook_that_does_not_take_it_is_an_error_without_the_url(status: int) -> None:
+    async with a_server(status, Location="http://127.0.0.1:1/elsewhere") as (url, requests, _):
+        with pytest.raises(DeliveryError, match=f"HTTP status {status}") as caught:
+            await deliver(NotificationRule(on="drift", webhook=url), ONE)
+
+    assert len(requests) == 1
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_server_that_is_not_there_is_an_error_without_the_url() -> None:
+    async with a_server() as (url, _, _):
+        pass
+
+    with pytest.raises(DeliveryError, match="no connection: ") as caught:
+        await deliver(NotificationRule(on="drift", webhook=url), ONE)
+
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_command_gets_the_document_and_none_of_our_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NATS_PASSWORD", "hidden")
+    script = tmp_path / "script"
+    script.write_text(
+        f'#!/bin/sh\ncat > {tmp_path}/body\nenv > {tmp_path}/env\necho "$#:$1" > {tmp_path}/args\n'
+    )
+    script.chmod(0o700)
+
+    await deliver(NotificationRule(on="drift", exec=[str(script), "a; b $(c)"]), ONE)
+
+    assert json.loads((tmp_path / "body").read_text())["text"] == ONE.message
+    assert "hidden" not in (tmp_path / "env").read_text()
+    assert "CCM_NOTIFY_RULE=pager" in (tmp_path / "env").read_text()
+    assert (tmp_path / "args").read_text() == "1:a; b $(c)\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"), [(["/bin/false"], "exit code 1"), (["/nonexistent/x"], "cannot be started")]
+)
+async def test_a_command_that_fails_is_an_error(command: list[str], message: str) -> None:
+    with pytest.raises(DeliveryError, match=message):
+        await deliver(NotificationRule(on="drift", exec=command), ONE)
+
+
+async def test_a_command_that_hangs_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "DELIVERY_S", 0.5)
+    script = tmp_path / "script"
+    script.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\nwait\n")
+    script.chmod(0o700)
+
+    with pytest.raises(DeliveryError, match=r"no success within 0\.5 s"):
+        await deliver(NotificationRule(on="drift", exec=[str(script)]), ONE)
+
+    child = int((tmp_path / "child").read_text())
+    for _ in range(500):
+        if not _is_running(child):
+            break
+        await asyncio.sleep(0.01)
+    assert not _is_running(child)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def a_mail_server(answer: str = "250 ok") -> AsyncIterator[tuple[str, list[str]]]:
+    """A mail server without TLS, which accepts everything, and answers the end of a mail as told."""
+    lines: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 test\r\n")
+        is_data = False
+        while line := (await reader.readline()).decode():
+            lines.append(line.rstrip("\r\n"))
+            word = line.strip().upper()
+            if is_data:
+                if line != ".\r\n":
+                    continue
+                is_data, reply = False, answer
+            elif word == "DATA":
+                is_data, reply = True, "354 go on"
+            elif word == "QUIT":
+                writer.write(b"221 bye\r\n")
+                break
+            else:
+                reply = "250 ok"
+            writer.write(f"{reply}\r\n".encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", lines
+
+
+async def test_a_mail_has_one_recipient_line_and_the_first_line_as_subject() -> None:
+    async with a_mail_server() as (host, lines):
+        rule = NotificationRule(
+            on="drift",
+            smtp=f"smtp://{host}",
+            to=["ops@example.com", "b@example.com"],
+            sender="ccm@example.com",
+        )
+        await deliver(rule, ONE)
+
+    assert "Subject: ccm pager: web1 failed" in lines
+    assert "To: ops@example.com, b@example.com" in lines
+    assert "Message-ID: <id1@example.com>" in lines
+    assert lines[-3:-1] == ["and more", "."]
+
+
+async def test_a_mail_server_that_refuses_is_an_error() -> None:
+    async with a_mail_server("554 no") as (host, _):
+        rule = NotificationRule(on="drift", smtp=f"smtp://{host}", to=["a@b.c"], sender="d@e.f")
+        with pytest.raises(DeliveryError, match="SMTP code 554"):
+            await deliver(rule, ONE)
+
+
+async def test_a_password_is_not_sent_without_tls(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("hidden\n")
+    os.chmod(password, 0o600)
+    async with a_mail_server() as (host, lines):
+        rule = NotificationRule(
+            on="drift", smtp=f"smtp://me@{host}", to=["a@b.c"], sender="d@e.f", password_file=str(password)
+        )
+        with pytest.raises(DeliveryError, match="offers no TLS"):
+            await deliver(rule, ONE)
+
+    assert not any("AUTH" in line or "hidden" in line for line in lines)

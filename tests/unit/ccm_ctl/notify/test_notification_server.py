@@ -1,0 +1,308 @@
+"""From what happens in the fleet to a delivered notification, across failures and restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.wire import AGENT_DRIFT, AgentEvent, Assignment, Bundle, NodeRecord
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.assignments import read_assignments, store_assignment
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.notify.channels import DeliveryError, Notification
+from ccm_ctl.notify.rules import NotificationRule
+from ccm_ctl.notify.server import QUEUE_LIMIT, RETRY_S, NotificationServer
+from tests.support.controller import NOW, fleet_on
+
+
+class Channel:
+    """Takes notifications, or refuses them."""
+
+    def __init__(self) -> None:
+        self.taken: list[Notification] = []
+        self.is_broken = False
+
+    async def send(self, _rule: NotificationRule, notification: Notification) -> None:
+        if self.is_broken:
+            raise DeliveryError("webhook: HTTP status 503")
+        self.taken.append(notification)
+
+    @property
+    def messages(self) -> list[str]:
+        return [one.message for one in self.taken]
+
+
+class MovingClock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> Any:
+        return self.time
+
+
+class Scene:
+    """A fleet in memory, a clock and a channel; `server` starts a server as after a restart."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock, self.channel, self.told, self.path = MovingClock(), Channel(), list[str](), path
+        self.broker = MemoryBroker(now=lambda: self.clock.time)
+        self.bus = MemoryBus(self.broker, "op")
+        self.fleet: Fleet = msgspec.structs.replace(fleet_on(self.bus), clock=self.clock)
+
+    async def server(self, **rules: NotificationRule) -> NotificationServer:
+        server = NotificationServer(self.fleet, rules, self.path, self.told.append, self.channel.send)
+        await server.open()
+        return server
+
+    async def publish(self, protocol: str, node: str, said: object, run: str = "") -> None:
+        await self.bus.events.publish(event_subject(protocol, node, run), new_id(), msgspec.json.encode(said))
+
+    async def fail(self, node: str, reason: str = "no such package") -> None:
+        run = new_id()
+        summary = SessionSummary(
+            protocol=SESSION_SUMMARY, event_id=new_id(), timestamp=NOW, node=node, run=run, manifest="site",
+            state="failed", reason=reason, failed_resources=1,
+        )  # fmt: skip
+        await self.publish(SESSION_SUMMARY, node, summary, run)
+
+    async def drift(self, node: str) -> None:
+        event = AgentEvent(
+            protocol=AGENT_DRIFT, event_id=new_id(), timestamp=NOW, node=node, message="site: 1 corrected"
+        )
+        await self.publish(AGENT_DRIFT, node, event)
+
+    async def end_run(self, **counts: int) -> str:
+        run = new_id()
+        history = History(self.fleet)
+        await history.begin(
+            RunRecord(run=run, action="apply", name="site", requester="op", time=NOW, nodes=1), ["web1"], []
+        )
+        await history.change(run, _done(counts))
+        return run
+
+
+def _done(counts: dict[str, int]) -> Callable[[Any], None]:
+    def change(state: Any) -> None:
+        state.state, state.counts = "done", counts
+
+    return change
+
+
+def a_rule(on: str, **more: Any) -> NotificationRule:
+    return NotificationRule(on=on, webhook="https://hooks.example.com/x", **more)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "state" / "notify.json")
+
+
+async def started(scene: Scene, **rules: NotificationRule) -> NotificationServer:
+    """A server that has looked once: what happened before it does not report."""
+    server = await scene.server(**rules)
+    await server.look()
+    await server.deliver_due()
+    assert scene.channel.taken == []
+    return server
+
+
+async def test_what_happened_before_the_first_look_is_not_reported(scene: Scene) -> None:
+    await scene.fail("web1")
+    await scene.end_run(failed=1)
+
+    await started(scene, all=a_rule("true"))
+
+
+async def test_a_look_reports_everything_that_matches_in_one_notification(scene: Scene) -> None:
+    server = await started(
+        scene, nodes=a_rule("failed && node != ''"), drift=a_rule("drift"), none=a_rule("paused")
+    )
+    for node in ("web1", "web2", "web3"):
+        await scene.fail(node)
+    await scene.drift("db1")
+
+    await server.look()
+    await server.deliver_due()
+    await server.look()
+    await server.deliver_due()
+
+    assert scene.channel.messages == [
+        "failed on 3 nodes: web1, web2, web3",
+        "db1: drift was corrected: site: 1 corrected",
+    ]
+    assert [one.count for one in scene.channel.taken] == [3, 1]
+
+
+async def test_an_ended_run_is_reported_by_its_result(scene: Scene) -> None:
+    server = await started(
+        scene, failed=a_rule("run.failed"), missing=a_rule("run.missing && run.name == 'site'")
+    )
+    good, bad, lost = (
+        await scene.end_run(changed=2),
+        await scene.end_run(failed=1),
+        await scene.end_run(lost=1),
+    )
+
+    await server.look()
+    await server.deliver_due()
+
+    assert scene.channel.messages == [
+        f"run {bad} (apply site by op) ended: 1 failed",
+        f"run {lost} (apply site by op) ended: 1 lost",
+    ]
+    assert good not in "".join(scene.channel.messages)
+
+
+async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
+    server = await started(scene, paused=a_rule("paused"))
+    plan = RolloutPlan(waves=(Wave(name="wave 1", nodes=2, slots=1),))
+    state = RolloutState(run=new_id(), plan=plan, phase=Phase.PAUSED, reason="1 failed in wave 1")
+    await RolloutStore(scene.fleet).write(state, 0)
+
+    for _ in range(2):
+        await server.look()
+        await server.deliver_due()
+
+    assert scene.channel.messages == [f"rollout {state.run} is paused: 1 failed in wave 1"]
+
+
+async def test_a_node_behind_its_assignment_is_stale_after_the_time_of_the_rule(scene: Scene) -> None:
+    record = NodeRecord(node="web1", version="1", machine="m", facts={"role": "web"})
+    await scene.bus.bucket("CCM_NODES").put("node.web1", msgspec.json.encode(record))
+    bundle = Bundle(digest="0" * 64, size_bytes=1)
+    assignment = Assignment(name="site", scope="all", bundle=bundle)
+    await store_assignment(scene.fleet, assignment, await read_assignments(scene.fleet))
+    server = await started(scene, soon=a_rule("stale", after="10m"), late=a_rule("stale", after="2h"))
+
+    for minutes, expected in ((5, 0), (11, 1), (12, 1), (121, 2), (200, 2)):
+        scene.clock.time = NOW + timedelta(minutes=minutes)
+        await server.look()
+        await server.deliver_due()
+        assert len(scene.channel.taken) == expected, minutes
+
+    assert [one.rule for one in scene.channel.taken] == ["soon", "late"]
+    assert scene.channel.messages[0].startswith("web1 does not match site: ")
+
+
+async def test_an_undelivered_notification_is_retried_in_order_and_survives_a_restart(scene: Scene) -> None:
+    server = await started(scene, nodes=a_rule("failed"))
+    scene.channel.is_broken = True
+    await scene.fail("web1")
+    await server.look()
+    await server.deliver_due()
+    await scene.fail("web2")
+    await server.look()
+    await server.deliver_due()
+    server.close()
+    scene.channel.is_broken = False
+
+    restarted = await scene.server(nodes=a_rule("failed"))
+    await restarted.deliver_due()
+    assert scene.channel.taken == []  # the time of the next attempt has not come
+
+    scene.clock.time = NOW + timedelta(seconds=RETRY_S[0])
+    await restarted.deliver_due()
+
+    assert scene.channel.messages == [
+        "web1: site failed: no such package",
+        "web2: site failed: no such package",
+    ]
+    assert len({one.id for one in scene.channel.taken}) == 2
+
+
+async def test_what_happens_while_the_server_is_down_is_reported_afterwards(scene: Scene) -> None:
+    (await started(scene, nodes=a_rule("failed"))).close()
+    scene.clock.time = NOW + timedelta(hours=5)
+    await scene.fail("web1")
+    scene.clock.time = NOW + timedelta(hours=9)
+
+    restarted = await scene.server(nodes=a_rule("failed"))
+    await restarted.look()
+    await restarted.deliver_due()
+
+    assert scene.channel.messages == ["web1: site failed: no such package"]
+
+
+async def test_a_second_server_on_the_same_state_is_refused(scene: Scene) -> None:
+    await started(scene, nodes=a_rule("failed"))
+
+    with pytest.raises(UsageError, match="another server"):
+        await scene.server()
+
+
+async def test_a_damaged_state_is_refused_with_the_way_out(scene: Scene) -> None:
+    scene.path.parent.mkdir()
+    scene.path.write_text("{")
+
+    with pytest.raises(UsageError, match="remove it"):
+        await scene.server()
+
+
+async def test_the_queue_is_bounded_and_says_what_it_drops(scene: Scene) -> None:
+    server = await started(scene, nodes=a_rule("failed"))
+    scene.channel.is_broken = True
+    server._state.queue = [
+        Notification(id=str(number), rule="nodes", message="m", time="t", not_before=1e12)
+        for number in range(QUEUE_LIMIT)
+    ]
+    await scene.fail("web1")
+
+    await server.look()
+
+    assert len(server._state.queue) == QUEUE_LIMIT
+    assert server._state.queue[0].id == "1"
+    assert "1 dropped" in scene.told[-1]
+
+
+async def test_a_template_makes_the_message_and_one_that_fails_hides_nothing(scene: Scene) -> None:
+    server = await started(
+        scene,
+        good=a_rule("failed", template="{{ count }} on {{ node }}: {{ reason }}"),
+        bad=a_rule("failed", template="{{ nothing.there }}"),
+    )
+    await scene.fail("web1", "{{ 7 * 7 }}")
+
+    await server.look()
+    await server.deliver_due()
+
+    assert scene.channel.messages[0] == "1 on web1: {{ 7 * 7 }}"
+    assert scene.channel.messages[1].startswith("web1: site failed: {{ 7 * 7 }}\n(message template:")
+
+
+async def test_control_characters_and_length_of_a_reason_from_a_node_are_bounded(scene: Scene) -> None:
+    server = await started(scene, nodes=a_rule("failed"))
+    await scene.fail("web1", "a\x1b[31mb\nSubject: x" + "y" * 10_000)
+
+    await server.look()
+    await server.deliver_due()
+
+    (message,) = scene.channel.messages
+    assert "\x1b" not in message
+    assert "\n" not in message
+    assert len(message) < 600
+
+
+async def test_a_condition_that_fails_at_run_time_is_told_once(scene: Scene) -> None:
+    server = await started(scene, odd=a_rule("run.counts.failed > 0"))
+    for node in ("web1", "web2"):
+        await scene.fail(node)
+
+    await server.look()
+
+    assert scene.channel.taken == []
+    assert len(scene.told) <= 1
