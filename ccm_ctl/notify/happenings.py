@@ -129,7 +129,7 @@ class StaleNode(Struct, frozen=True, kw_only=True):
     since: datetime
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True):
     """What one look found: new happenings, and every node that is behind now; None if that was not read."""
 
     happenings: list[Happening]
@@ -150,7 +150,7 @@ class FleetObserver:
         self.cursor = cursor
         self._data = FollowedData(fleet.data)
 
-    async def look(self, *, reads_nodes: bool) -> Look:
+    async def look(self, *, reads_nodes: bool) -> Observation:
         """
         Read what is new. The cursor moves when everything was read.
 
@@ -171,7 +171,7 @@ class FleetObserver:
         self.cursor.runs, self.cursor.paused = ended, paused
         if behind is not None:
             self.cursor.behind = {one.happening.key: one.since for one in behind}
-        return Look(happenings=happenings, behind=behind)
+        return Observation(happenings=happenings, behind=behind)
 
     async def _read_events(self, now: datetime) -> tuple[list[Happening], int]:
         """What agents published since the last look; of the first look only where the stream ends."""

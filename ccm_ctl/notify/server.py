@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.templates.expr.program import Program
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.notify.happenings import Happening, Look
+    from ccm_ctl.notify.happenings import Happening, Observation
     from ccm_ctl.notify.rules import NotificationRule
 
 LOOK_S = 10.0
@@ -162,7 +162,7 @@ class NotificationServer:
         async with self._changing:
             await self._take(found, cursor)
 
-    async def _take(self, found: Look, cursor: Cursor) -> None:
+    async def _take(self, found: Observation, cursor: Cursor) -> None:
         queue, reported = list(self._state.queue), {}
         for name, rule in self._rules.items():
             stale, reported[name] = self._stale(name, rule, found)
@@ -215,7 +215,9 @@ class NotificationServer:
                 self._tell(f"rule {name}: the condition fails: {err}")
             return False
 
-    def _stale(self, name: str, rule: NotificationRule, found: Look) -> tuple[list[Happening], list[str]]:
+    def _stale(
+        self, name: str, rule: NotificationRule, found: Observation
+    ) -> tuple[list[Happening], list[str]]:
         """Nodes that have become stale for a rule, and all that are."""
         if found.behind is None:
             return [], self._state.reported.get(name, [])
