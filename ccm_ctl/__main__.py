@@ -10,7 +10,7 @@ VERBS = {
     "init": "Create the streams and buckets on the broker.",
     "nodes": "List present and expected nodes.",
     "node": "Show, add, reset, revoke and remove nodes.",
-    "doctor": "Report what is not secure or not healthy.",
+    "doctor": "Report security and health problems.",
     "why": "Explain the state of a node and what to do.",
     "operator": "Issue and revoke operators' credentials.",
     "signers": "Manage the list of trusted signers.",

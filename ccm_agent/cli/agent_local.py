@@ -86,7 +86,7 @@ def status(config: str, as_json: bool) -> int:
 @_config
 @_json
 @click.option(
-    "--within", default="1h", show_default=True, metavar="DURATION", help="How long to wait for the end."
+    "--within", default="1h", show_default=True, metavar="DURATION", help="How long to wait for the result."
 )
 def run_once(config: str, as_json: bool, within: str) -> int:
     """

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 @click.option(
     "--report/--no-report",
     default=None,
-    help="Print the long summary at the end, or none. [a line on a terminal, otherwise the long one]",
+    help="Print the full summary at the end, or none. [one line on a terminal, else the full one]",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object per outcome, and one at the end."
+    "--json", "as_json", is_flag=True, help="Print one JSON object per resource, and a summary at the end."
 )
 @click.option(
     "--events",

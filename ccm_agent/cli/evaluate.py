@@ -38,7 +38,7 @@ def command(**given: Any) -> None:
     """
     Evaluate EXPRESSION with this host's facts and print the result as a template would.
 
-    An error points at its place in the text.
+    Errors show their position in the text.
     """
     import asyncio
 

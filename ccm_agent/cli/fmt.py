@@ -30,9 +30,9 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> Exit:
     """
     Format manifests and hiera data: indentation, gaps and empty lines. Comments, quotes and values stay as they are.
 
-    DIR is formatted in its manifest.yaml, and - formats standard input to standard output. JSON is left alone.
+    For DIR, its manifest.yaml is formatted; - formats standard input to standard output. JSON files are not changed.
 
-    Exit codes: 0 formatted; 1 a file could not be read or formatted, or would change with --check.
+    Exit codes: 0 success; 1 a file could not be read or formatted or, with --check, a file would change.
     """
     terminal = Terminal(PROGRAM)
     is_well = True

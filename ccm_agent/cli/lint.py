@@ -57,7 +57,7 @@ def command(
 ) -> int:
     """
     Check manifests for syntax errors, unknown keys, invalid values, template errors and broken references. Needs no
-    facts. DIR is checked by its manifest.yaml.
+    facts. For DIR, its manifest.yaml is checked.
 
     Exit codes: 0 no errors; 1 an error was found, or a warning with --warnings-fail, or a file could not be read. Use
     `ccm apply --render` to also check a manifest with this host's facts.

@@ -182,7 +182,7 @@ class ResourceLinter:
         for field in ("require", "subscribe"):
             for number, text in enumerate(getattr(wanted, field, ())):
                 if why := self._why_not_earlier(text):
-                    message = f"{kind.name}#{wanted.name}: `{text}`, which it names under `{field}`, {why}"
+                    message = f"{kind.name}#{wanted.name}: `{text}` in `{field}` {why}"
                     self._report.add(ERROR, "reference", message, (*self._at(path, field), number))
 
     def _why_not_earlier(self, text: str) -> str:
@@ -194,7 +194,7 @@ class ResourceLinter:
             # a literal name may be what an earlier template gives; the same template gives the same name
             is_certain = has_markers(text) or found.type not in self._templated
             return "is declared later: move it up" if is_certain else ""
-        return "" if has_markers(text) or found.type in self._templated else "is declared nowhere"
+        return "" if has_markers(text) or found.type in self._templated else "is not declared"
 
     def _remember(self, kind: AnyType, wanted: CommonProperties) -> None:
         self._known |= {(kind.name, one) for one in (wanted.name, wanted.alias) if one}

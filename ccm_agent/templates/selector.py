@@ -346,8 +346,8 @@ class _Reader:
         rest = self._text[self._place : self._place + 20]
         where = f"at `{rest}`" if rest else "at its end"
         return SelectorError(
-            f"selector {self._text[:200]!r}: {where} there should be {wanted}; "
-            "it is written like role=web,env!=dev or env in (a,b)"
+            f"selector {self._text[:200]!r}: {where} expected {wanted}; "
+            "write it like role=web,env!=dev or env in (a,b)"
         )
 
 

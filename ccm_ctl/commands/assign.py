@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     examples=[
         "ccmctl assign web site/ --targets role=web              # asks, and shows what it replaces",
         "ccmctl assign web site/ --targets role=web --interval 30m --data kv://CCM_DATA/common --yes",
-        "ccmctl assign web site/ --targets node=web1 --mode plan # for one node, in the place of the role's",
-        "ccmctl assign web --refresh                             # the same, with the data as they are now",
-        "ccmctl assign web site/ --targets role=www --move       # and no longer for role=web",
+        "ccmctl assign web site/ --targets node=web1 --mode plan # overrides the role's assignment on one node",
+        "ccmctl assign web --refresh                             # re-pins the current data",
+        "ccmctl assign web site/ --targets role=www --move       # moves it from role=web to role=www",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),

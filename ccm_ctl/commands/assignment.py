@@ -50,7 +50,7 @@ def assignment(application: Application) -> None:
     examples=[
         "ccmctl assignment status web",
         "ccmctl assignment status web --lagging",
-        "ccmctl assignment status web --wait 5m   # until all have tried that can",
+        "ccmctl assignment status web --wait 5m   # waits for the nodes that can converge",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),

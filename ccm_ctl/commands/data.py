@@ -78,7 +78,7 @@ def _put(
     Store a YAML or JSON document under a key and show what changed.
 
     The document's rules (@require, @validate) are checked first with the facts of each node. Nodes whose assignment follows
-    the document apply it again; they are named, and on a terminal you are asked.
+    the document apply it again; they are listed, and on a terminal you are asked to confirm.
     """
     check_key(key)
     text = checked_data(read_source(source), source)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 )
 def disable(application: Application, for_s: int | None, **options: Any) -> Exit:
     """
-    Keep nodes from making changes: they converge on nothing and refuse applies. Their health checks go on.
+    Keep nodes from making changes: they do not converge, and they refuse applies. Health checks continue.
 
-    A run that is under way finishes. Offline nodes are not reached. It needs credentials with `--maintain`.
+    A run that is under way finishes. Offline nodes are not reached. Requires credentials with `--maintain`.
 
     Exit codes: 0 all nodes are disabled; 2 a node refused; 3 a node was offline or did not answer.
     """

@@ -42,10 +42,10 @@ FAILING_STRICT = ("problem", "warning")
 )
 def doctor(application: Application, show_all: bool, strict: bool, keys: str) -> Exit:
     """
-    Report what is not secured or not healthy: broker, credentials, keys, signers list, streams and nodes.
+    Report security and health problems of the broker, credentials, keys, signers list, streams and nodes.
 
-    Each finding comes with the command that fixes it. Nothing is changed. What your credentials cannot ask is `unknown`.
-    Exit code: 0 without problems, 2 with problems, 1 when the checks could not run.
+    Each finding comes with the command that fixes it. Nothing is changed. Checks that your credentials do not permit are
+    `unknown`. Exit code: 0 without problems, 2 with problems, 1 when the checks could not run.
     """
 
     async def work() -> Exit:

@@ -40,7 +40,7 @@ def message_option() -> click.Option:
         default="",
         metavar="TEXT",
         callback=_checked_message,
-        help="Why; shown in the history. Nodes can read it.",
+        help="Reason, shown in the history. Nodes can read it.",
     )
 
 

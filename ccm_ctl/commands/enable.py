@@ -23,7 +23,7 @@ def enable(application: Application, **options: Any) -> Exit:
     """
     Let disabled nodes make changes again. They converge within seconds to minutes.
 
-    Offline nodes are not reached. It needs credentials with `--maintain`.
+    Offline nodes are not reached. Requires credentials with `--maintain`.
 
     Exit codes: 0 all nodes are enabled; 2 a node refused; 3 a node was offline or did not answer.
     """

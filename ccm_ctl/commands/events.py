@@ -36,9 +36,7 @@ REMEMBERED = 100_000
         "ccmctl events",
         "ccmctl events --node web1 --type resource",
         "ccmctl events --run last --no-follow --json",
-        "ccmctl events --verify                          # genuine and complete?",
-        "ccmctl events --verify -t role=web --since 7d",
-        "ccmctl events --verify                        # genuine, and none missing?",
+        "ccmctl events --verify                          # authentic and complete?",
         "ccmctl events --verify -t role=web --since 7d",
     ],
     options=[
@@ -92,7 +90,7 @@ def events(
 ) -> Exit:
     """Show events of agents: changes, failures, skipped resources, progress of runs, and agents that start and stop.
 
-    With --verify: check that the stored events of nodes are their own and that none is missing.
+    With --verify: check that the stored events are authentic and complete.
 
     Exit codes: 0 success; 1 the command could not run; 2 with --verify: an event is missing, changed or forged.
     """

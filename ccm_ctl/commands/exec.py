@@ -38,7 +38,7 @@ class Exec(CtlCommand):
 
     def explain(self, ctx: click.Context, argument: Argument) -> str:
         """What the words are."""
-        return "The program and its arguments. Options of `exec` stand before them."
+        return "The program and its arguments. Options of `exec` must precede them."
 
 
 @verb(
@@ -63,17 +63,17 @@ class Exec(CtlCommand):
             help="Kill the command after this time.",
         ),
         click.Option(
-            ["--shell"], is_flag=True, help="Run COMMAND with /bin/sh -c. Without it, no shell reads it."
+            ["--shell"], is_flag=True, help="Run COMMAND with /bin/sh -c. By default, no shell is used."
         ),
     ],
 )
 def exec(application: Application, words: tuple[str, ...], **options: Any) -> Exit:
     """
-    Run a command on nodes, and show what it wrote.
+    Run a command on nodes, and show its output.
 
     Nodes with the same exit code and output are shown together. Each node runs the command once, as root, in `/`, without
     input. The run keeps exit codes and up to 64 KiB of each output. All operators can read them, and the command: do not write
-    passwords into it. It needs credentials with `--exec`.
+    passwords into it. Requires credentials with `--exec`.
 
     Exit codes: 0 the command succeeded on all nodes; 1 nothing was sent; 2 it failed on a node, or a node refused; 3 a node was
     offline, unreachable, lost or expired.

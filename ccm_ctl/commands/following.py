@@ -23,7 +23,7 @@ def yes_to_followers() -> click.Option:
     return click.Option(
         ["--yes", "-y"],
         is_flag=True,
-        help="Do not ask when nodes follow the document. Without a terminal, no question is asked.",
+        help="Skip the confirmation prompt for nodes that follow the document. Without a terminal, there is none.",
     )
 
 

@@ -29,7 +29,7 @@ def maintenance_options(*, is_why_required: bool) -> list[click.Parameter]:
     why = click.Option(
         ["--why"],
         metavar="TEXT",
-        help="The reason, which operators and the nodes' events show.",
+        help="The reason, shown to operators and in the nodes' events.",
         **({"required": True} if is_why_required else {"default": ""}),
     )
     return [*target_options(), why, yes_option()]

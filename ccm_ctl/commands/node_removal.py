@@ -37,8 +37,10 @@ class Holding(Struct, frozen=True):
 def _options(what: str) -> list[click.Parameter]:
     return [
         click.Argument(["names"], metavar="NODE...", nargs=-1, required=True),
-        click.Option(["--yes", "-y"], is_flag=True, help="Do not ask."),
-        click.Option(["--force"], is_flag=True, help=f"{what} one that is present, too."),
+        click.Option(
+            ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
+        ),
+        click.Option(["--force"], is_flag=True, help=f"{what} nodes whose agent is running, too."),
     ]
 
 
@@ -86,15 +88,15 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
 
 @verb(
     "reset",
-    examples=["ccmctl node reset web1   # before or after its machine is installed anew"],
+    examples=["ccmctl node reset web1   # before or after its machine is reinstalled"],
     options=_options("Reset"),
 )
 def reset_nodes(application: Application, names: tuple[str, ...], yes: bool, force: bool) -> Exit:
     """
     Forget the machine behind a node name: its record, facts, presence and assignment status.
 
-    What is assigned to the name stays, and so do its credentials: a machine that is installed anew becomes the same node. Until
-    it comes, nobody takes for its state what the old one had.
+    The name keeps its assignments and credentials, so a reinstalled machine becomes the same node. The state of the old machine
+    is no longer shown.
     """
 
     async def work(fleet: Fleet) -> Exit:

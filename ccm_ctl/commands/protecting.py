@@ -35,11 +35,11 @@ EVERY_NODE = "every node"
 )
 def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit:
     """
-    Move documents under node/NAME that every node can read to where node NAME alone can read them.
+    Make documents under node/NAME readable only by that node.
 
-    Earlier versions stored them, and their past revisions, with all other data. This keeps text, author and number, and the
-    revisions that assignments pin. Documents whose node cannot read them there yet are left and listed. Needs --admin. On
-    a broker without accounts every program can read everything, before and after.
+    Earlier versions stored them, with their past revisions, where every node can read them. This keeps text, author and number,
+    and the revisions that assignments pin. Documents that their node could not read afterwards are skipped and listed. Requires
+    --admin. On a broker without accounts, every program can still read everything.
     """
     for key in keys:
         if not owner_of(check_key(key)):

@@ -32,7 +32,7 @@ def rollout(application: Application) -> None:
 
 @verb("list", examples=["ccmctl rollout list", "ccmctl rollout list --json"], options=[])
 def _list(application: Application) -> Exit:
-    """List rollouts that are not over."""
+    """List rollouts that have not ended."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column

@@ -28,7 +28,7 @@ _SIZED = {
     "failed": ("--max-failures", "Pause when more nodes than this fail. N or P%. [0 in a rollout]"),
     "unreachable": (
         "--max-unreachable",
-        "Pause when more nodes than this do not run it. N or P%. [no limit]",
+        "Pause when more nodes than this do not execute the run. N or P%. [no limit]",
     ),
     "lost": ("--max-lost", "Pause when more nodes than this are lost. N or P%. [0 in a rollout]"),
 }
@@ -46,7 +46,7 @@ def rollout_options() -> list[click.Parameter]:
             param_decls=[f"{flag}-per-wave", f"wave_{kind}"],
             default="",
             metavar="SIZE",
-            help="The same, of each wave.",
+            help="The same limit, for each wave.",
         )
         for kind, (flag, _) in _SIZED.items()
     ]
@@ -77,7 +77,7 @@ def rollout_options() -> list[click.Parameter]:
             param_decls=["--gate"],
             default="",
             metavar="EXPR",
-            help="Continue after a wave only if this is true, such as 'failed == 0 && health.critical == 0'.",
+            help="Continue after a wave only if this expression is true, such as 'failed == 0 && health.critical == 0'.",
         ),
         *budgets,
         Option(
@@ -99,7 +99,7 @@ def rollout_options() -> list[click.Parameter]:
             param_decls=["--at", "start_at"],
             default="",
             metavar="TIME",
-            help="Begin at this time, or after it.",
+            help="Do not begin before this time.",
         ),
         Option(
             section=ROLLOUT,

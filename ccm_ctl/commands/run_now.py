@@ -41,16 +41,16 @@ _BAD = (NodeState.FAILED, NodeState.STOPPED, REFUSED)
             default="1h",
             show_default=True,
             metavar="TIME",
-            help="Stop waiting after this time. The nodes go on.",
+            help="Stop waiting after this time. The nodes continue.",
         ),
         no_fold_option(),
     ],
 )
 def run_now(application: Application, wait: int, **options: Any) -> Exit:
     """
-    Have nodes converge now on their assignments and on the manifests of their configuration, and wait for the end.
+    Have nodes converge now on their assignments and on the manifests of their configuration, and wait for the result.
 
-    Offline nodes converge when they are back. Disabled nodes refuse. It needs credentials with `--maintain`.
+    Offline nodes converge when they are back. Disabled nodes refuse. Requires credentials with `--maintain`.
 
     Exit codes: 0 all nodes succeeded; 2 a node failed, refused or was stopped; 3 a node was offline, lost or did not answer.
     """

@@ -43,7 +43,7 @@ ENDS = tuple(str(state) for state in NodeState if state.is_final and state not i
             ["--only"],
             default="",
             metavar="STATE[,STATE…]",
-            help=f"Retry only nodes that ended so: {', '.join(ENDS)}.",
+            help=f"Retry only nodes with these end states: {', '.join(ENDS)}.",
         ),
         click.Option(
             ["--deadline"],
@@ -57,7 +57,7 @@ ENDS = tuple(str(state) for state in NodeState if state.is_final and state not i
 )
 def retry(application: Application, run: str, path: str | None, only: str, deadline: str, yes: bool) -> Exit:
     """
-    Send the request of a run again to the nodes on which it did not succeed.
+    Repeat a run on the nodes on which it did not succeed.
 
     The nodes get exactly the same manifest. A directory is stored with its run. A single file is not stored, because it may
     contain passwords, so name it again as FILE. Exit codes are those of `ccmctl apply`.

@@ -45,7 +45,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
     """
     Stop a run. Nodes finish the current resource and skip the rest.
 
-    `last` is the newest run of any operator, so it asks first. `ccmctl run watch` shows how the nodes come to their end.
+    `last` is the newest run of any operator, so it asks first. `ccmctl run watch` shows how the nodes stop.
 
     Exit codes: 0 the nodes stop, or the run has ended; 1 it could not be stopped; 2 a node refuses to stop; 3 a node did not
     answer.

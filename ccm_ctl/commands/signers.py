@@ -72,13 +72,15 @@ def _publish(application: Application, keys: str) -> Exit:
     examples=["ccmctl signers allow-unsigned 30d", "ccmctl signers allow-unsigned --end"],
     options=[
         click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
-        click.Option(["--end"], is_flag=True, help="End this time now: nodes accept only what is signed."),
+        click.Option(
+            ["--end"], is_flag=True, help="End it now: nodes accept only signed requests and documents."
+        ),
         keys_option(),
     ],
 )
 def _allow_unsigned(application: Application, time: int | None, end: bool, keys: str) -> Exit:
     """
-    Let nodes accept unsigned requests and documents for a limited time, and `ccmctl` unsigned events.
+    Let nodes accept unsigned requests and documents, and `ccmctl` accept unsigned events, for a limited time.
 
     Use it while some agents or controllers of a fleet cannot sign yet. Run `ccmctl signers publish` afterwards.
     """

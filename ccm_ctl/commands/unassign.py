@@ -35,8 +35,8 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
     """
     Remove an assignment. Nodes stop converging on it and stay as they are; nothing is undone.
 
-    Where another assignment of the same name then counts, its nodes change, so that is asked about. `ccmctl rollback NAME`
-    brings back what was unassigned. An assignment that vanished from the broker is removed from the nodes that report it.
+    If another assignment of the same name takes effect on some nodes, you are asked to confirm. `ccmctl rollback NAME` restores
+    the removed assignment. An assignment that is missing on the broker is removed from the nodes that still report it.
     """
     place = choose_scope(scope)
 

@@ -43,7 +43,7 @@ COMMAND = CommandLine(
             field="password",
             names=("--password",),
             placeholder="PASS",
-            help="Password for basic authentication; better in HTTP_PASSWORD, where `ps` does not show it.",
+            help="Password for basic authentication. HTTP_PASSWORD is safer, because `ps` does not show it.",
         ),
         Flag(field="checksum", names=("--checksum",), placeholder="SHA256"),
         Flag(field="extract_parent", names=("--extract", "--extract-parent"), placeholder="DIR"),

@@ -182,7 +182,7 @@ def judge(wanted: ExecProperties, done: Execution) -> ExecState:
     if done.exitcode not in wanted.success_codes and not made_it:
         codes = ", ".join(str(code) for code in wanted.success_codes)
         raise CommandError(
-            f"exit code {done.exitcode} is not among those that mean success: {codes}", output=done.output
+            f"exit code {done.exitcode} is not a success code: expected {codes}", output=done.output
         )
     return ExecState(
         protocol=PROTOCOL,

@@ -67,7 +67,7 @@ def _check_replace(wanted: FileProperties) -> None:
 
 def _check_given(wanted: FileProperties, field: str) -> None:
     if wanted.ensure != ABSENT and not getattr(wanted, field):
-        _refuse(f"`{field}` cannot be empty: a file is never made with an accidental {field}", field)
+        _refuse(f"`{field}` cannot be empty: every file needs an explicit {field}", field)
 
 
 def _check_checksum(wanted: FileProperties) -> None:

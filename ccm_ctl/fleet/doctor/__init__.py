@@ -1,4 +1,4 @@
-"""`ccmctl doctor`: checks for what is not secure or not healthy in a fleet."""
+"""`ccmctl doctor`: checks for security and health problems of a fleet."""
 
 from __future__ import annotations
 

@@ -82,17 +82,17 @@ def test_a_manifest_that_is_right_has_no_findings_whatever_its_data() -> None:
         ),
         pytest.param(
             resources("note: {name: a, require: [note#b]}"),
-            "note#a: `note#b`, which it names under `require`, is declared nowhere",
+            "note#a: `note#b` in `require` is not declared",
             id="declared nowhere",
         ),
         pytest.param(
             resources("note: {name: a, subscribe: [note#b]}", "note: {name: b}"),
-            "which it names under `subscribe`, is declared later",
+            "in `subscribe` is declared later",
             id="declared later",
         ),
         pytest.param(
             resources('note: {name: a, require: ["note#{{ Data.b }}"]}', 'note: {name: "{{ Data.b }}"}'),
-            "which it names under `require`, is declared later",
+            "in `require` is declared later",
             id="the same template declared later",
         ),
         pytest.param(

@@ -37,7 +37,7 @@ ccm:
         (
             4,
             "property",
-            "file#/etc/motd: `group` cannot be empty: a file is never made with an accidental group",
+            "file#/etc/motd: `group` cannot be empty: every file needs an explicit group",
         ),
         (5, "ensure", "file#/etc/motd: `ensure` is `presnt`, did you mean `present`?"),
         (6, "expression", "unknown name uper; did you mean upper? (at character 1 of `uper(Fcts.os)`)"),

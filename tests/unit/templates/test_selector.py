@@ -71,22 +71,22 @@ def test_a_selector_is_read_term_by_term(text: str, terms: list[Term]) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "selector '': at its end there should be the name of a fact, or `node`"),
-        ("role=web,", "selector 'role=web,': at its end there should be the name of a fact, or `node`"),
-        ("=web", "selector '=web': at `=web` there should be the name of a fact, or `node`"),
-        ("a b", "selector 'a b': at `b` there should be a comma between two terms"),
-        ("a in (b", "selector 'a in (b': at its end there should be a closing bracket after the values"),
-        ("a=(b)", "selector 'a=(b)': at `(b)` there should be a comma between two terms"),
-        ('a="b', "selector 'a=\"b': at `\"b` there should be a text whose quotes are closed"),
-        ("node", "selector 'node': at its end there should be `=` and a name after `node`"),
-        ("!node", "selector '!node': at its end there should be `=` and a name after `node`"),
+        ("", "selector '': at its end expected the name of a fact, or `node`"),
+        ("role=web,", "selector 'role=web,': at its end expected the name of a fact, or `node`"),
+        ("=web", "selector '=web': at `=web` expected the name of a fact, or `node`"),
+        ("a b", "selector 'a b': at `b` expected a comma between two terms"),
+        ("a in (b", "selector 'a in (b': at its end expected a closing bracket after the values"),
+        ("a=(b)", "selector 'a=(b)': at `(b)` expected a comma between two terms"),
+        ('a="b', "selector 'a=\"b': at `\"b` expected a text whose quotes are closed"),
+        ("node", "selector 'node': at its end expected `=` and a name after `node`"),
+        ("!node", "selector '!node': at its end expected `=` and a name after `node`"),
     ],
 )
 def test_what_is_no_selector_says_where(text: str, said: str) -> None:
     with pytest.raises(SelectorError) as caught:
         parse_selector(text)
 
-    assert str(caught.value) == f"{said}; it is written like role=web,env!=dev or env in (a,b)"
+    assert str(caught.value) == f"{said}; write it like role=web,env!=dev or env in (a,b)"
 
 
 def test_a_selector_without_end_is_refused() -> None:

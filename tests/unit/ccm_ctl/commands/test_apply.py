@@ -237,7 +237,7 @@ def test_a_directory_is_stored_by_its_digest_and_pinned(tmp_path: Path) -> None:
 
 
 HELP = "; see `ccmctl apply --help`"
-ROLE = "it is written like role=web,env!=dev or env in (a,b)"
+ROLE = "write it like role=web,env!=dev or env in (a,b)"
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ ROLE = "it is written like role=web,env!=dev or env in (a,b)"
         ),
         (
             "PATH --yes -t role=(",
-            f"selector 'role=(': at `(` there should be a comma between two terms; {ROLE}",
+            f"selector 'role=(': at `(` expected a comma between two terms; {ROLE}",
         ),
         (
             "PATH --all --noop --monitor-only",

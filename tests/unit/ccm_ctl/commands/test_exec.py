@@ -9,7 +9,7 @@ from tests.support.controller import Desk, FakeNode, event
 
 def ran(output: str, code: int = 0, **fields: object) -> list[object]:
     """The event of a command."""
-    more = {"failed": True, "error": ["exit code 3 is not among those that mean success: 0"]} if code else {}
+    more = {"failed": True, "error": ["exit code 3 is not a success code: expected 0"]} if code else {}
     return [event("uptime", 2, type="exec", output=output, exit_code=code, **more, **fields)]
 
 
@@ -85,7 +85,7 @@ def test_programs_get_one_record_for_each_node() -> None:
     output = done.records[1]
     assert output.items() >= {"node": "web1", "exit_code": 3, "cut": True}.items()
     assert output["output"] == "a" * 65_536
-    assert output["error"] == "exit code 3 is not among those that mean success: 0"
+    assert output["error"] == "exit code 3 is not a success code: expected 0"
 
 
 def test_run_shows_the_command_again() -> None:

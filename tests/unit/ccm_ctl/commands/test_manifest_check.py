@@ -141,8 +141,8 @@ def test_a_tinycm_manifest_is_refused_with_the_way_to_apply_it(tmp_path: Path) -
             "file#/x: 4 errors; nothing was sent\n"
             "`nginx` is not a reference to a resource: write `type#name`, such as `package#nginx`\n"
             'mode `abc` is not an octal number: write three or four digits from 0 to 7, such as "0644"\n'
-            "`owner` cannot be empty: a file is never made with an accidental owner\n"
-            "`group` cannot be empty: a file is never made with an accidental group\n",
+            "`owner` cannot be empty: every file needs an explicit owner\n"
+            "`group` cannot be empty: every file needs an explicit group\n",
             id="all errors",
         ),
         pytest.param(

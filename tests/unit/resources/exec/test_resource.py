@@ -144,17 +144,17 @@ def test_a_command_that_worked_leaves_a_state(
 @pytest.mark.parametrize(
     ("properties", "done", "message"),
     [
-        pytest.param({}, {"exitcode": 3}, "exit code 3 is not among those that mean success: 0", id="not 0"),
+        pytest.param({}, {"exitcode": 3}, "exit code 3 is not a success code: expected 0", id="not 0"),
         pytest.param(
             {"returns": [3, 4]},
             {"exitcode": 0},
-            "exit code 0 is not among those that mean success: 3, 4",
+            "exit code 0 is not a success code: expected 3, 4",
             id="not given",
         ),
         pytest.param(
             {"creates": "/made"},
             {"exitcode": 1, "creates_satisfied": True},
-            "exit code 1 is not among those that mean success: 0",
+            "exit code 1 is not a success code: expected 0",
             id="it failed although it made what it was to make",
         ),
         pytest.param({}, {"exitcode": -9}, "the command was killed by SIGKILL", id="a signal"),
@@ -404,7 +404,7 @@ class TestInTheFlow:
             "host.command",
             "no such host",
         )
-        assert event.error == ["exit code 1 is not among those that mean success: 0"]
+        assert event.error == ["exit code 1 is not a success code: expected 0"]
 
 
 class Speaks:
