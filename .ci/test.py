@@ -52,6 +52,13 @@ def without_machines() -> str:
     return "" if shutil.which("mmdebstrap") else "no mmdebstrap, which makes the machines' file system"
 
 
+def without_browser() -> str:
+    """Why the tests in a browser cannot run, or ""."""
+    if not any(shutil.which(name) for name in ("chromium", "chromium-browser")):
+        return "no chromium; on Debian: apt-get install chromium"
+    return without_server()
+
+
 @dataclass
 class Tier:
     """One tier: what it holds, what it needs, how it is run."""
@@ -89,6 +96,7 @@ TIERS = [
         ["-n", "2", "--timeout=90"],
     ),
     Tier("e2e", "controller, agents, server", ["tests/e2e"], without_server, ["-n", "2", "--timeout=240"]),
+    Tier("dashboard", "the pages in a real browser", ["tests/dashboard"], without_browser, ["--timeout=240"]),
     Tier(
         "host",
         "real systemd, apt and dnf in machines of the tests' own",

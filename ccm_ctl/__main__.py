@@ -34,6 +34,7 @@ VERBS = {
     "rollout": "Drive rollouts in the background.",
     "notify": "Report failures, drift and stale nodes by webhook, command or mail.",
     "events": "Show events of agents.",
+    "dashboard": "Serve the fleet as a web page.",
     "completion": "Print the completion script of a shell.",
     "help": "Show the help of a command.",
 }

@@ -25,7 +25,7 @@ MEANINGS = {
 
 def event_line(node: str, said: object, style: Style, flag: str = "") -> str:
     """One line that ends with a newline: when, who, what; with a flag before what when something is wrong with it."""
-    moment, text, meaning = _format_message(said)
+    moment, text, meaning = format_message(said)
     when = moment.strftime("%H:%M:%S") if moment else "        "
     what = (
         f"{paint(f'[{flag}]', 'bad', style)} {one_line(text)}"
@@ -35,7 +35,8 @@ def event_line(node: str, said: object, style: Style, flag: str = "") -> str:
     return f"{paint(when, 'quiet', style)} {one_line(node)}  {what}\n"
 
 
-def _format_message(said: object) -> tuple[datetime | None, str, str]:
+def format_message(said: object) -> tuple[datetime | None, str, str]:
+    """When it happened by the node's clock, the sentence, and its meaning as a key of COLORS; nothing is made safe."""
     match said:
         case TransactionEvent():
             return said.timestamp, _format_resource(said), MEANINGS.get(said.outcome, "")

@@ -1,0 +1,157 @@
+"""`ccmctl dashboard`: the fleet in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import verb
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.dashboard.access import Access
+    from ccm_ctl.fleet.ports import Fleet
+
+PORT = 7480
+
+
+@verb(
+    "dashboard",
+    examples=[
+        "ccmctl dashboard                      # prints an address that opens once",
+        "ccmctl dashboard --allow-actions",
+        "ccmctl dashboard --listen 0.0.0.0 --host ops.example.net --tls-cert c.pem --tls-key k.pem --tokens tokens",
+    ],
+    options=[
+        click.Option(
+            ["--listen"],
+            metavar="ADDRESS",
+            default="127.0.0.1",
+            show_default=True,
+            help="Listen on this address.",
+        ),
+        click.Option(
+            ["--port"],
+            type=click.IntRange(0, 65535),
+            default=PORT,
+            show_default=True,
+            help="Listen on this port; 0 takes a free one.",
+        ),
+        click.Option(
+            ["--host", "names"],
+            multiple=True,
+            metavar="NAME",
+            help="Also answer to this name. May be repeated.",
+        ),
+        click.Option(["--tls-cert"], metavar="FILE", default="", help="Serve with this certificate."),
+        click.Option(["--tls-key"], metavar="FILE", default="", help="Private key of the certificate."),
+        click.Option(
+            ["--tokens"],
+            metavar="FILE",
+            default="",
+            help="Users who may sign in; a line is NAME, read or act, and a token.",
+        ),
+        click.Option(
+            ["--allow-actions"], is_flag=True, help="Let users act who may; otherwise all of them only look."
+        ),
+    ],
+)
+def dashboard(
+    application: Application,
+    listen: str,
+    port: int,
+    names: tuple[str, ...],
+    tls_cert: str,
+    tls_key: str,
+    tokens: str,
+    allow_actions: bool,
+) -> Exit:
+    """
+    Serve a web page with the nodes, assignments, runs and events of the fleet, until interrupted.
+
+    On this host it needs no setup: the printed address opens once, within 15 minutes. On other addresses it needs a
+    certificate and a file of tokens. It shows what your credentials can read, to each user who signs in.
+    """
+    is_local = _is_loopback(listen)
+    if bool(tls_cert) != bool(tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    if not is_local and not (tls_cert and tokens):
+        raise UsageError(
+            f"--listen {listen}: other hosts reach it, so it needs --tls-cert, --tls-key and --tokens"
+        )
+    context = _tls(tls_cert, tls_key) if tls_cert else None
+    application.goes_on_for_ever = True
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.dashboard.server import Dashboard, DashboardOptions
+
+        await fleet.nodes.revision()  # without streams there is nothing to show
+        access = await asyncio.to_thread(_access, fleet, tokens, may_act=allow_actions)
+        terminal, printed = application.terminal, [""]
+
+        def print_address() -> None:
+            terminal.secret(f"{printed[0]}/#token={access.new_address_token()}\n")
+            terminal.flush()
+
+        def on_sign_in() -> None:
+            terminal.note("a browser has signed in; this address signs in another one:")
+            print_address()
+
+        options = DashboardOptions(
+            listen=listen,
+            port=port,
+            names=names,
+            tls=context,
+            access=access,
+            on_sign_in=on_sign_in if is_local else lambda: None,
+        )
+        async with Dashboard(fleet, options).serving() as address:
+            printed[0] = address
+            if is_local:
+                print_address()
+            else:
+                terminal.show(f"{address}/\n")
+                terminal.flush()
+            if terminal.is_live:
+                terminal.note("Ctrl-C ends it")
+            await asyncio.Event().wait()
+        return Exit.OK
+
+    return application.run(work)
+
+
+def _access(fleet: Fleet, tokens: str, *, may_act: bool) -> Access:
+    from ccm_agent.model.state_directory import state_directory
+    from ccm_ctl.dashboard.access import Access, read_or_make_key, read_tokens
+
+    users = read_tokens(Path(tokens)) if tokens else {}
+    key = read_or_make_key(Path(state_directory()))
+    return Access(key, fleet.operator, users, time.time, may_act=may_act)
+
+
+def _is_loopback(listen: str) -> bool:
+    try:
+        return ipaddress.ip_address(listen).is_loopback
+    except ValueError:
+        return listen == "localhost"
+
+
+def _tls(certificate: str, key: str) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as err:
+        raise InputError(f"{certificate}, {key}: not a certificate with its key: {err}") from err
+    return context

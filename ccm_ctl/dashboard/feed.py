@@ -1,0 +1,214 @@
+"""
+Events for browsers: one bounded buffer that all of them read, each at its own pace.
+
+A browser is a place in the buffer and nothing more. A slow one costs no memory and holds up no other. One that has fallen behind
+the oldest event of the buffer is told to load everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.verdicts import BAD
+from ccm_ctl.render.event import format_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccm_ctl.fleet.live_events import LiveEvent
+
+KEPT_EVENTS = 20_000
+KEPT_BYTES = 16 << 20
+BATCH_EVENTS = 500
+"""A browser is given so many events at once at most."""
+
+TEXT_CHARACTERS = 500
+"""Of a node's sentence; the pages of runs and nodes show all of it."""
+
+BUCKET_S = 30
+TIMELINE_S = 3600
+MEANINGS = ("good", "change", "bad", "")
+"""The rows of the time line, in its order."""
+
+
+class EventFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    An event as pages get it.
+
+    Attributes:
+        id: Its place in the stream.
+        time: When it happened, by the node's clock, but not in the future.
+        node, run: Whose it is, and in which run.
+        kind: `resource`, `start`, `summary` or `agent`.
+        text: What happened, as a sentence.
+        meaning: `good`, `change`, `bad` or "".
+        resource: `type#name`, of a resource.
+        manifest: Of a session.
+        word: Of an agent's own events, such as `refused`; of others the outcome or the state.
+        verdict: `forged` or `gap`; others are left out.
+    """
+
+    id: int
+    time: datetime
+    node: str
+    run: str = ""
+    kind: str = ""
+    text: str = ""
+    meaning: str = ""
+    resource: str = ""
+    manifest: str = ""
+    word: str = ""
+    verdict: str = ""
+
+
+def frame_of(event: LiveEvent, now: datetime) -> EventFrame:
+    """An event as pages get it."""
+    said = event.heard.said
+    moment, text, meaning = format_message(said)
+    fields: dict[str, Any] = {"kind": "agent", "word": event.heard.protocol.rpartition(".")[2]}
+    if isinstance(said, TransactionEvent):
+        fields = {"kind": "resource", "word": str(said.outcome), "resource": f"{said.type}#{said.name}"[:300]}
+    elif isinstance(said, SessionStart):
+        fields = {"kind": "start", "word": "start", "manifest": said.manifest[:200]}
+    elif isinstance(said, SessionSummary):
+        fields = {"kind": "summary", "word": said.state[:40], "manifest": said.manifest[:200]}
+    elif fields["word"] in ("refused", "lost_events", "duplicate"):
+        meaning = "bad"
+    return EventFrame(
+        id=event.sequence,
+        time=_not_later(moment, now),
+        node=event.heard.node,
+        run=event.heard.run,
+        text=text if len(text) <= TEXT_CHARACTERS else f"{text[:TEXT_CHARACTERS]} …",
+        meaning=meaning if meaning in MEANINGS else "",
+        verdict=str(event.verdict) if event.verdict in BAD else "",
+        **fields,
+    )
+
+
+def _not_later(moment: datetime | None, now: datetime) -> datetime:
+    """The time that a node says, which may be any."""
+    try:
+        return min(moment.astimezone(UTC), now) if moment is not None else now
+    except OverflowError:
+        return now
+
+
+class EventFeed:
+    """
+    The newest events, and the browsers that wait for more.
+
+    Attributes:
+        readers: How many browsers follow.
+        is_current: The broker is there, and the stream was read a moment ago.
+        news: Set at the next news, and exchanged for another one. Whoever reads must hold it before looking at the events.
+    """
+
+    def __init__(
+        self, now: Callable[[], datetime], *, kept_events: int = KEPT_EVENTS, kept_bytes: int = KEPT_BYTES
+    ) -> None:
+        self.readers = 0
+        self.is_current = False
+        self.news = asyncio.Event()
+        self._now = now
+        self._kept_events = kept_events
+        self._kept_bytes = kept_bytes
+        self._sequences: list[int] = []
+        self._encoded: list[bytes] = []
+        self._frames: list[EventFrame] = []
+        self._bytes = 0
+        self._dropped = 0
+        self._epoch = 0
+        self._timeline: dict[int, Counter[str]] = {}
+
+    @property
+    def last(self) -> int:
+        """The newest sequence; 0: none."""
+        return self._sequences[-1] if self._sequences else self._dropped
+
+    @property
+    def epoch(self) -> int:
+        """Grows when the stream begins again; sequences of another epoch mean nothing."""
+        return self._epoch
+
+    def add(self, events: list[LiveEvent]) -> list[EventFrame]:
+        """Take events in the order of the stream; as pages get them."""
+        now = self._now()
+        frames = [frame_of(event, now) for event in events]
+        for frame in frames:
+            encoded = b"id: %d\ndata: %b\n\n" % (frame.id, msgspec.json.encode(frame))
+            self._sequences.append(frame.id)
+            self._encoded.append(encoded)
+            self._frames.append(frame)
+            self._bytes += len(encoded)
+            self._count(frame)
+        self._forget()
+        self.wake()
+        return frames
+
+    def restart(self) -> None:
+        """The stream begins again: every browser loads everything again."""
+        self._sequences, self._encoded, self._frames = [], [], []
+        self._bytes = self._dropped = 0
+        self._timeline = {}
+        self._epoch += 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all browsers look for news."""
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def has(self, sequence: int) -> bool:
+        """All events after this one are still here, and it is not of a stream that is gone."""
+        return self._dropped <= sequence <= self.last
+
+    def after(self, sequence: int) -> tuple[int, bytes]:
+        """The next events after a sequence, encoded, and the sequence of the last of them."""
+        begin = bisect_right(self._sequences, sequence)
+        end = min(begin + BATCH_EVENTS, len(self._sequences))
+        if begin == end:
+            return sequence, b""
+        return self._sequences[end - 1], b"".join(self._encoded[begin:end])
+
+    def newest(
+        self, most: int, begin: datetime | None = None, end: datetime | None = None
+    ) -> list[EventFrame]:
+        """The newest events between two times, newest first."""
+        found: list[EventFrame] = []
+        for frame in reversed(self._frames):
+            if len(found) >= most:
+                break
+            if (begin is None or frame.time >= begin) and (end is None or frame.time < end):
+                found.append(frame)
+        return found
+
+    def timeline(self) -> list[list[int]]:
+        """Of each half minute of the last hour with events: its begin, and the counts of MEANINGS."""
+        return [
+            [begin, *(counts[meaning] for meaning in MEANINGS)]
+            for begin, counts in sorted(self._timeline.items())
+        ]
+
+    def _count(self, frame: EventFrame) -> None:
+        begin = int(frame.time.timestamp()) // BUCKET_S * BUCKET_S
+        self._timeline.setdefault(begin, Counter())[frame.meaning] += 1
+
+    def _forget(self) -> None:
+        """Drop the oldest, a tenth at a time: what is dropped moves all others."""
+        while len(self._sequences) > self._kept_events or self._bytes > self._kept_bytes:
+            count = max(1, len(self._sequences) // 10)
+            self._dropped = self._sequences[count - 1]
+            self._bytes -= sum(map(len, self._encoded[:count]))
+            del self._sequences[:count], self._encoded[:count], self._frames[:count]
+        oldest = (self._now() - timedelta(seconds=TIMELINE_S)).timestamp() - BUCKET_S
+        for begin in [begin for begin in self._timeline if begin < oldest]:
+            del self._timeline[begin]

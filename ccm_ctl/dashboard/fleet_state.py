@@ -1,0 +1,241 @@
+"""The fleet as pages show it: read again and again while pages look, and given to each of them as what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import BusError, BusUnavailableError, NoTargetError
+from ccm_ctl.fleet.fact_edits import flat_facts
+from ccm_ctl.fleet.followed_data import FollowedData
+from ccm_ctl.fleet.overview import choose_nodes, read_overview
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ccm_ctl.fleet.convergence import NodeStanding
+    from ccm_ctl.fleet.discovery import Node, TargetSpec
+    from ccm_ctl.fleet.overview import FleetOverview
+    from ccm_ctl.fleet.ports import Fleet
+
+log = logging.getLogger(__name__)
+
+AFTER_EVENTS_S = 1.0
+"""The broker does not announce that a node has written its record, which it does soon after its events."""
+
+QUIET_S = 5.0
+"""Without events the fleet is read so often: signs of life come and go."""
+
+SHARE = 6
+"""Reading takes at most one part in so many of the time: a large fleet is read less often."""
+
+FACTS_KEPT_S = 60.0
+"""Facts that a filter asked for are not read again within this time."""
+
+FIRST_READ_S = 15.0
+"""A page waits so long for the first reading of the fleet."""
+
+AT_ONCE = 250
+"""Rows are made so many at a time, so that others are served in between."""
+
+
+class Row(Struct, frozen=True):
+    """A node's row, encoded, and the version of the fleet in which it changed last."""
+
+    version: int
+    encoded: bytes
+
+
+class FleetState:
+    """The rows of all nodes, by name, each with the version in which it changed last."""
+
+    def __init__(self, fleet: Fleet, on_change: Callable[[], None]) -> None:
+        self.version = 0
+        self.problem = ""
+        self._fleet = fleet
+        self._on_change = on_change
+        self._data = FollowedData(fleet.data)
+        self._overview: FleetOverview | None = None
+        self._rows: dict[str, Row] = {}
+        self._gone: dict[str, int] = {}
+        self._summary = b""
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._facts_at = float("-inf")
+        self._wanted = asyncio.Event()
+        self._soon = asyncio.Event()
+        self._ready = asyncio.Event()
+
+    async def run(self, is_watched: Callable[[], bool]) -> None:
+        """Read the fleet until cancelled, while pages look."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if not is_watched():
+                await self._wanted.wait()
+            self._wanted.clear()
+            began = loop.time()
+            await self.refresh()
+            took = loop.time() - began
+            await asyncio.sleep(max(AFTER_EVENTS_S, took * SHARE))
+            await self._pause(QUIET_S - AFTER_EVENTS_S)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._soon.wait()
+        except TimeoutError:
+            pass
+        self._soon.clear()
+
+    def look_soon(self) -> None:
+        """Nodes have said something, or the broker is back."""
+        self._soon.set()
+
+    async def refresh(self) -> None:
+        """Read the fleet now; a broker that is unavailable leaves what is known."""
+        try:
+            overview = await read_overview(self._fleet, self._data)
+        except BusError as err:
+            self.problem = err.message
+            return
+        self.problem = ""
+        await self._take(overview)
+        self._ready.set()
+
+    async def current(self) -> FleetOverview:
+        """
+        The fleet, read a moment ago, or as soon as the broker answers.
+
+        Raises:
+            BusUnavailableError: It has not been read yet, and the broker does not answer.
+        """
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(FIRST_READ_S):
+                await self._ready.wait()
+        except TimeoutError as err:
+            raise BusUnavailableError(self.problem or "the broker has not answered yet") from err
+        assert self._overview is not None
+        return self._overview
+
+    async def changes(self, since: int, spec: TargetSpec) -> dict[str, Any]:
+        """
+        What changed after a version, of the nodes that are meant.
+
+        Args:
+            since: The version that the page has; 0: none.
+            spec: Which nodes the page shows; empty: all.
+
+        Raises:
+            SelectorError: A selector does not parse.
+        """
+        overview = await self.current()
+        problem, meant = "", set(overview.inventory.nodes)
+        if not spec.is_empty:
+            try:
+                meant = await self._choose(overview, spec)
+            except NoTargetError as err:
+                problem, meant = err.message, set()
+        since = since if since <= self.version else 0
+        changed = {name: row for name, row in self._rows.items() if row.version > since}
+        gone = [name for name in changed if name not in meant] if since else []
+        gone += [name for name, version in self._gone.items() if version > since]
+        return {
+            "version": self.version,
+            "since": since,
+            "time": overview.time,
+            "rows": [msgspec.Raw(row.encoded) for name, row in changed.items() if name in meant],
+            "gone": gone,
+            "assignments": msgspec.Raw(self._summary),
+            "total": len(overview.inventory.nodes),
+            "matching": len(meant),
+            "problem": problem,
+            "broker_problem": self.problem,
+        }
+
+    async def _choose(self, overview: FleetOverview, spec: TargetSpec) -> set[str]:
+        """The nodes that a filter means. Facts that it asks for are kept for a while."""
+        now = asyncio.get_running_loop().time()
+        if now - self._facts_at > FACTS_KEPT_S:
+            self._facts, self._facts_at = {}, now
+        for name, node in overview.inventory.nodes.items():
+            if not node.gathered:
+                node.gathered = self._facts.get(name, {})
+        found = await choose_nodes(self._fleet, overview, spec)
+        self._facts = {
+            name: node.gathered for name, node in overview.inventory.nodes.items() if node.gathered
+        }
+        return set(found)
+
+    async def _take(self, overview: FleetOverview) -> None:
+        version, rows = self.version + 1, dict[str, Row]()
+        for place, (name, node) in enumerate(overview.inventory.nodes.items()):
+            encoded = msgspec.json.encode(row_of(node, overview.standings[name]))
+            before = self._rows.get(name)
+            rows[name] = before if before is not None and before.encoded == encoded else Row(version, encoded)
+            if place % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+        removed = [name for name in self._rows if name not in rows]
+        summary = msgspec.json.encode(assignments_of(overview))
+        is_new = bool(removed) or summary != self._summary
+        is_new |= any(row.version == version for row in rows.values())
+        self._gone = {name: at for name, at in self._gone.items() if name not in rows}
+        self._gone |= dict.fromkeys(removed, version)
+        self._overview, self._rows, self._summary = overview, rows, summary
+        if is_new or not self.version:
+            self.version = version
+            self._on_change()
+
+
+def row_of(node: Node, standings: dict[str, NodeStanding]) -> dict[str, Any]:
+    """A node as the page of the fleet shows it."""
+    record = node.record
+    row: dict[str, Any] = {
+        "node": node.name,
+        "state": node.state,
+        "facts": node.routed | dict(flat_facts(node.assigned)),
+        "standings": {name: cell_of(one) for name, one in standings.items()},
+    }
+    if record is not None:
+        row |= {
+            "version": record.version,
+            "last_run": record.last_run,
+            "last_state": record.last_state,
+            "last_time": record.last_time,
+            "conflict": record.conflict,
+            "unsigned": not record.signatures,
+        }
+        if record.disabled is not None:
+            row["disabled"] = record.disabled.sentence
+    if node.presence is not None and node.presence.run:
+        row["run"] = node.presence.run
+    if not node.is_present and node.written is not None:
+        row["written"] = node.written
+    return row
+
+
+def cell_of(one: NodeStanding) -> dict[str, Any]:
+    """A cell of the heat map."""
+    cell: dict[str, Any] = {"state": one.state, "since": one.since, "run": one.run}
+    if one.reason:
+        cell["reason"] = one.reason
+    if one.away is not None:
+        cell["away"] = True
+    if one.older_data or (one.revision and one.revision != one.wanted.revision):
+        cell["stale"] = True
+    if one.wanted.assignment.mode == "plan":
+        cell["plan"] = True
+    return cell
+
+
+def assignments_of(overview: FleetOverview) -> list[dict[str, Any]]:
+    """The assignments by name, with how many nodes are in which state; the columns of the heat map."""
+    found: dict[str, dict[str, int]] = {one.name: {} for one in overview.assignments.standing}
+    for standings in overview.standings.values():
+        for name, one in standings.items():
+            counts = found.setdefault(name, {})
+            counts[one.state] = counts.get(one.state, 0) + 1
+    return [{"name": name, "counts": counts} for name, counts in sorted(found.items())]

@@ -1,0 +1,160 @@
+"""What holds for every request: which names are answered, who asks, and the headers of every answer."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import web
+
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusUnavailableError,
+    CcmError,
+    InputError,
+    NoTargetError,
+    NotFoundError,
+    RevisionError,
+    RunError,
+    UsageError,
+)
+from ccm_ctl.dashboard.access import Access, DashboardUser, Right
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+ACCESS: web.AppKey[Access] = web.AppKey("access", Access)
+
+FORGERY_HEADER = "X-CCM-Action"
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=()",
+    "Cache-Control": "no-store",
+}
+
+STATUS_BY_ERROR: tuple[tuple[type[CcmError], int], ...] = (
+    (NoTargetError, 404),
+    (NotFoundError, 404),
+    (RevisionError, 409),
+    (RunError, 409),
+    (BusDeniedError, 403),
+    (BusUnavailableError, 503),
+    (UsageError, 400),
+    (InputError, 400),
+)
+
+
+def cookie_name(request: web.Request) -> str:
+    """Browsers share cookies between ports of a host, so each port has its own; with TLS it is bound to the host."""
+    port = request.url.port or 0
+    return f"__Host-ccm-{port}" if request.secure else f"ccm-{port}"
+
+
+def sender_of(request: web.Request) -> DashboardUser:
+    """Who sent a request that `require_user` let through."""
+    user = request.app[ACCESS].user_of(request.cookies.get(cookie_name(request), ""))
+    if user is None:
+        raise web.HTTPUnauthorized
+    return user
+
+
+def answer(value: object, status: int = 200) -> web.Response:
+    """An answer in JSON."""
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def refusal(status: int, message: str, code: str = "dashboard.refused") -> web.Response:
+    """An error in JSON."""
+    return answer({"error": message, "code": code}, status)
+
+
+def set_headers(response: web.StreamResponse) -> None:
+    """Give an answer the headers that all of them have."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def guard_host(hosts: Collection[str]) -> Any:
+    """
+    Answer only under the names that were said: a page elsewhere may give its own name this address (DNS rebinding).
+
+    Args:
+        hosts: Values of the Host header, in lower case; the server adds them when it listens.
+    """
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.host.lower() not in hosts:
+            response: web.StreamResponse = refusal(
+                421, "this dashboard has another address; see the output of `ccmctl dashboard`"
+            )
+        else:
+            response = await _handled(request, handler)
+        if not response.prepared:
+            set_headers(response)
+        return response
+
+    return middleware
+
+
+async def _handled(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as err:
+        return refusal(err.status, err.reason)
+    except CcmError as err:
+        status = next((status for kind, status in STATUS_BY_ERROR if isinstance(err, kind)), 500)
+        return refusal(status, err.message, err.code)
+    except ConnectionError:
+        raise
+    except Exception:  # a bus handler's edge: a defect of one answer must not end the server
+        log.exception("a request failed", extra={"path": request.path})
+        return refusal(500, "the dashboard failed; see its log with --debug", "dashboard.defect")
+
+
+@web.middleware
+async def require_user(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let only browsers that are signed in reach the interface; what changes anything also needs the right and a genuine page."""
+    if not request.path.startswith("/api/") or request.path == "/api/session":
+        return await handler(request)
+    access = request.app[ACCESS]
+    cookie = request.cookies.get(cookie_name(request), "")
+    user = access.user_of(cookie)
+    if user is None:
+        return refusal(401, "sign in first", "dashboard.signed_out")
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        return refusal(403, "the request comes from another site")
+    if request.method not in ("GET", "HEAD"):
+        if problem := _forged(request, access, cookie):
+            return refusal(403, problem)
+        if user.right is not Right.ACT:
+            return refusal(403, "you may look, and not act")
+    return await handler(request)
+
+
+def _forged(request: web.Request, access: Access, cookie: str) -> str:
+    if not is_own_origin(request):
+        return "the action comes from a page of another origin"
+    if not access.is_genuine(cookie, request.headers.get(FORGERY_HEADER, "")):
+        return "the action does not come from a page of this session; reload the page"
+    return ""
+
+
+def is_own_origin(request: web.Request) -> bool:
+    """The page that sent it is one of this dashboard. Browsers say the origin with everything but GET."""
+    return request.headers.get("Origin", "") == f"{request.scheme}://{request.host}"

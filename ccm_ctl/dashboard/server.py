@@ -1,0 +1,164 @@
+"""The dashboard: an HTTP server on one fleet, which reads the stream once for all browsers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from msgspec import Struct
+
+from ccm_agent.model.errors import CcmError
+from ccm_ctl.dashboard.feed import EventFeed
+from ccm_ctl.dashboard.fleet_pages import FleetPages
+from ccm_ctl.dashboard.fleet_state import FleetState
+from ccm_ctl.dashboard.middleware import ACCESS, guard_host, require_user
+from ccm_ctl.dashboard.session_pages import add_session
+from ccm_ctl.dashboard.static_files import add_pages, read_static
+from ccm_ctl.dashboard.stream import EventStreams
+from ccm_ctl.fleet.live_events import LiveEvents
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable
+
+    from ccm_ctl.dashboard.access import Access
+    from ccm_ctl.fleet.live_events import LiveEvent
+    from ccm_ctl.fleet.ports import Fleet
+
+BODY_BYTES = 64 << 10
+"""The largest request: a token, or the reason of an action."""
+
+
+class ListenError(CcmError):
+    """The address cannot be listened on."""
+
+    code = "dashboard.listen"
+
+
+class DashboardOptions(Struct, frozen=True, kw_only=True):
+    """
+    Where the dashboard is served, and to whom.
+
+    Attributes:
+        listen, port: The address; port 0 is any that is free.
+        names: Further names under which browsers reach it.
+        tls: The certificate; None: without TLS, on loopback.
+        access: Signs browsers in.
+        on_sign_in: Called when the printed address was used.
+    """
+
+    listen: str
+    port: int
+    names: tuple[str, ...] = ()
+    tls: ssl.SSLContext | None = None
+    access: Access
+    on_sign_in: Callable[[], None] = lambda: None
+
+
+class Dashboard:
+    """
+    The server and what it reads.
+
+    Args:
+        fleet: The bus.
+        options: Where and to whom it is served.
+    """
+
+    def __init__(self, fleet: Fleet, options: DashboardOptions) -> None:
+        self._fleet = fleet
+        self._options = options
+        self.feed = EventFeed(fleet.clock.now)
+        self.state = FleetState(fleet, self.feed.wake)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """
+        Serve within the block, which gets the address, such as `http://127.0.0.1:7480`.
+
+        Raises:
+            ListenError: The port is taken, or the host has no such address.
+        """
+        live = LiveEvents(
+            self._fleet, on_events=self._take, on_restart=self.feed.restart, on_state=self._connection
+        )
+        async with self._listening() as address, asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(live.run(), name="dashboard:events")
+            looking = tasks.create_task(self.state.run(lambda: self.feed.readers > 0), name="dashboard:fleet")
+            try:
+                yield address
+            finally:
+                reading.cancel()
+                looking.cancel()
+
+    def _take(self, events: list[LiveEvent]) -> None:
+        self.feed.add(events)
+        self.state.look_soon()
+
+    def _connection(self, is_current: bool) -> None:
+        self.feed.is_current = is_current
+        self.feed.wake()
+        self.state.look_soon()
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[str]:
+        options, hosts = self._options, set[str]()
+        runner = web.AppRunner(
+            self._application(hosts),
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=1.0,
+        )
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, options.listen, options.port, ssl_context=options.tls)
+            await _start(site, options)
+            host, port = runner.addresses[0][:2]
+            hosts |= host_headers(host, port, options)
+            yield f"{'https' if options.tls else 'http'}://{_bracketed(_shown(options, host))}:{port}"
+        finally:
+            await runner.cleanup()
+
+    def _application(self, hosts: set[str]) -> web.Application:
+        application = web.Application(
+            middlewares=[guard_host(hosts), require_user], client_max_size=BODY_BYTES
+        )
+        application[ACCESS] = self._options.access
+        add_session(application, self._options.on_sign_in)
+        application.router.add_get("/api/stream", EventStreams(self.feed, self.state).serve)
+        FleetPages(self._fleet, self.feed, self.state).add_to(application)
+        add_pages(application, read_static())
+        return application
+
+
+async def _start(site: web.TCPSite, options: DashboardOptions) -> None:
+    try:
+        await site.start()
+    except (OSError, UnicodeError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        raise ListenError(
+            f"{options.listen}:{options.port}: cannot listen there: {reason}; --port 0 takes a free port"
+        ) from err
+
+
+def host_headers(host: str, port: int, options: DashboardOptions) -> set[str]:
+    """Values of the Host header that are answered."""
+    names = {host, options.listen, *options.names}
+    if options.tls is None:
+        names |= {"localhost"}
+    default = 443 if options.tls else 80
+    shown = {_bracketed(name.lower()) for name in names if name not in ("", "0.0.0.0", "::")}
+    return {f"{name}:{port}" for name in shown} | (shown if port == default else set())
+
+
+def _shown(options: DashboardOptions, host: str) -> str:
+    """The name that is printed: the first that was given, where the address itself is not one that a browser can open."""
+    if options.names:
+        return options.names[0]
+    return host if options.tls is None else options.listen
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,84 @@
+"""Signing in and out, and what a page must know of its session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from ccm_agent.version import VERSION
+from ccm_ctl.dashboard.access import SESSION_S
+from ccm_ctl.dashboard.middleware import ACCESS, answer, cookie_name, is_own_origin, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class SignInRequest(Struct, frozen=True):
+    """The body of a sign-in."""
+
+    token: str
+
+
+def add_session(application: web.Application, on_sign_in: Callable[[], None]) -> None:
+    """Serve `/api/session`."""
+
+    async def show(request: web.Request) -> web.Response:
+        return _session(request, request.cookies.get(cookie_name(request), ""))
+
+    async def begin(request: web.Request) -> web.Response:
+        if not is_own_origin(request):
+            return refusal(403, "sign in on a page of this dashboard")
+        try:
+            said = msgspec.json.decode(await request.read(), type=SignInRequest)
+        except msgspec.MsgspecError:
+            return refusal(400, "the body is not a token")
+        cookie = request.app[ACCESS].sign_in(said.token)
+        if cookie is None:
+            return refusal(
+                401,
+                "the token is not known, was used, or has expired; `ccmctl dashboard` prints a new address",
+                "dashboard.token",
+            )
+        on_sign_in()
+        response = _session(request, cookie)
+        response.set_cookie(
+            cookie_name(request),
+            cookie,
+            max_age=SESSION_S,
+            httponly=True,
+            samesite="Strict",
+            secure=request.secure,
+            path="/",
+        )
+        return response
+
+    async def end(request: web.Request) -> web.Response:
+        if not is_own_origin(request):
+            return refusal(403, "sign out on a page of this dashboard")
+        response = answer({})
+        response.del_cookie(
+            cookie_name(request), path="/", httponly=True, samesite="Strict", secure=request.secure
+        )
+        return response
+
+    application.router.add_get("/api/session", show)
+    application.router.add_post("/api/session", begin)
+    application.router.add_delete("/api/session", end)
+
+
+def _session(request: web.Request, cookie: str) -> web.Response:
+    access = request.app[ACCESS]
+    user = access.user_of(cookie)
+    if user is None:
+        return refusal(401, "sign in first", "dashboard.signed_out")
+    return answer(
+        {
+            "name": user.name,
+            "right": user.right,
+            "action": access.forgery_token(cookie),
+            "version": VERSION,
+        }
+    )

@@ -1,0 +1,119 @@
+// The document of all pages: signs in, shows the page that the address names.
+import { html, render, useEffect, useState, useAddress, ask, session, whenSignedOut, Link } from "./lib.js";
+import { live, start, useLive } from "./live.js";
+import { FleetPage } from "./fleet.js";
+
+const PAGES = [["/", "Fleet", FleetPage]];
+
+const isCurrent = (path, to) => (to === "/" ? path === "/" || path.startsWith("/nodes/") : path.startsWith(to));
+
+function Page({ address }) {
+  const path = address.pathname;
+  const found = PAGES.find(([to]) => to === path);
+  const Shown = found?.[2];
+  useEffect(() => {
+    document.title = `${found ? found[1] : "Not found"} · CCM fleet`;
+  }, [path]);
+  if (!Shown) return html`<main id="main"><h1>Not found</h1><p>There is no such page. <${Link} to="/">The fleet<//></p></main>`;
+  return html`<main id="main"><${Shown} address=${address} /></main>`;
+}
+
+const THEMES = ["auto", "light", "dark"];
+function theme(name) {
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  localStorage.setItem("theme", name);
+}
+
+function ThemeButton() {
+  const [name, set] = useState(localStorage.getItem("theme") || "auto");
+  useEffect(() => theme(name), [name]);
+  const next = THEMES[(THEMES.indexOf(name) + 1) % THEMES.length];
+  return html`<button type="button" class="plain" onClick=${() => set(next)} title=${`Colors: ${name}`}>
+    <span aria-hidden="true">${{ auto: "◐", light: "☀", dark: "☾" }[name]}</span><span class="hidden">Colors: ${name}</span>
+  </button>`;
+}
+
+function Connection() {
+  useLive();
+  const [state, text] = !live.connected
+    ? ["bad", "reconnecting"]
+    : live.broker
+      ? ["good", "live"]
+      : ["change", "broker unavailable"];
+  return html`<span class=${`connection ${state}`} role="status"><span aria-hidden="true">●</span> ${text}</span>`;
+}
+
+function Header({ address }) {
+  return html`<header>
+    <a class="skip" href="#main">To the content</a>
+    <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="22" height="22" /> CCM fleet<//>
+    <nav aria-label="Pages">
+      ${PAGES.map(
+        ([to, name]) =>
+          html`<${Link} to=${to} aria-current=${isCurrent(address.pathname, to) ? "page" : undefined}>${name}<//>`,
+      )}
+    </nav>
+    <span class="spacer"></span>
+    <${Connection} />
+    <${ThemeButton} />
+    <span class="user" title=${session.right === "act" ? "may act" : "may look"}>${session.name}</span>
+  </header>`;
+}
+
+function SignIn({ onDone, problem }) {
+  const [token, set] = useState("");
+  const [error, setError] = useState(problem);
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      onDone(await signIn(token));
+    } catch (err) {
+      setError(err.message);
+    }
+  };
+  return html`<main id="main" class="sign-in">
+    <h1>Sign in</h1>
+    <p>Open the address that <code>ccmctl dashboard</code> prints, or enter a token.</p>
+    ${error && html`<p class="problem" role="alert">${error}</p>`}
+    <form onSubmit=${submit}>
+      <label for="token">Token</label>
+      <input id="token" type="password" autocomplete="off" required value=${token} onInput=${(event) => set(event.target.value)} />
+      <button type="submit" class="primary">Sign in</button>
+    </form>
+  </main>`;
+}
+
+const signIn = (token) => ask("/api/session", { method: "POST", body: { token: token.trim() } });
+
+// The token of the printed address stands behind `#`, which browsers send to no server, and leaves the address at once.
+async function open() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!given) return ask("/api/session");
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    return await signIn(given);
+  } catch (err) {
+    return ask("/api/session").catch(() => Promise.reject(err));
+  }
+}
+
+function App() {
+  const address = useAddress();
+  const [state, set] = useState({ phase: "opening", problem: "" });
+  const begin = async (said) => {
+    Object.assign(session, said);
+    await start();
+    set({ phase: "open", problem: "" });
+  };
+  useEffect(() => {
+    whenSignedOut(() => set({ phase: "out", problem: "The session has ended." }));
+    open().then(begin, (err) => set({ phase: "out", problem: err.code === "dashboard.signed_out" ? "" : err.message }));
+  }, []);
+  if (state.phase === "opening") return html`<main id="main" aria-busy="true"><h1 class="hidden">CCM fleet</h1></main>`;
+  if (state.phase === "out") return html`<${SignIn} onDone=${begin} problem=${state.problem} />`;
+  return html`<${Header} address=${address} /><${Page} address=${address} key=${address.pathname} />`;
+}
+
+theme(localStorage.getItem("theme") || "auto");
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,28 @@
+// A node beside the heat map: what stands in its row, in full.
+import { html, useEffect, useRef, State, Ago, fact, short } from "./lib.js";
+
+export function NodePanel({ row, onClose }) {
+  const panel = useRef(null);
+  useEffect(() => {
+    panel.current?.focus();
+    const key = (event) => event.key === "Escape" && onClose();
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, [row.node]);
+  return html`<section class="panel" ref=${panel} tabindex="-1" aria-label=${`Node ${row.node}`}>
+    <div class="title"><h2>${row.node}</h2><${State} state=${row.status} /><span class="spacer"></span>
+      <button type="button" onClick=${onClose}>Close</button></div>
+    ${row.conflict && html`<p class="problem">${row.conflict}</p>`}
+    ${row.disabled && html`<p class="quiet">${row.disabled}</p>`}
+    <dl class="pairs">
+      <dt>Agent</dt><dd>${row.state === "expected" ? "has never connected" : row.state}${row.version && `, version ${row.version}`}${row.written && html`, wrote its record <${Ago} time=${row.written} />`}</dd>
+      ${row.last_run && html`<dt>Last run</dt><dd><code>${short(row.last_run)}</code> ${row.last_state} <${Ago} time=${row.last_time} /></dd>`}
+      ${row.run && html`<dt>In run</dt><dd><code>${short(row.run)}</code></dd>`}
+      ${Object.entries(row.standings).map(
+        ([name, one]) => html`<dt>${name}</dt><dd><${State} state=${one.state} /> ${one.since && html`<${Ago} time=${one.since} />`} ${one.reason || ""}</dd>`,
+      )}
+    </dl>
+    <h3>Facts that requests can select</h3>
+    <dl class="pairs facts">${Object.entries(row.facts).map(([name, value]) => html`<dt>${name}</dt><dd>${fact(value)}</dd>`)}</dl>
+  </section>`;
+}

@@ -1,0 +1,89 @@
+"""The pages' files, held in memory: no path that a browser asks for reaches the file system."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
+
+PAGES = (
+    "/",
+    "/nodes/{name}",
+    "/runs",
+    "/runs/{run}",
+    "/changes",
+    "/assignments",
+    "/assignments/{name}",
+    "/data",
+    "/data/{key:.+}",
+    "/schedules",
+    "/registrations",
+)
+"""Paths of pages. All of them are one document, whose script shows what the path says."""
+
+
+class StaticFile(Struct, frozen=True):
+    """A file, its media type and its tag for caches."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+
+def read_static() -> dict[str, StaticFile]:
+    """All files of the pages, by path below `static`."""
+    found: dict[str, StaticFile] = {}
+    _collect(files("ccm_ctl.dashboard") / "static", "", found)
+    return found
+
+
+def _collect(folder: Traversable, prefix: str, found: dict[str, StaticFile]) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            _collect(entry, f"{prefix}{entry.name}/", found)
+            continue
+        kind = TYPES.get(entry.name[entry.name.rfind(".") :])
+        if kind is not None:
+            content = entry.read_bytes()
+            found[f"{prefix}{entry.name}"] = StaticFile(
+                content, kind, hashlib.sha256(content).hexdigest()[:32]
+            )
+
+
+def add_pages(application: web.Application, found: dict[str, StaticFile]) -> None:
+    """Serve the files and the pages."""
+
+    async def file(request: web.Request) -> web.Response:
+        wanted = found.get(request.match_info["path"])
+        if wanted is None:
+            raise web.HTTPNotFound
+        return _served(request, wanted)
+
+    async def page(request: web.Request) -> web.Response:
+        return _served(request, found["index.html"])
+
+    application.router.add_get("/static/{path:.+}", file)
+    for path in PAGES:
+        application.router.add_get(path, page)
+
+
+def _served(request: web.Request, file: StaticFile) -> web.Response:
+    """The file, or that the browser has it; it asks each time, so a new version is never mixed with an old one."""
+    headers = {"ETag": f'"{file.tag}"', "Cache-Control": "no-cache"}
+    if any(tag.value == file.tag for tag in request.if_none_match or ()):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=file.content, headers={**headers, "Content-Type": file.kind})

@@ -1,0 +1,93 @@
+"""Server-sent events: one answer for each browser, which goes on until the browser leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from ccm_ctl.dashboard.middleware import refusal, set_headers
+
+if TYPE_CHECKING:
+    from ccm_ctl.dashboard.feed import EventFeed
+    from ccm_ctl.dashboard.fleet_state import FleetState
+
+log = logging.getLogger(__name__)
+
+STREAMS = 200
+"""So many pages may be open at once."""
+
+PING_S = 10.0
+"""A page that hears nothing for some of these connects again."""
+
+WRITE_S = 20.0
+"""A browser that takes nothing for so long is disconnected. It resumes where it was when it is back."""
+
+RETRY_MS = 1000
+
+
+class EventStreams:
+    """The streams of all browsers."""
+
+    def __init__(self, feed: EventFeed, state: FleetState) -> None:
+        self._feed = feed
+        self._state = state
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """`GET /api/stream?after=SEQUENCE`; a browser that connects again says `Last-Event-ID` instead."""
+        if self._feed.readers >= STREAMS:
+            return refusal(503, "too many pages are open")
+        said = request.headers.get("Last-Event-ID") or request.query.get("after", "")
+        after = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else self._feed.last
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        set_headers(response)
+        await response.prepare(request)
+        self._feed.readers += 1
+        try:
+            await self._write(response, b"retry: %d\n\n" % RETRY_MS)
+            await self._follow(response, after)
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._feed.readers -= 1
+        return response
+
+    async def _follow(self, response: web.StreamResponse, after: int) -> None:
+        epoch, shown = self._feed.epoch, (-1, False)
+        while True:
+            news = self._feed.news  # what happens from here on sets it
+            if self._feed.epoch != epoch or not self._feed.has(after):
+                epoch, after = self._feed.epoch, self._feed.last
+                await self._write(response, _message("reload", {"last": after}, after))
+            after, encoded = self._feed.after(after)
+            if encoded:
+                await self._write(response, encoded)
+            if (state := (self._state.version, self._feed.is_current)) != shown:
+                shown = state
+                await self._write(response, _message("state", {"version": state[0], "broker": state[1]}))
+            if not encoded:
+                await self._wait(response, news)
+
+    async def _wait(self, response: web.StreamResponse, news: asyncio.Event) -> None:
+        """Wait for news; after a while without any, let the browser know that it is still connected."""
+        try:
+            async with asyncio.timeout(PING_S):
+                await news.wait()
+        except TimeoutError:
+            await self._write(response, _message("ping", {}))
+
+    @staticmethod
+    async def _write(response: web.StreamResponse, content: bytes) -> None:
+        """Write, and wait until the browser has taken most of what was written before."""
+        async with asyncio.timeout(WRITE_S):
+            await response.write(content)
+
+
+def _message(kind: str, said: object, number: int | None = None) -> bytes:
+    """A message of a kind; one without a number leaves the browser's place as it is."""
+    place = b"id: %d\n" % number if number is not None else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (place, kind.encode(), msgspec.json.encode(said))

@@ -1,0 +1,89 @@
+"""The whole fleet at one moment: the nodes, the assignments, and how each node stands to each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_ctl.fleet.assignments import Assignments, read_assignments
+from ccm_ctl.fleet.convergence import NodeStanding, judge, read_away
+from ccm_ctl.fleet.discovery import Inventory, lacking_facts, read_facts, read_inventory, select
+from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_ctl.fleet.discovery import TargetSpec
+    from ccm_ctl.fleet.ports import Fleet
+
+
+class FleetOverview(Struct, frozen=True, kw_only=True):
+    """
+    The fleet at one moment.
+
+    Attributes:
+        time: The moment.
+        inventory: The nodes.
+        assignments: The assignments.
+        standings: By node and by the assignment's name, how the node stands to the assignment that counts for it.
+    """
+
+    time: datetime
+    inventory: Inventory
+    assignments: Assignments
+    standings: dict[str, dict[str, NodeStanding]]
+
+
+async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> FleetOverview:
+    """
+    The fleet as the broker knows it now.
+
+    Args:
+        fleet: The bus.
+        data: What is known of followed documents, for a reader that looks again and again; None: nothing.
+
+    Raises:
+        BusError: The broker does not answer.
+    """
+    assignments = await read_assignments(fleet)
+    inventory = await read_inventory(fleet)
+    await assignments.fill_in(fleet, inventory)
+    nodes = list(inventory.nodes.values())
+    newest = await (data or FollowedData(fleet.data)).newest(followed_keys(nodes, assignments))
+    away = await read_away(fleet, (node for node in nodes if not node.is_present))
+    now = fleet.clock.now()
+    standings = {
+        node.name: {
+            name: judge(node, standing, now, away.get(node.name), newest)
+            for name, standing in assignments.of_node(node).items()
+        }
+        for node in nodes
+    }
+    return FleetOverview(time=now, inventory=inventory, assignments=assignments, standings=standings)
+
+
+async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:
+    """
+    The nodes of an overview that are meant. Facts that are asked about and not known are read, and stay with the nodes.
+
+    Raises:
+        SelectorError: A selector does not parse.
+        NoTargetError: A target matches no node.
+        BusError: The broker does not answer.
+    """
+    from ccm_agent.templates.selector import parse_selector
+
+    selectors = [parse_selector(text) for text in spec.targets]
+    inventory = overview.inventory
+    lacking = [
+        name for name in lacking_facts(inventory, selectors, spec.where) if not inventory.nodes[name].gathered
+    ]
+    await read_facts(fleet, inventory, lacking)
+    return select(inventory, spec, selectors).nodes
+
+
+async def read_all_facts(fleet: Fleet, overview: FleetOverview) -> None:
+    """Read the gathered facts of the nodes of an overview, as far as they are not known."""
+    nodes = overview.inventory.nodes
+    await read_facts(fleet, overview.inventory, [name for name, node in nodes.items() if not node.gathered])

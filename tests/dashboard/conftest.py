@@ -1,0 +1,156 @@
+"""Fixtures of the tests in a browser: a fleet of real processes, its dashboard, and the Chromium of the distribution."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.support.fleet import Controller, Fleet, fleet
+
+AXE = Path(__file__).parent / "vendor/axe.js"
+CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), "")
+WAIT_MS = 20_000
+"""How long a page may take for what it is to show; only a failure takes so long."""
+
+expect.set_options(timeout=WAIT_MS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without a browser there is nothing to drive; `.ci/test.py` says so for the whole tier."""
+    if not CHROMIUM:
+        reason = "no chromium; on Debian: apt-get install chromium"
+        for item in items:
+            if item.path.is_relative_to(Path(__file__).parent):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+class Site:
+    """A fleet and its dashboard."""
+
+    def __init__(self, built: Fleet) -> None:
+        self.fleet = built
+        self.process: Controller | None = None
+        self.address = ""
+
+    def serve(self, *arguments: str, port: int = 0) -> str:
+        """Start the dashboard; the address that opens once."""
+        self.process = self.fleet.begin("dashboard", "--port", str(port), *arguments)
+        self.fleet.wait_for(lambda: self.printed, "the dashboard to print its address")
+        self.address = self.printed.partition("/#")[0]
+        return self.printed
+
+    @property
+    def printed(self) -> str:
+        """The address that was printed last: each of them opens once."""
+        assert self.process is not None
+        lines = self.process.so_far.out.splitlines()
+        return lines[-1] if lines else ""
+
+    def stop(self) -> None:
+        """End the dashboard."""
+        assert self.process is not None
+        self.process.kill()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield started
+        started.close()
+
+
+@contextlib.contextmanager
+def context_of(browser: Browser, **settings: Any) -> Iterator[BrowserContext]:
+    """A browser with cookies of its own. What a page reports as an error fails the test."""
+    problems: list[str] = []
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | settings)
+    context.set_default_timeout(WAIT_MS)
+    context.on("weberror", lambda error: problems.append(str(error.error)))
+    context.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
+    context.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+    try:
+        yield context
+    finally:
+        context.close()
+    assert problems == []
+
+
+def is_problem(message: Any) -> bool:
+    """An error that a page wrote; that an answer was not 200 is what some tests are about."""
+    return (
+        message.type == "error"
+        and "Failed to load resource" not in message.text
+        and "net::" not in message.text
+    )
+
+
+@pytest.fixture
+def page(browser: Browser, site: Site) -> Iterator[Page]:
+    """A page that is signed in, in a browser of its own."""
+    with context_of(browser) as context:
+        opened = context.new_page()
+        opened.goto(site.printed)
+        opened.wait_for_selector("header")
+        yield opened
+
+
+def serious(page: Page) -> list[str]:
+    """What axe-core finds that keeps people out: rules of WCAG 2.2 AA, serious and critical."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "async () => (await axe.run(document, {runOnly: ['wcag2a','wcag2aa','wcag21a','wcag21aa','wcag22aa']})).violations"
+    )
+    return [
+        f"{one['id']}: {json.dumps([(node['html'][:200], node.get('failureSummary')) for node in one['nodes'][:3]])}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Three nodes with assignments, one that fails, one that never came, and a dashboard without actions."""
+    with fleet(tmp_path_factory.mktemp("fleet")) as built:
+        prepare(built)
+        made = Site(built)
+        made.serve()
+        yield made
+
+
+SCRIPT = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+"""What a hostile node writes wherever it can."""
+
+
+def prepare(built: Fleet) -> None:
+    """web1 and web2 converge, db1 fails, old1 has never connected; every text of a node is hostile."""
+    from tests.support.fleet import a_file, manifest
+
+    settings = {"interval": "1h", "change_pause": "0s"}
+    built.add("web1", "web2", "db1", **settings)
+    assert built.ctl("facts", "set", "web1", "web2", "role=web", f"motto={SCRIPT}").code == 0
+    assert built.ctl("facts", "set", "db1", "role=db").code == 0
+    assert built.ctl("facts", "set", "old1", "role=web", "--new").code == 0
+    fine = built.write("web.yaml", manifest(a_file("motd")))
+    failing = ("exec", f"migrate {SCRIPT}", {"command": "sh -c 'echo \"<script>alert(2)</script>\"; exit 3'"})
+    broken = built.write("db.yaml", manifest(a_file("db"), failing))
+    assert built.ctl("assign", "web", fine, "--targets", "role=web", "--yes").code == 0
+    assert built.ctl("assign", "database", broken, "--targets", "role=db", "--yes").code == 0
+
+    def settled() -> bool:
+        done = built.ctl("assignments", "--json").named("assignment")
+        states = {one["name"]: one.get("states", {}) for one in done}
+        return states["web"].get("converged") == 2 and states["database"].get("failed") == 1
+
+    built.wait_for(settled, "the assignments to be applied")
