@@ -19,7 +19,7 @@ from tests.support.warm_ccm import warm_programs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
-LEFT_OUT = {"completion", "help", "node add", "operator add", "rollout serve"}
+LEFT_OUT = {"completion", "dashboard", "help", "node add", "operator add", "rollout serve"}
 """They print a script, help or credentials, or run until they are stopped."""
 
 COMMANDS = """\
@@ -49,6 +49,7 @@ hiera explain port --node web1               # explained
 apply site.yaml --all --yes                  # run event result end
 apply broken.yaml --all --yes                # error
 ensure exec true --all --yes                 # run result end
+exec --all --yes --json -- true              # run result end
 run list                                     # run
 run show last                                # run result
 run watch last                               # run result end
@@ -77,6 +78,10 @@ schedule list                                # schedule
 schedule status nightly                      # error
 schedule run nightly --yes                   # run result end
 schedule rm nightly                          # schedule
+notify add log --on drift --exec true --file rules.yaml           # made
+notify list --file rules.yaml                # notification_rule
+notify test log --file rules.yaml            # made
+notify rm log --file rules.yaml              # made
 doctor                                       # check checks
 disable --all --for 1h --why "new disk" --yes                     # reply
 enable --all --yes                           # reply
@@ -144,7 +149,7 @@ def test_records_of_every_command_fit_their_schemas(secured: Secured, tmp_path: 
         for line in COMMANDS.splitlines():
             words = shlex.split(line, comments=True)
             done = subprocess.run(
-                ["ccmctl", *words, "--json"],
+                ["ccmctl", *words, *([] if "--json" in words else ["--json"])],
                 cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             )  # fmt: skip
             kinds = {record["record"] for record in Done(done.returncode, done.stdout, done.stderr).records}
