@@ -15,7 +15,7 @@ from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
 
 if TYPE_CHECKING:
     from ccm_agent.app import App, ApplyOptions
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "ccm apply site.yaml --noop --diff      # what would change, line by line?",
         "ccm apply site.yaml",
+        "ccm apply site.yaml --only service#nginx --tags tls",
         "ccm apply site.yaml --fact role=web --render",
     ),
 )
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--hiera", envvar="CCM_HIERA_DATA", metavar="URL", help="Hiera data that overrides the manifest's own."
 )
+@options.selection_flags
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--diff", is_flag=True, help="Show what changes, line by line.")
 @click.option("--monitor-only", is_flag=True, help="Run only the health checks.")
@@ -70,6 +72,7 @@ def command(**given: Any) -> int:
     """
     import asyncio
 
+    given["selection"] = options.selection(given)
     if given["as_json"] and (given["render"] or given["events"] == "-"):
         other = "--render" if given["render"] else "--events -"
         raise UsageError(f"--json and {other} both write to standard output; use one of them")
@@ -97,12 +100,14 @@ async def _apply(given: dict[str, Any]) -> int:
             _write(sink, event)
 
     def on_event(event: TransactionEvent) -> None:
-        if not event.health_check_only or event.health_check or event.failed:
+        is_shown = event.code != NOT_SELECTED or terminal.json
+        if is_shown and (not event.health_check_only or event.health_check or event.failed):
             terminal.event(event)
         if sink is not None:
             _write(sink, event)
 
     asked = ApplyOptions(
+        selection=given["selection"],
         noop=given["noop"],
         health_check_only=given["monitor_only"],
         diff=given["diff"],

@@ -12,6 +12,8 @@ from ccm_agent.clikit.commands import BaseCommand, Group
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ccm_agent.model.selection import ResourceSelection
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 READ_ENV = (
@@ -134,3 +136,28 @@ def _log_option(name: str, about: str) -> click.Option:
     return click.Option(
         [f"--{name}"], is_flag=True, expose_value=False, callback=_set_level(name), help=about, hidden=True
     )
+
+
+def selection_flags(function: F) -> F:
+    """`--only`, `--tags` and `--skip-tags`: which part of the manifest to apply."""
+    from ccm_agent.clikit.commands import Option
+    from ccm_agent.clikit.selection import SELECTION
+
+    for name, more in reversed(SELECTION.items()):
+        function = click.option(name, cls=Option, multiple=True, section="Resources", **more)(function)
+    return function
+
+
+def selection(given: dict[str, Any]) -> ResourceSelection | None:
+    """
+    The part of the manifest that the options name; None for all of it.
+
+    Raises:
+        UsageError: One of them is neither a reference nor a tag.
+    """
+    named = [given.pop(name) for name in ("only", "tags", "skip_tags")]
+    if not any(named):
+        return None
+    from ccm_agent.model.selection import make_selection
+
+    return make_selection(*named)

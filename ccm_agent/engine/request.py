@@ -12,6 +12,7 @@ from ccm_agent.model.wire import STOPPED_CODE, NodeState
 
 if TYPE_CHECKING:
     from ccm_agent.metrics.outcomes import OutcomeMetrics
+    from ccm_agent.model.selection import ResourceSelection
     from ccm_agent.policy.grant import Grant
 
 OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
@@ -141,6 +142,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         scope: The owner of pending refreshes, such as "assignment web": later runs in the same scope make them. "" takes the
             manifest's name, or its absolute path.
         diff: Events say what changes; see `model.resource_diff`.
+        selection: The resources that the run applies; None: all. The others are skipped.
+        lock: Called with the references of a resource: why an operator locked it on this node, "" if it is not locked.
     """
 
     noop: bool = False
@@ -169,6 +172,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     is_literal: bool = False
     scope: str = ""
     diff: bool = False
+    selection: ResourceSelection | None = None
+    lock: Callable[[Sequence[str]], str] | None = None
 
 
 class Engine(Protocol):

@@ -125,6 +125,7 @@ class LocalEngine:
                 state.secrets,
             )
         check_order(loaded)
+        state.exclusions.check(loaded)
         # one document may declare data of another as secret
         state.secrets.learn_data(loaded.data)
         loaded.pre_message = state.masker.text(loaded.pre_message)
@@ -162,6 +163,8 @@ class LocalEngine:
             except CcmError as err:
                 broken = err
             is_complete = broken is None and not state.is_paused_midway and not state.is_stopped
+            if is_complete and state.exclusions.is_empty:
+                broken = ManifestError(f"no resource of {loaded.document.name} matches {options.selection}")
             await state.refreshes.close(is_complete=is_complete)
         return self._summary(plan, tally, broken)
 
@@ -359,6 +362,7 @@ class LocalEngine:
         summary.noop, summary.health_check_only = options.noop, options.health_check_only
         summary.failed = tally.failed
         summary.refresh_pending = plan.state.refreshes.pending
+        summary.left_out = plan.state.exclusions.needs
         if broken is not None:
             summary.reason, summary.code = plan.state.masker.text(str(broken)), broken.code
         elif plan.state.is_paused_midway:
@@ -430,7 +434,7 @@ class _ResourceLoop:
             stop.has_taken_effect = True
             event = skip(declared, context, stop.reason)
         else:
-            event = await converge(declared, context)
+            event = state.exclusions.event(declared, context) or await converge(declared, context)
         if not state.is_paused_midway:
             await state.refreshes.ended(declared, context, event)
         if earlier is not None or state.is_paused_midway:

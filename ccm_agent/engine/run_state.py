@@ -16,6 +16,7 @@ from ccm_agent.engine.prefetch import HostChanges
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
+from ccm_agent.engine.selection import Exclusions
 from ccm_agent.engine.stoppable_runner import StoppableRunner
 from ccm_agent.manifest.expressions import reads_host
 from ccm_agent.model.outcome import TransactionEvent
@@ -48,6 +49,7 @@ class SharedRunState:
         self._warm: set[int] = set()
         self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
         """The node's policy for this run; None: not restricted."""
+        self.exclusions = Exclusions(options)
         self.refreshes = Refreshes(self, None)
         self.diffs = run_diffs(options, self.masker)
         confine = self.permission.confine if self.permission else None

@@ -12,6 +12,7 @@ from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.registration import RegistrationEntry, check_entry
 from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.model.selection import TAG, TAG_RULE
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType
@@ -36,6 +37,7 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
         lambda wanted: _check_references(getattr(wanted, "subscribe", ()), "subscribe"),
         _check_health,
         _check_registrations,
+        _check_tags,
     ]
 
 
@@ -98,6 +100,12 @@ def _check_entry(number: int, entry: RegistrationEntry) -> None:
     except PropertyError as err:
         path = err.place.path.removeprefix("$") if err.place is not None else ""
         raise PropertyError(err.message, place=Place(path=f"$.register_when_stable[{number}]{path}")) from err
+
+
+def _check_tags(wanted: CommonProperties) -> None:
+    for number, tag in enumerate(wanted.tags):
+        if not TAG.fullmatch(tag):
+            raise PropertyError(f"`{tag}` is not a tag: {TAG_RULE}", place=Place(path=f"$.tags[{number}]"))
 
 
 def _check_references(references: Sequence[str], field: str) -> None:

@@ -20,6 +20,11 @@ TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
 SESSION_START = "io.choria.ccm.v1.session.start"
 SESSION_SUMMARY = "io.choria.ccm.v1.session.summary"
 
+NOT_SELECTED = "resource.not_selected"
+"""Code of an event of a skipped resource: the operator selected other resources."""
+LOCKED = "resource.locked"
+"""Code of an event of a skipped resource: an operator locked it on this node."""
+
 OUTPUT_TAIL = 8 * 1024
 """Characters of a command's output that an event keeps."""
 
@@ -213,6 +218,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
         stopped_by: The operator who stopped it, marked if no signature proves the name; "" unless the state is "stopped".
         failed: Failed resources with their errors and the tail of their output, the first 20.
         refresh_pending: Resources, the first 20, that the next apply refreshes, because a refresh is pending.
+        left_out: What applied resources need and the run left out, the first 20: `service#nginx requires file#/etc/nginx.conf`.
     """
 
     protocol: str
@@ -239,6 +245,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     failed: list[FailedResource] = []
     refresh_pending: list[str] = []
     stopped_by: str = ""
+    left_out: list[str] = []
 
 
 def count(counts: Counts, event: TransactionEvent) -> None:

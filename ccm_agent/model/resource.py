@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_agent.model.field_rules import Untemplated
+from ccm_agent.model.field_rules import Extension, Untemplated
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.registration import RegistrationEntry
 
@@ -52,6 +52,9 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     control: Annotated[
         Control | None, Untemplated, Meta(description="Conditions under which the resource is managed.")
     ] = None
+    tags: Annotated[
+        list[str], Extension, Meta(description="Words by which `--tags` and `--skip-tags` select resources.")
+    ] = []
     register_when_stable: Annotated[
         list[RegistrationEntry], Meta(description="Service entries to publish while the resource is stable.")
     ] = []

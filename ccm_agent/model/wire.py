@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.model.bundle import Bundle, PartialManifest
 from ccm_agent.model.untrusted_json import Count, Moment, Seconds
 
 PROTOCOL = "io.choria.ccm.v1"
@@ -89,20 +90,6 @@ class Request(Struct, kw_only=True, omit_defaults=True):
     catch_up: bool = False
 
 
-class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """
-    A packed directory in the object store.
-
-    Attributes:
-        digest, size_bytes: SHA-256 (hex) of the packed bytes, which is also the object's name, and their size.
-        manifest: Path of the manifest within.
-    """
-
-    digest: str
-    size_bytes: int
-    manifest: str = "manifest.yaml"
-
-
 class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     """
     Apply, plan (noop) or check (health checks only) a manifest; which of them is the protocol's word.
@@ -116,6 +103,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
         cause: "request", "schedule" or "assignment".
         diff: Events say what changes, if the node's policy does not withhold it. Older agents ignore it.
+        part: Only a part of the manifest is applied; then `manifest` and `bundle` are empty. None: all of it.
     """
 
     name: str = ""
@@ -126,6 +114,12 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     data: list[str] = []
     cause: str = "request"
     diff: bool = False
+    part: PartialManifest | None = None
+
+    @property
+    def content(self) -> ManifestRequest | PartialManifest:
+        """Where `manifest` and `bundle` are."""
+        return self.part or self
 
 
 class EnsureRequest(Request, kw_only=True, omit_defaults=True):
@@ -403,6 +397,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         unsigned: What it accepts without a signature although it demands signatures: "data", "objects".
         own_data: It can read documents that are stored for it alone: its version and its credentials allow it.
         own_schedules: It takes requests of schedules that have a subject of their own, so a scope can have several schedules.
+        partial_runs: It applies parts of manifests.
     """
 
     node: str
@@ -424,6 +419,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     unsigned: tuple[str, ...] = ()
     own_data: bool = False
     own_schedules: bool = False
+    partial_runs: bool = False
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

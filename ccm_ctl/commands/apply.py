@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.clikit.selection import selection_options
+from ccm_agent.clikit.text import fold_names
+from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, UsageError
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest
+from ccm_agent.model.selection import make_selection
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    ManifestRequest,
+)
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import assignment_name, warn_of_assignments
 from ccm_ctl.commands.rollout_options import is_rollout, make_plan, rollout_options
@@ -22,9 +31,10 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.exits import Exit
     from ccm_agent.model.rollout_records import RolloutPlan
+    from ccm_agent.model.selection import ResourceSelection
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run_request import Launch
 
@@ -37,6 +47,7 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
         "ccmctl apply site/ --targets role=web --noop      # what would change?",
         "ccmctl apply site/ --targets role=web             # asks, then applies",
         "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
+        "ccmctl apply site/ -t role=web --only service#nginx --tags tls --noop",
         "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
         "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
     ],
@@ -44,6 +55,7 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
         click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
         *run_options(),
         *rollout_options(),
+        *selection_options(),
         click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
         click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
         *manifest_options(),
@@ -75,11 +87,12 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
 
     if options["noop"] and options["monitor_only"]:
         raise UsageError("--noop and --monitor-only are two different questions; ask one of them")
+    selection = make_selection(options["only"], options["tags"], options["skip_tags"])
     action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
     content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
 
     async def work(fleet: Fleet) -> Exit:
-        return await _apply(application, fleet, path, content, action, options)
+        return await _apply(application, fleet, path, content, action, {**options, "selection": selection})
 
     return application.run(work)
 
@@ -94,6 +107,9 @@ async def _apply(
     from ccm_ctl.fleet.run_request import prepare
 
     inventory, resolved = await resolve(fleet, target_spec(options))
+    selection: ResourceSelection | None = options["selection"]
+    if selection is not None:
+        _refuse_older_agents(inventory, resolved)
     rollout = make_plan(options, inventory, resolved) if is_rollout(options) else None
     if rollout is not None:
         # another driver can only send again what is stored
@@ -101,20 +117,19 @@ async def _apply(
         _check_data(options["data"])
     if action == "apply":
         await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
-        if not await confirm(application, f"apply {content.name} to", resolved, yes=options["yes"]):
+        if not await confirm(application, _question(content, selection), resolved, yes=options["yes"]):
             return NOT_AGREED
     if content.bundle is not None:
         await fleet.manifests.put(content.digest, content.packed)
     request = ManifestRequest(
         protocol=_ACTIONS[action],
         name=content.name,
-        manifest=content.text,
-        bundle=content.bundle,
         digest=content.digest,
         events=options["events"],
         data=list(options["data"]),
         deadline=parse_deadline(options["deadline"], fleet.clock.now()),
     )
+    request = _with_content(request, content, selection)
     launch = prepare(fleet, request, resolved, action, content.name)
     if rollout is not None:
         return await _roll_out(application, fleet, launch, rollout, options)
@@ -124,8 +139,45 @@ async def _apply(
         launch,
         offline_ok=options["offline"] == "ok",
         timeout_s=options["timeout"],
-        offer=_offer(path, content, resolved, options) if action == "apply" else "",
+        offer=_offer(path, content, resolved, options) if action == "apply" and selection is None else "",
     )
+
+
+def _with_content(
+    request: ManifestRequest, content: Content, selection: ResourceSelection | None
+) -> ManifestRequest:
+    """The request with its manifest, where agents look for the whole of it or for a part."""
+    if selection is None:
+        return msgspec.structs.replace(request, manifest=content.text, bundle=content.bundle)
+    part = PartialManifest(
+        only=selection.only,
+        tags=selection.tags,
+        skip_tags=selection.skip_tags,
+        manifest=content.text,
+        bundle=content.bundle,
+    )
+    return msgspec.structs.replace(request, part=part)
+
+
+def _question(content: Content, selection: ResourceSelection | None) -> str:
+    return (
+        f"apply {content.name} to" if selection is None else f"apply part of {content.name} ({selection}) to"
+    )
+
+
+def _refuse_older_agents(inventory: Inventory, resolved: TargetSet) -> None:
+    """
+    Refuse nodes whose agents do not know parts of manifests. They would find no manifest in the request and fail.
+
+    Raises:
+        UsageError: With their names.
+    """
+    nodes = (inventory.nodes[name] for name in resolved.nodes)
+    older = [node.name for node in nodes if node.record is not None and not node.record.partial_runs]
+    if older:
+        raise UsageError(
+            f"{fold_names(older)}: the agent is too old for --only and --tags; upgrade it, or select other nodes"
+        )
 
 
 async def _roll_out(

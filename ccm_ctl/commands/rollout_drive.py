@@ -98,7 +98,7 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
         request = msgspec.convert(record.request, ManifestRequest)
     except msgspec.ValidationError as err:
         raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
-    if request.bundle is None and not request.manifest:
+    if request.content.bundle is None and not request.content.manifest:
         raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
     return msgspec.structs.replace(
         request,

@@ -120,7 +120,8 @@ def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequ
     record = recorded.record
     if record.action not in ("apply", "plan", "check"):
         raise RunError(f"{record.run}: only runs of manifests can be retried, not `{record.action}`")
-    if record.request.get("bundle"):
+    part = record.request.get("part")
+    if (part if isinstance(part, dict) else record.request).get("bundle"):
         if path is not None:
             raise UsageError(f"{path}: the manifest of {record.run} is stored; leave out FILE")
         return build_request(fleet, recorded)
@@ -129,7 +130,8 @@ def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequ
             f"{record.run}: its manifest was a single file, which is not stored; name the file again"
         )
     content = _read(path, str(record.request.get("digest", "")))
-    bare = {**record.request, "manifest": content.text}
+    text = {"manifest": content.text}
+    bare = {**record.request, **({"part": {**part, **text}} if isinstance(part, dict) else text)}
     return build_request(fleet, replace(recorded, record=replace(record, request=bare)))
 
 

@@ -24,7 +24,7 @@ from ccm_ctl.fleet.content import FILES_LIMIT, SIZE_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from ccm_agent.model.wire import Bundle
+    from ccm_agent.model.bundle import Bundle
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.ports import Fleet
 

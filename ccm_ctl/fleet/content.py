@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.codec import as_text
 from ccm_agent.model.errors import InputError, Place
-from ccm_agent.model.wire import INLINE_LIMIT_BYTES, Bundle
+from ccm_agent.model.wire import INLINE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -154,6 +154,8 @@ def _on_record(request: Request) -> dict[str, Any]:
         told["data"] = [mask_url(url) for url in told["data"]]
     if "argv" in told:
         told["argv"] = [mask_urls(word) for word in told["argv"]]
+    if "part" in mapping:
+        told["part"] = {key: value for key, value in mapping["part"].items() if key != "manifest"}
     if "properties" in mapping:
         told["properties"] = sorted(mapping["properties"])
     return told

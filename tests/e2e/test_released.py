@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from ccm_agent.bus.messages import SENT
+from ccm_agent.bus.subjects import request_subject
+from ccm_agent.model.bundle import PartialManifest
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import TOP, Done, Fleet, a_file, a_gate, fleet, manifest
 from tests.support.nats_server import require_server
+from tests.support.raw_client import raw_client
 from tests.support.released import unpack_released
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -161,3 +170,41 @@ def test_released_agent_runs_the_first_schedule_of_a_scope_and_refuses_further_o
     assert [one["name"] for one in shown_there] == ["first", "second"]
     assert (removed_there.code, [one["name"] for one in left]) == (0, ["first"])
     assert mixed.ctl("schedule", "rm", "first").code == 0
+
+
+async def send_part(broker: NatsServer, node: str, text: str) -> None:
+    """Send a part of a manifest to a node, whatever its agent knows."""
+    request = ManifestRequest(
+        protocol=MANIFEST_APPLY,
+        run=new_id(),
+        time=datetime.now(UTC),
+        name="part",
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        part=PartialManifest(tags=("web",), manifest=text),
+    )
+    subject = request_subject(MANIFEST_APPLY, f"node.{node}")
+    async with raw_client(broker) as client:
+        headers = f"NATS/1.0\r\n{SENT}: 1\r\n\r\n".encode()
+        await client.publish(subject.encode(), msgspec.json.encode(request), headers)
+
+
+def test_released_agent_applies_nothing_of_a_part_that_it_does_not_know(mixed: Fleet) -> None:
+    site = mixed.write("part.yaml", manifest(a_file("wanted"), a_file("unwanted")))
+    new, old = (mixed.agents[name].files for name in ("new1", "old1"))
+    only = ("--only", f"file#{new}/wanted", "--only", f"file#{old}/wanted")
+
+    refused = mixed.ctl("apply", site, "-t", "role=web", "--yes", *only)
+    applied = mixed.ctl("apply", site, "-t", "node=new1", "--yes", "--json", *only)
+    asyncio.run(send_part(mixed.broker, "old1", Path(site).read_text()))
+    mixed.wait_for(
+        lambda: "the manifest is not what its digest says" in mixed.agents["old1"].log, "its error"
+    )
+
+    assert (refused.code, refused.err) == (
+        1,
+        "ccmctl: old1: the agent is too old for --only and --tags; upgrade it, or select other nodes\n",
+    )
+    assert (applied.code, applied.states) == (0, {"new1": "changed"})
+    assert ((new / "wanted").exists(), (new / "unwanted").exists()) == (True, False)
+    assert not (old / "wanted").exists()
+    assert not (old / "unwanted").exists()

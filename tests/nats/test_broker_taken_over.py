@@ -28,6 +28,7 @@ from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import assignment_key, due_subject, key_subject, request_subject, schedule_subject
 from ccm_agent.bus.trust import SIGNERS_SUBJECT, sign_signers
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.stamped import Stamped
@@ -38,7 +39,6 @@ from ccm_agent.model.wire import (
     RESOURCE_ENSURE,
     RUN_STOP,
     Assignment,
-    Bundle,
     EnsureRequest,
     ManifestRequest,
 )

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 from ccm_agent.engine.sources import manifest_in
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import CcmError, FileError, ProtocolError
 from ccm_agent.model.ports import Objects
-from ccm_agent.model.wire import Bundle
 from ccm_agent.storage.journal import replace_file
 from ccm_agent.storage.state_file import StateFile
 

@@ -23,6 +23,7 @@ from ccm_agent.agent.desired.drift import HEALTH, Drift, Remediation
 from ccm_agent.agent.desired.timer import IntervalTimer
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
 from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import FailedResource, SessionStart, SessionSummary
 from ccm_agent.model.policy import LOCAL, Principal
@@ -31,7 +32,6 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
-    Bundle,
     ManifestRequest,
     NodeState,
 )

@@ -18,6 +18,7 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import (
+    NOT_SELECTED,
     SESSION_START,
     SESSION_SUMMARY,
     TRANSACTION_EVENT,
@@ -310,4 +311,6 @@ class RunReport:
 
 
 def _is_news(event: TransactionEvent) -> bool:
+    if event.code == NOT_SELECTED:
+        return False
     return event.outcome is not Outcome.STABLE or bool(event.noop_message or event.unknown)

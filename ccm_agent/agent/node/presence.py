@@ -231,7 +231,7 @@ class HeartbeatLoop:
         self._is_reconnected = False
         self._is_own_data_known = False
         # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
-        context.record.own_data = context.record.own_schedules = True
+        context.record.own_data = context.record.own_schedules = context.record.partial_runs = True
 
     def reconnected(self) -> None:
         """The broker is here again, or is another one."""

@@ -175,24 +175,26 @@ class RunExecutor:
         return await self._context.engine.apply(source, options)
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
-        if request.bundle is None:
-            text = request.manifest.encode()
+        content = request.content
+        if content.bundle is None:
+            text = content.manifest.encode()
             if request.digest and hashlib.sha256(text).hexdigest() != request.digest:
                 raise ProtocolError(
                     f"{request.name}: the manifest is not what its digest says; send it again"
                 )
             return ManifestSource(text=text, name=request.name, digest=request.digest)
-        if request.digest and request.digest != request.bundle.digest:
+        bundle = content.bundle
+        if request.digest and request.digest != bundle.digest:
             raise ProtocolError(
                 f"{request.name}: the request names two digests for one bundle; send it again"
             )
-        manifest = inner_path(request.bundle.manifest, request.name)
-        folder = await self._context.bundles.unpacked(request.bundle)
+        manifest = inner_path(bundle.manifest, request.name)
+        folder = await self._context.bundles.unpacked(bundle)
         return ManifestSource(
             path=f"{folder}/{manifest}",
             directory=folder,
             name=request.name,
-            digest=request.bundle.digest,
+            digest=bundle.digest,
         )
 
     async def _options(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> ApplyOptions:
@@ -233,6 +235,7 @@ class RunExecutor:
             is_literal=isinstance(request, ExecRequest),
             scope=own.scope if own is not None else f"request {job.name}",
             diff=not isinstance(request, ExecRequest) and request.diff,
+            selection=request.part if isinstance(request, ManifestRequest) else None,
         )
 
     def _on_event(self, report: RunReport) -> OnEvent:
@@ -289,7 +292,7 @@ def _command(request: ExecRequest) -> dict[str, object]:
 def _digest(request: ManifestRequest | EnsureRequest | ExecRequest) -> str:
     if not isinstance(request, ManifestRequest):
         return ""
-    return request.digest or (request.bundle.digest if request.bundle else "")
+    return request.digest or (request.content.bundle.digest if request.content.bundle else "")
 
 
 SHOWN = 20

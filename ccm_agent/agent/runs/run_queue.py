@@ -19,6 +19,7 @@ from ccm_agent.model.errors import BusError, Refusal
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
+from ccm_agent.model.selection import ResourceSelection
 from ccm_agent.model.wire import (
     REPORTING,
     SESSION_PROGRESS,
@@ -164,10 +165,17 @@ class RunQueue:
     def _superseded_by(self, job: QueuedRun) -> QueuedRun | None:
         if not job.name or job.own or job.action == "exec":
             return None
-        same = (
-            one for one in self.waiting if one.name == job.name and one.action == job.action and not one.own
-        )
+        wanted = job.name, job.action, _part(job)
+        same = (one for one in self.waiting if (one.name, one.action, _part(one)) == wanted and not one.own)
         return next(same, None)
+
+
+def _part(job: QueuedRun) -> ResourceSelection | None:
+    """Which part of its manifest a job applies: a run of a part replaces no run of another part, or of the whole."""
+    part = job.request.part if isinstance(job.request, ManifestRequest) else None
+    if part is None:
+        return None
+    return ResourceSelection(only=part.only, tags=part.tags, skip_tags=part.skip_tags)
 
 
 class ProgressPublisher:

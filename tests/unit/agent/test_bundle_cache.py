@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.agent.cache.bundle_cache import KEPT, BundleCache
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import BusUnavailableError, NotFoundError, ProtocolError
 from ccm_agent.model.ports import Objects
-from ccm_agent.model.wire import MANIFEST_APPLY, Bundle, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (
     Controller,

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from ccm_agent.agent.requests.request_handler import decode_request, find_deadline
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import event_subject, request_subject
+from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import is_id, new_id
-from ccm_agent.model.outcome import SESSION_START
+from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
@@ -619,3 +621,31 @@ def test_the_id_of_a_scheduled_run_comes_from_the_place_and_time_of_its_message(
     assert is_id(run)
     assert run != scheduled_run_id(incoming(Nats_Sequence="8"))[0]
     assert run != scheduled_run_id(incoming(Nats_Time_Stamp="2026-11-21T12:00:00.123456788Z"))[0]
+
+
+# -- parts of manifests
+
+
+async def test_a_part_of_a_manifest_reaches_the_engine_with_its_selection(tmp_path: Path) -> None:
+    part = PartialManifest(only=("file#/a",), manifest="changed /a")
+    digest = sha256(b"changed /a").hexdigest()
+    async with stage(tmp_path) as at:
+        run = await at.apply(manifest="", part=part, digest=digest, name="site")
+        await at.controller.said(event_subject(SESSION_SUMMARY, NODE, run))
+
+        source, options = at.engine.applied[0]
+
+    assert (source.text, source.digest, options.selection) == (b"changed /a", digest, part)
+
+
+async def test_a_run_of_a_part_does_not_replace_a_waiting_run_of_the_whole(tmp_path: Path) -> None:
+    part = PartialManifest(tags=("web",), manifest="stable /a")
+    async with stage(tmp_path) as at:
+        await at.hold(name="other")
+        whole = await at.apply(name="site")
+        partial = await at.apply(name="site", manifest="", part=part)
+        again = await at.apply(name="site", manifest="", part=part)
+
+        assert (await at.answered(again))[0] == "queued"
+        assert (await at.answered(whole))[0] == "queued"
+        assert (await at.answered(partial, 2))[0] == "superseded"

@@ -493,3 +493,40 @@ def test_a_run_is_watched_no_longer_than_its_timeout(motd: str) -> None:
         "web1": ("lost", "not at its end after 1 s; it was watched no longer"),
         "web2": ("stable", None),
     }
+
+
+def test_a_part_of_a_manifest_is_sent_so_that_older_agents_find_no_manifest(motd: str) -> None:
+    desk = Desk(FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)], record={"partial_runs": True}))
+
+    said = desk.ccmctl(
+        "apply", motd, "--all", "--yes", "--only", "exec#true", "--tags", "a,b", "--skip-tags", "c"
+    )
+
+    heard = desk.nodes[0].heard[0]
+    assert (said.code, heard["part"]) == (
+        0,
+        {"only": ["exec#true"], "tags": ["a", "b"], "skip_tags": ["c"], "manifest": MANIFEST},
+    )
+    assert not {"manifest", "bundle"} & set(heard)
+
+
+def test_nodes_whose_agents_do_not_know_parts_are_named_and_nothing_is_sent(motd: str) -> None:
+    desk = Desk(
+        FakeNode("web1", {"role": "web"}, record={"partial_runs": True}), FakeNode("web2", {"role": "web"})
+    )
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes", "--only", "exec#true")
+
+    assert (said.code, said.err) == (
+        1,
+        "ccmctl: web2: the agent is too old for --only and --tags; upgrade it, or select other nodes\n",
+    )
+    assert [node.heard for node in desk.nodes] == [[], []]
+
+
+def test_the_record_of_a_partial_run_names_the_part_without_the_text(motd: str) -> None:
+    desk = Desk(FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)], record={"partial_runs": True}))
+    desk.ccmctl("apply", motd, "--all", "--yes", "--only", "exec#true")
+    stored = [one.body for one in desk.broker.buckets["CCM_RUNS"] if one.subject.endswith(".request")]
+
+    assert [msgspec.json.decode(one)["request"]["part"] for one in stored] == [{"only": ["exec#true"]}]

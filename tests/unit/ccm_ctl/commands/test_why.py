@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import assignment_key, event_subject
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
@@ -28,7 +29,6 @@ from ccm_agent.model.wire import (
     AgentEvent,
     Assignment,
     AssignmentState,
-    Bundle,
     Disabled,
     NodeRecord,
 )

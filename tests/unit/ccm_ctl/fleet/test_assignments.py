@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import assignment_key
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.wire import Assignment, Bundle, NodeRecord
+from ccm_agent.model.wire import Assignment, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import (
     Assignments,

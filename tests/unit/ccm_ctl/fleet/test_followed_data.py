@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccm_agent.model.wire import Assignment, AssignmentState, Bundle, NodeRecord, Presence
+from ccm_agent.model.bundle import Bundle
+from ccm_agent.model.wire import Assignment, AssignmentState, NodeRecord, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import Assignments, Standing
 from ccm_ctl.fleet.convergence import judge

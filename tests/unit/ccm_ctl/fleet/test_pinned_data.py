@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.wire import Assignment, Bundle
+from ccm_agent.model.bundle import Bundle
+from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.pinned_data import absent_data, read_documents, reads
 

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import RunRecord
-from ccm_agent.model.wire import AGENT_DRIFT, AgentEvent, Assignment, Bundle, NodeRecord
+from ccm_agent.model.wire import AGENT_DRIFT, AgentEvent, Assignment, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import read_assignments, store_assignment
 from ccm_ctl.fleet.history import History

@@ -1,0 +1,134 @@
+"""
+Which resources a run leaves out: those that its operator did not select, and those that an operator locked on this node.
+
+They have an outcome, `skipped`, with the reason. A refresh that one of them owes stays pending.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import ManifestError
+from ccm_agent.model.outcome import LOCKED, NOT_SELECTED
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.resources.converge import ResolvedResource, skip, subscriptions
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.context import ManifestContext
+    from ccm_agent.engine.load import ResolvedManifest
+    from ccm_agent.engine.request import ApplyOptions
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.selection import ResourceSelection
+
+NAMED_LIMIT = 20
+"""The number of requirements that a summary names."""
+
+
+class Exclusions:
+    """
+    The resources that one run leaves out.
+
+    Args:
+        options: Of the run.
+
+    Attributes:
+        needs: What selected resources require or subscribe to and was left out, as sentences that may be shown; the first 20.
+    """
+
+    def __init__(self, options: ApplyOptions) -> None:
+        self.needs: list[str] = []
+        self._selection = options.selection
+        self._lock = options.lock
+        self._left: set[str] = set()
+        self._has_selected = bool(options.done)
+
+    def check(self, loaded: ResolvedManifest) -> None:
+        """
+        Refuse a selection that matches nothing, before anything is changed.
+
+        Child manifests are read when they are applied, so with one the whole run must end first; see `is_empty`.
+
+        Raises:
+            ManifestError: With the nearest name.
+        """
+        selection = self._selection
+        if selection is None or any(one.kind.contains_manifest for one in loaded.resources):
+            return
+        if any(_is_selected(one, selection) for one in loaded.resources):
+            return
+        known = [name for one in loaded.resources for name in _references(one)]
+        known_tags = sorted({tag for one in loaded.resources for tag in one.wanted.tags})
+        unknown = [name for name in selection.only if name not in known]
+        hint = did_you_mean(unknown[0], known) if unknown else ""
+        if not selection.only and selection.tags:
+            hint = did_you_mean(selection.tags[0], known_tags)
+        raise ManifestError(f"no resource of {loaded.document.name} matches {selection}{hint}")
+
+    @property
+    def is_empty(self) -> bool:
+        """Resources were to be selected, and none was."""
+        return self._selection is not None and not self._has_selected
+
+    def event(self, declared: ResolvedResource, context: ManifestContext) -> TransactionEvent | None:
+        """The outcome of a resource that is left out; None if it is to be applied."""
+        if self._selection is not None and not self._takes(declared, context, self._selection):
+            event = skip(declared, context, f"not selected by {self._selection}")
+            event.code = NOT_SELECTED
+        elif self._lock is not None and (why := self._lock(_references(declared))):
+            event = skip(declared, context, why)
+            event.code = LOCKED
+        else:
+            self._note_needs(declared, context)
+            return None
+        self._left.update(_references(declared))
+        return event
+
+    def _takes(
+        self, declared: ResolvedResource, context: ManifestContext, selection: ResourceSelection
+    ) -> bool:
+        around = list(_manifests_around(context))
+        if selection.skips(declared.wanted.tags):
+            return False
+        if any(_is_named(one, selection) for one in (declared, *around)):
+            self._has_selected = True
+            return True
+        # what it contains may be selected
+        return declared.kind.contains_manifest
+
+    def _note_needs(self, declared: ResolvedResource, context: ManifestContext) -> None:
+        """Name what a resource that is applied needs and that was left out."""
+        name = context.state.masker.name
+        for verb, references in (
+            ("requires", declared.wanted.require),
+            ("subscribes to", subscriptions(declared)),
+        ):
+            for reference in references:
+                if reference in self._left:
+                    sentence = f"{name(declared.reference)} {verb} {name(reference)}"
+                    context.state.note(
+                        "warning", "A resource was left out that another one needs", needs=sentence
+                    )
+                    if len(self.needs) < NAMED_LIMIT:
+                        self.needs.append(sentence)
+
+
+def _is_selected(declared: ResolvedResource, selection: ResourceSelection) -> bool:
+    return _is_named(declared, selection) and not selection.skips(declared.wanted.tags)
+
+
+def _is_named(declared: ResolvedResource, selection: ResourceSelection) -> bool:
+    return selection.names(_references(declared), declared.wanted.tags)
+
+
+def _manifests_around(context: ManifestContext) -> list[ResolvedResource]:
+    """The `apply` resources that contain a manifest, outermost first."""
+    chain = (*context.parents, context)
+    found = (outer.outline.nested.get(inner.asked_by) for outer, inner in pairwise(chain))
+    return [one for one in found if one is not None]
+
+
+def _references(declared: ResolvedResource) -> list[str]:
+    """The references of a resource: by name and by alias."""
+    names = dict.fromkeys((declared.wanted.name, declared.wanted.alias))
+    return [f"{declared.kind.name}#{name}" for name in names if name]

@@ -1,0 +1,36 @@
+"""How a request names what it applies: a packed directory, or a part of a manifest."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ccm_agent.model.selection import ResourceSelection
+
+
+class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A packed directory in the object store.
+
+    Attributes:
+        digest, size_bytes: SHA-256 (hex) of the packed bytes, which is also the object's name, and their size.
+        manifest: Path of the manifest within.
+    """
+
+    digest: str
+    size_bytes: int
+    manifest: str = "manifest.yaml"
+
+
+class PartialManifest(ResourceSelection, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A manifest of which only a part is applied.
+
+    The manifest is in here and not in the request itself, so that an agent that does not know parts finds no manifest and applies
+    nothing.
+
+    Attributes:
+        manifest, bundle: As in ManifestRequest.
+    """
+
+    manifest: str = ""
+    bundle: Bundle | None = None
