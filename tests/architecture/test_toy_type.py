@@ -172,7 +172,7 @@ def test_its_own_test_passes_and_linters_find_nothing(tree: Path) -> None:
         assert (done.returncode, done.stdout + done.stderr if done.returncode else "") == (0, "")
 
 
-def test_what_exists_is_never_written_over(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_never_overwritten(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
 
     assert run(["dev", "new-type", "motto", str(tree)]) == 1
@@ -184,9 +184,7 @@ def test_what_exists_is_never_written_over(tree: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("name", ["Motto", "../motto", "class", "", "a-b", "1a"])
-def test_what_cannot_be_a_name_is_refused(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_name_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dev", "new-type", name, str(tmp_path / "tree")]) == 1
 
     assert "cannot be the name of a type" in capsys.readouterr().err
@@ -217,7 +215,7 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetful: Non
     return site
 
 
-def test_a_type_of_somebody_else_is_found_by_its_entry_point(
+def test_a_type_of_another_owner_is_found_by_its_entry_point(
     distribution: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     catalog = Catalog()
@@ -229,7 +227,7 @@ def test_a_type_of_somebody_else_is_found_by_its_entry_point(
     assert json.loads(capsys.readouterr().out)["title"] == "motto"
 
 
-def test_an_entry_point_that_is_no_type_is_an_error_that_names_it(distribution: Path) -> None:
+def test_an_entry_point_that_is_not_a_type_is_an_error_that_names_it(distribution: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         Catalog().find("broken")
 
@@ -245,7 +243,7 @@ def test_an_entry_point_that_cannot_be_loaded_is_an_error_that_names_whose_it_is
     )
 
 
-async def test_a_provider_of_somebody_else_is_picked_by_name_and_after_ours_otherwise(
+async def test_a_provider_of_another_owner_is_picked_by_name_and_after_ours_otherwise(
     distribution: Path,
 ) -> None:
     catalog = Catalog()

@@ -114,7 +114,7 @@ async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixt
     assert "metrics are not served" in caplog.text
 
 
-async def test_an_address_that_none_can_be_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_address_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
     task = asyncio.create_task(MetricsServer(counted(), "no..host", 0).run(), name="monitor")
     async with asyncio.timeout(20):
         while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody

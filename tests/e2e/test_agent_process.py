@@ -64,7 +64,7 @@ def result(fleet: Fleet, run: str) -> dict[str, object]:
     return shown.named("result")[0]
 
 
-def test_sigterm_finishes_the_resource_in_hand_closes_the_session_and_says_goodbye(one: Fleet) -> None:
+def test_sigterm_finishes_the_resource_in_progress_closes_the_session_and_sends_a_goodbye(one: Fleet) -> None:
     agent, run = begun(one, a_gate(), a_file("after"))
     process = agent.process
     assert process is not None
@@ -104,7 +104,7 @@ def test_a_program_that_outlasts_the_drain_is_left_alone_and_can_still_write(one
     assert result(one, run)["reason"] == "interrupted at exec#long, which goes on"
 
 
-def test_kill_9_in_mid_run_is_told_after_the_restart(one: Fleet) -> None:
+def test_kill_9_in_mid_run_is_reported_after_the_restart(one: Fleet) -> None:
     agent, run = begun(one, a_gate(), a_file("after"))
     one.wait_for(lambda: (agent.files / "at-go").exists(), "the run to stand at the gate")
 
@@ -118,7 +118,7 @@ def test_kill_9_in_mid_run_is_told_after_the_restart(one: Fleet) -> None:
     one.open_gates()
 
 
-def test_sighup_takes_over_what_it_can_and_keeps_what_was_when_the_file_is_wrong(one: Fleet) -> None:
+def test_sighup_reloads_valid_settings_and_keeps_the_old_ones_of_an_invalid_file(one: Fleet) -> None:
     agent = one.agents["web1"]
     process = agent.process
     assert process is not None
@@ -156,7 +156,7 @@ def test_sighup_takes_over_another_url_of_data(site: Fleet, name: str) -> None:
     assert_converges(site, agent, "later")
 
 
-def test_the_service_manager_is_told_when_the_agent_is_up_lives_and_goes(one: Fleet, tmp_path: Path) -> None:
+def test_systemd_is_notified_of_start_watchdog_and_stop(one: Fleet, tmp_path: Path) -> None:
     directory = tmp_path / "told"
     directory.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

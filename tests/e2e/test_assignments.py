@@ -199,7 +199,7 @@ def test_no_node_counts_as_converged_before_it_has_the_newest_data_that_it_follo
     assert five.ctl("unassign", "follows").code == 0
 
 
-def test_what_is_unassigned_is_converged_on_no_more_and_nothing_is_undone(five: Fleet) -> None:
+def test_an_unassigned_manifest_is_not_applied_again_and_nothing_is_undone(five: Fleet) -> None:
     node = five.agents["web1"]
     for name in ("kept", "ended"):
         assign(five, name, a_file(name), targets="node=web1")

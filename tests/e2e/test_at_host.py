@@ -51,7 +51,7 @@ def status(agent: AgentProcess) -> dict[str, object]:
     return found
 
 
-def test_a_disabled_node_refuses_says_so_to_everybody_and_converges_when_it_is_enabled(one: Fleet) -> None:
+def test_a_disabled_node_refuses_reports_it_and_converges_when_enabled(one: Fleet) -> None:
     agent = one.agents["web1"]
     path = one.write("asked.yaml", manifest(a_file("asked")))
 
@@ -115,7 +115,9 @@ def test_where_no_agent_runs_the_command_is_the_agent_for_as_long_as_it_takes(on
     assert (found["running"], found["holder"], found["node"]) == (False, 0, "web1")
 
 
-def test_a_run_in_hand_is_shown_with_its_place_and_goes_on_when_the_node_is_disabled(one: Fleet) -> None:
+def test_a_run_in_progress_is_shown_with_its_place_and_continues_when_the_node_is_disabled(
+    one: Fleet,
+) -> None:
     agent = one.agents["web1"]
     path = one.write("gate.yaml", manifest(a_file("before"), a_gate(), a_file("after")))
     controller = one.begin("apply", path, "--targets", "node=web1", "--yes", "--json")

@@ -95,14 +95,14 @@ def put_file(fleet: Fleet, content: str) -> None:
     fresh.replace(fleet.directory / "site.yaml")
 
 
-def test_they_converge_on_an_object_within_two_seconds_of_the_poke(three: Fleet) -> None:
+def test_they_converge_on_an_object_within_two_seconds_of_the_notice(three: Fleet) -> None:
     def change(content: str) -> None:
         put_object(three, OBJECT, packed(manifest(a_file("object", content))))
 
     assert_soon(three, "object", change, APPLY_S)
 
 
-def test_they_converge_on_data_within_two_seconds_of_the_poke(three: Fleet) -> None:
+def test_they_converge_on_data_within_two_seconds_of_the_notice(three: Fleet) -> None:
     # nobody looks at a key now and then: the interval of an hour apart, there is nothing but the poke
     assert_soon(
         three, "data", lambda content: put_data(three, "common", f"data: {{greeting: '{content}'}}"), APPLY_S
@@ -139,7 +139,9 @@ def test_they_converge_again_after_the_web_server_was_broken(three: Fleet, web: 
     everywhere(three, "web", "whole")
 
 
-def test_a_node_that_starts_without_broker_and_web_converges_on_what_it_had(three: Fleet, web: Web) -> None:
+def test_a_node_that_starts_without_broker_and_web_converges_on_cached_manifests(
+    three: Fleet, web: Web
+) -> None:
     agent = three.agents["web1"]
     agent.kill()
     three.broker.stop()
@@ -157,7 +159,7 @@ def test_a_node_that_starts_without_broker_and_web_converges_on_what_it_had(thre
     assert set(wanted) == {"file", "data", "object", "web"}
 
 
-def test_a_critical_check_brings_back_what_was_removed(tmp_path: Path) -> None:
+def test_a_critical_check_restores_a_removed_resource(tmp_path: Path) -> None:
     kind, name, properties = a_file("guarded")
     check = {"name": "there", "command": f"/bin/sh -c 'test -e {name} || exit 2'", "format": "nagios"}
     with fleet(tmp_path / "fleet") as built:

@@ -54,7 +54,7 @@ def begin(fleet: Fleet, *targets: str, at: set[str] | None = None) -> Controller
     return controller
 
 
-def test_an_agent_killed_and_restarted_has_failed_with_what_it_had_done(trio: Fleet) -> None:
+def test_an_agent_killed_and_restarted_reports_the_run_as_failed_with_its_outcomes(trio: Fleet) -> None:
     controller = begin(trio)
 
     trio.agents["web1"].kill()
@@ -139,7 +139,7 @@ def test_a_controller_killed_is_picked_up_where_it_was(trio: Fleet) -> None:
     assert afterwards.numbers == done.numbers
 
 
-def test_ctrl_c_stops_watching_and_says_how_to_watch_and_to_stop(trio: Fleet) -> None:
+def test_ctrl_c_stops_watching_and_names_the_commands_to_watch_and_to_stop(trio: Fleet) -> None:
     controller = begin(trio)
     run = controller.so_far.run
 
@@ -198,7 +198,7 @@ def test_killed_run_ends_the_current_command_and_skips_the_rest(trio: Fleet) -> 
     assert_told_once(trio, done)
 
 
-def test_a_run_that_is_stopped_finishes_what_is_in_hand_and_skips_the_rest(trio: Fleet) -> None:
+def test_a_stopped_run_finishes_the_current_resource_and_skips_the_rest(trio: Fleet) -> None:
     controller = begin(trio)
 
     stopped = trio.ctl("run", "stop", controller.so_far.run)
@@ -328,7 +328,7 @@ def test_a_node_that_is_off_is_offline_and_can_be_forgiven(trio: Fleet) -> None:
     )
 
 
-def test_a_node_that_is_there_and_does_not_answer_is_unreachable(trio: Fleet) -> None:
+def test_a_node_that_exists_and_does_not_answer_is_unreachable(trio: Fleet) -> None:
     path = trio.write("motd.yaml", manifest(a_file("motd")))
     agent = trio.agents["db1"].process
     assert agent is not None
@@ -356,7 +356,7 @@ def test_a_request_that_is_delivered_again_is_applied_once(trio: Fleet) -> None:
     assert_told_once(trio, done)
 
 
-def test_who_no_longer_matches_refuses_and_who_matches_now_joins(trio: Fleet) -> None:
+def test_node_that_stops_matching_refuses_and_new_match_joins(trio: Fleet) -> None:
     path = trio.write("motd.yaml", manifest(a_file("motd")))
 
     async def change_under_way() -> dict[str, str]:

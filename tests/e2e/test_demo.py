@@ -14,7 +14,7 @@ from tests.support.fleet import TOP
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
-def test_demo_configures_the_web_nodes_and_stops_what_it_started(tmp_path: Path) -> None:
+def test_demo_configures_the_web_nodes_and_stops_its_processes(tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
 
     done = subprocess.run(

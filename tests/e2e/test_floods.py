@@ -70,7 +70,7 @@ def one(tmp_path: Path):
         yield made
 
 
-def test_replayed_pokes_cost_a_read_now_and_then(one: Fleet) -> None:
+def test_replayed_notices_cost_a_read_now_and_then(one: Fleet) -> None:
     async def attack() -> int:
         async with user_of(one, "attacker") as attacker, user_of(one, "watcher") as watcher:
             asked = Heard()

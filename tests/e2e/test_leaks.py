@@ -74,7 +74,7 @@ def leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
     return [(where, name) for where, text in texts.items() for name, form in forms() if form in text]
 
 
-def test_nothing_that_is_told_of_a_run_holds_a_secret(trio: Fleet) -> None:
+def test_nothing_that_is_reported_a_run_holds_a_secret(trio: Fleet) -> None:
     assert trio.ctl("data", "put", "common", trio.write("common.json", COMMON)).code == 0
     path = trio.write("site.json", MANIFEST)
     command = ["apply", path, "--targets", "node=web1", "--data", "kv://CCM_DATA/common", "--yes"]

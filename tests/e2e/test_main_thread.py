@@ -163,7 +163,7 @@ def test_an_unknown_node_is_an_error_that_names_the_nearest(trio: Fleet) -> None
         ("ccm:\n\tresources: []\n", "PATH:2:1: error: "),
     ],
 )
-def test_a_manifest_that_cannot_be_read_is_sent_to_nobody(trio: Fleet, text: str, said: str) -> None:
+def test_an_unreadable_manifest_is_not_sent(trio: Fleet, text: str, said: str) -> None:
     path = trio.write("bad.yaml", text)
     before = trio.ctl("run", "list", "--json").named("run")
 

@@ -17,7 +17,7 @@ NAME = re.compile(r"\b(?:choria_ccm|process)_[a-z_]+[a-z]\b")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
-def test_metrics_count_what_the_agent_did(tmp_path: Path) -> None:
+def test_metrics_count_the_agents_runs(tmp_path: Path) -> None:
     (port,) = free_ports(1)
 
     def text() -> str:

@@ -175,7 +175,7 @@ def test_agent_of_the_released_form_reads_its_document_until_it_is_upgraded(
     assert len(site.ctl("data", "history", "node/old1", "--json").named("document")) == 3
 
 
-def test_agent_of_the_released_form_fails_on_what_it_cannot_read(site: Fleet, released: Path) -> None:
+def test_agent_of_the_released_form_fails_on_an_unknown_format(site: Fleet, released: Path) -> None:
     put(site, "old1", "of-old1")  # before the node has said anything
     add(site, "old1", released)
 

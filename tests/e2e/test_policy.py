@@ -184,7 +184,7 @@ def test_in_a_manifest_the_forbidden_command_fails_and_the_rest_is_applied(guard
     assert [one.name for one in guarded.files.iterdir()] == ["motd"]
 
 
-def test_who_may_do_everything_runs_the_same_command(guarded: Guarded) -> None:
+def test_operator_with_all_permissions_runs_the_same_command(guarded: Guarded) -> None:
     path = _site(guarded, _guarded_exec())
 
     done = guarded.as_("tester", "apply", path, "--targets", "node=web1", "--yes", "--json")
@@ -194,7 +194,7 @@ def test_who_may_do_everything_runs_the_same_command(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--noop", "--monitor-only"])
-def test_the_plan_of_who_may_only_plan_runs_no_guard_and_no_check(guarded: Guarded, flag: str) -> None:
+def test_plan_of_an_operator_without_apply_runs_no_guard_and_no_check(guarded: Guarded, flag: str) -> None:
     path = _site(guarded, a_file("motd"), _guarded_exec())
 
     shown = guarded.as_("pat", "apply", path, "--targets", "node=web1", flag)
@@ -209,7 +209,7 @@ def test_the_plan_of_who_may_only_plan_runs_no_guard_and_no_check(guarded: Guard
     assert list(guarded.files.iterdir()) == []
 
 
-def test_the_plan_of_who_may_apply_runs_guards_as_ever(guarded: Guarded) -> None:
+def test_plan_of_an_operator_with_apply_runs_guards(guarded: Guarded) -> None:
     path = _site(guarded, _guarded_exec())
 
     done = guarded.as_("tester", "apply", path, "--targets", "node=web1", "--noop", "--json")
@@ -233,7 +233,7 @@ def test_the_policy_wins_over_the_right_to_apply(guarded: Guarded) -> None:
     assert list(guarded.files.iterdir()) == []
 
 
-def test_a_broken_policy_stops_everything_and_everybody_sees_it(guarded: Guarded) -> None:
+def test_a_broken_policy_stops_everything_and_is_visible(guarded: Guarded) -> None:
     guarded.rewrite("default: allow\nrulez: []\n")
     path = _site(guarded, a_file("motd"))
 
@@ -252,7 +252,7 @@ def test_a_broken_policy_stops_everything_and_everybody_sees_it(guarded: Guarded
     assert list(guarded.files.iterdir()) == []
 
 
-def test_an_assignment_that_the_policy_refuses_says_why(guarded: Guarded) -> None:
+def test_an_assignment_that_the_policy_refuses_reports_why(guarded: Guarded) -> None:
     guarded.rewrite("default: deny\nrules: [{name: requests, signers: [tester], allow: [apply]}]\n")
     path = guarded.fleet.write("site/manifest.yaml", manifest(a_file("assigned")))
 

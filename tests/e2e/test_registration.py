@@ -210,7 +210,9 @@ def server(address: str) -> str:
     return f"server {address} {address}:8080 check weight 246"
 
 
-def test_a_load_balancer_lists_who_is_there_and_keeps_its_pool_when_the_broker_restarts(site: Site) -> None:
+def test_a_load_balancer_lists_the_registered_nodes_and_keeps_its_pool_when_the_broker_restarts(
+    site: Site,
+) -> None:
     one, two = "10.0.0.1", "10.0.0.2"
     web = site.add("web1", registration="jetstream", health_check_interval="1s")
     # as long as the broker is there it is believed; a busy machine may well lose it for a moment
@@ -267,7 +269,7 @@ def forget_everybody(site: Site, settle: str) -> None:
     site.fleet.wait_present(["lb1"])
 
 
-def test_who_says_so_believes_a_broker_that_forgot_everybody(site: Site) -> None:
+def test_zero_settle_time_accepts_an_empty_answer(site: Site) -> None:
     forget_everybody(site, "0s")
 
     site.converge_until([])

@@ -179,7 +179,7 @@ def test_a_gate_that_is_false_pauses(four: Fleet) -> None:
     assert (promoted.code, begun(four)) == (2, set(NODES))
 
 
-def test_a_rollout_file_says_who_comes_first(four: Fleet, tmp_path: Path) -> None:
+def test_a_rollout_file_defines_the_first_wave(four: Fleet, tmp_path: Path) -> None:
     path = tmp_path / "waves.yaml"
     path.write_text(
         json.dumps({"waves": [{"name": "last comes first", "selector": "node=web4"}, {"name": "rest"}]})

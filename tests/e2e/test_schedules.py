@@ -66,7 +66,7 @@ async def _runs(fleet: Fleet, node: str, name: str) -> Counter[str]:
     )
 
 
-def test_a_schedule_converges_its_role_and_nobody_else_with_no_controller_running(trio: Fleet) -> None:
+def test_a_schedule_converges_only_its_role_without_a_controller(trio: Fleet) -> None:
     path = trio.write("often.yaml", manifest(a_file("often")))
     web1, web2, db1 = (trio.agents[name] for name in ("web1", "web2", "db1"))
     words = ["--every", "2s", "--targets", "role=web", "--catch-up", "--yes"]
@@ -116,7 +116,9 @@ def test_an_agent_that_was_stopped_takes_the_last_due_request_after_its_return_o
     assert trio.ctl("schedule", "rm", "once").code == 0
 
 
-def test_one_command_says_how_the_last_run_of_a_schedule_ended_and_who_was_away(trio: Fleet) -> None:
+def test_one_command_shows_how_the_last_run_of_a_schedule_ended_and_which_nodes_were_away(
+    trio: Fleet,
+) -> None:
     away, there = trio.agents["web1"], trio.agents["web2"]
     path = trio.write("status.yaml", manifest(a_file("status")))
     away.stop()

@@ -66,7 +66,7 @@ def ccm(agent: AgentProcess, *arguments: str) -> None:
     )  # fmt: skip
 
 
-def test_a_node_that_fails_shows_the_resource_and_what_its_command_said(ward: Fleet) -> None:
+def test_a_failing_node_shows_the_resource_and_the_commands_output(ward: Fleet) -> None:
     failing = ("exec", "migrate", {"command": "sh -c 'echo no such table; exit 3'"})
     assign(ward, "base", "fails1", a_file("fine"), failing)
 
@@ -82,7 +82,7 @@ def test_a_node_that_fails_shows_the_resource_and_what_its_command_said(ward: Fl
     assert "\n  │ no such table\n" in screen
 
 
-def test_a_disabled_node_says_who_and_why(ward: Fleet) -> None:
+def test_a_disabled_node_shows_the_operator_and_the_reason(ward: Fleet) -> None:
     ccm(ward.agents["idle1"], "disable", "--for", "4h", "--why", "the disk is replaced")
 
     record = wait_until(ward, "idle1", "disabled")
@@ -103,7 +103,7 @@ def test_a_node_that_was_stopped_is_off_since_then(ward: Fleet) -> None:
     assert shown(ward, "off1").startswith("off1 is off: its agent was stopped at 20")
 
 
-def test_a_node_that_waits_says_for_what(ward: Fleet) -> None:
+def test_a_waiting_node_shows_the_reason(ward: Fleet) -> None:
     path = ward.write("gate.yaml", manifest(a_gate()))
     ward.begin("apply", path, "--name", "long", "--targets", "node=waits1", "--yes", "--json")
     wait_until(ward, "waits1", "running")
@@ -119,7 +119,7 @@ def test_a_node_that_waits_says_for_what(ward: Fleet) -> None:
     assert wait_until(ward, "waits1", "well")["assignments"][0]["state"] == "converged"
 
 
-def test_two_agents_of_one_identity_are_told_apart_and_both_refuse(ward: Fleet) -> None:
+def test_two_agents_of_one_identity_are_distinguished_and_both_refuse(ward: Fleet) -> None:
     path = ward.write("asked.yaml", manifest(a_file("asked")))
     seen: list[tuple[dict[str, Any], str, dict[str, Any], Done]] = []
 

@@ -47,7 +47,7 @@ def test_bash_completes_with_the_script_that_the_program_prints(
     assert (done.stdout.split(), done.stderr) == (words, "")
 
 
-def test_ctrl_c_while_the_broker_is_asked_says_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_broker_is_asked_prints_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
         line = {"COMP_LINE": "ccmctl why ", "COMP_POINT": "11", "_CCMCTL_COMPLETE": "bash_complete"}

@@ -91,7 +91,7 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
         ),
     ],
 )
-def test_a_mistake_in_a_manifest_is_told_with_its_place_and_nothing_after_it_is_done(
+def test_a_mistake_in_a_manifest_is_reported_with_its_place_and_nothing_after_it_is_done(
     mistake: str, sentence: str, before: bool, ccm: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "m.yaml").write_text(MANIFEST.replace("@MISTAKE@", mistake).replace("@DIR@", str(tmp_path)))
@@ -179,7 +179,7 @@ NO_CONTEXT = (
         ),
     ],
 )
-def test_what_is_not_there_is_named_and_nothing_is_done(
+def test_the_missing_part_is_named_and_nothing_is_done(
     words: list[str], sentence: str, ccm: Path, tmp_path: Path
 ) -> None:
     context = tmp_path / "nats/context/CCM.json"
@@ -265,7 +265,7 @@ def test_a_wrong_command_line_is_answered_with_one_sentence(
     assert err.startswith(f"ccm: {sentence}")
 
 
-def test_a_request_that_is_none_is_answered_as_one(ccm: Path, tmp_path: Path) -> None:
+def test_a_request_that_is_not_valid_is_answered_as_one(ccm: Path, tmp_path: Path) -> None:
     code, out, err = run(ccm, tmp_path, "ensure", "api", "pipe", stdin="{")
 
     assert (code, err) == (1, "")

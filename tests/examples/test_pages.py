@@ -81,7 +81,7 @@ def test_every_block_of_a_page_is_listed_once(page: str) -> None:
         assert ("issue" in example) == (example["how"] == "later")
 
 
-def test_what_is_not_built_yet_is_known() -> None:
+def test_missing_features_are_listed() -> None:
     later = {
         page: sorted(
             n for example in listed["examples"] if example["how"] == "later" for n in example["blocks"]
@@ -110,7 +110,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_goes_as_the_documentation_says(
+def test_an_example_runs_as_documented(
     example: dict[str, Any], tmp_path: Path, ccm: Path, served: str
 ) -> None:
     def run(command: Sequence[str], stdin: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -83,7 +83,7 @@ def test_a_changed_configuration_file_is_kept(machine: testenv.Node, program: st
     assert machine.path("/etc/cmtest-tool/conf").read_text() == "mine\n"
 
 
-def test_a_package_that_asks_gets_no_answer_and_hangs_nobody(machine: testenv.Node, program: str) -> None:
+def test_a_package_that_asks_gets_no_answer_and_does_not_block(machine: testenv.Node, program: str) -> None:
     code, _ = apply(machine, program, one("present", "cmtest-asks"))
 
     assert code == 0

@@ -80,14 +80,14 @@ def test_a_removed_package_is_gone_and_stays_so(machine: testenv.Node, program: 
     assert installed(machine, "cmtest-tool") == ""
 
 
-def test_noop_says_what_would_be_done_and_does_nothing(machine: testenv.Node, program: str) -> None:
+def test_noop_reports_the_changes_and_makes_none(machine: testenv.Node, program: str) -> None:
     code, event = apply(machine, program, "cmtest-tool", "2.0", "--noop")
 
     assert (code, event["noop_message"]) == (0, "Would have installed version 2.0")
     assert installed(machine, "cmtest-tool") == ""
 
 
-def test_a_lock_that_somebody_holds_is_waited_for(machine: testenv.Node, program: str) -> None:
+def test_a_lock_that_is_held_is_waited_for(machine: testenv.Node, program: str) -> None:
     """dnf gets no lock the first time; it is let go then."""
     lets_go = (
         '#!/bin/sh\necho "$1" >> /run/dnf-asked\n/usr/bin/dnf "$@"\ncode=$?\n'

@@ -57,7 +57,7 @@ def lay_tools(machine: testenv.Node, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "example"), EXAMPLES)
-def test_an_example_goes_as_the_documentation_says(
+def test_an_example_runs_as_documented(
     only: Callable[[str], testenv.Node], program: str, kind: str, example: dict[str, Any]
 ) -> None:
     machine = only(kind)
@@ -82,7 +82,7 @@ DOCS = Path(__file__).parents[2] / "docs/resources"
 MANIFEST = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_example_of_our_page_about_packages_says_what_it_would_do(
+def test_the_documented_package_example_reports_its_plan(
     only: Callable[[str], testenv.Node], program: str
 ) -> None:
     machine = only("apt")
@@ -99,7 +99,7 @@ def test_the_example_of_our_page_about_packages_says_what_it_would_do(
     ]
 
 
-def test_the_example_of_our_page_about_services_restarts_what_follows_a_file(
+def test_the_documented_service_example_restarts_after_a_file_changes(
     only: Callable[[str], testenv.Node], program: str
 ) -> None:
     machine = only("apt")

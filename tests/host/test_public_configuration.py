@@ -105,7 +105,7 @@ def reads(node: testenv.Node, path: str) -> str:
     return found.read_text() if found.exists() else ""
 
 
-def test_it_starts_the_agent_unchanged_and_the_node_converges(node: testenv.Node) -> None:
+def test_the_agent_starts_unchanged_and_the_node_converges(node: testenv.Node) -> None:
     # it returns when systemd has heard from the agent that it is ready
     ensured = node.run("ccm", "ensure", "service", "ccm-agent", "running", "--enable")
 

@@ -63,7 +63,7 @@ def test_a_unit_comes_from_any_state_to_any_other(
     assert (second, again["changed"]) == (0, False)
 
 
-def test_a_masked_unit_fails_with_what_systemd_said(machine: testenv.Node, program: str) -> None:
+def test_a_masked_unit_fails_with_systemds_message(machine: testenv.Node, program: str) -> None:
     machine.path("/usr/lib/systemd/system/t-masked.service").write_text(
         UNIT.format(start="/bin/sleep infinity", more="")
     )

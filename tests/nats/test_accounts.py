@@ -165,9 +165,7 @@ async def test_an_event_is_stored_once_and_heard_once_by_each_operator(place: Pl
 
 
 @pytest.mark.parametrize("protocol", [SESSION_ANSWER, SESSION_PROGRESS])
-async def test_what_a_node_says_on_the_way_is_heard_once_by_each_operator(
-    place: Place, protocol: str
-) -> None:
+async def test_a_nodes_progress_is_delivered_once_to_each_operator(place: Place, protocol: str) -> None:
     async with place.connected() as users:
         for node in place.nodes:
             subject = event_subject(protocol, node, new_id())
@@ -260,7 +258,7 @@ BEFORE = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","manifest":"bef
 AFTER = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","manifest":"after"}'
 
 
-async def test_what_was_due_once_is_there_to_be_caught_up_with(place: Place) -> None:
+async def test_a_due_request_is_stored_for_catching_up(place: Place) -> None:
     async with place.connected() as users:
         _subject, request = await past(users, "node.one", BEFORE)
 
@@ -293,7 +291,7 @@ async def test_schedule_with_a_subject_of_its_own_reaches_its_nodes_and_is_there
         assert await requests.own_subjects(["all"]) == [request]
 
 
-async def test_what_was_due_of_a_schedule_that_an_operator_removed_is_not_caught_up_with(
+async def test_a_due_request_of_a_removed_schedule_is_not_caught_up(
     place: Place,
 ) -> None:
     async with place.connected() as users:
@@ -304,7 +302,7 @@ async def test_what_was_due_of_a_schedule_that_an_operator_removed_is_not_caught
         await last_due(users["web1"], request, there=False)
 
 
-async def test_what_was_due_of_a_schedule_that_another_replaced_is_not_caught_up_with(place: Place) -> None:
+async def test_a_due_request_of_a_replaced_schedule_is_not_caught_up(place: Place) -> None:
     async with place.connected() as users:
         subject, request = await past(users, "node.three", BEFORE)
         yearly = {

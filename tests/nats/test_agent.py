@@ -109,7 +109,7 @@ async def test_an_assigned_fact_routes_requests_as_soon_as_it_is_written(
         await until(lambda: one.agent.scopes == ["all", f"node.{NODE}"])
 
 
-async def test_a_stored_request_that_somebody_had_copied_here_is_refused_and_said_so(
+async def test_a_stored_request_copied_from_elsewhere_is_refused_and_reported(
     tmp_path: Path, server: NatsServer, controller: Controller
 ) -> None:
     """The attack: a node may read what operators stored, and a direct get's `reply` may be anybody's subject."""
@@ -132,7 +132,7 @@ async def test_a_stored_request_that_somebody_had_copied_here_is_refused_and_sai
         assert await controller.stored(run) == []
 
 
-async def test_a_run_goes_on_without_the_broker_and_is_told_when_it_is_back(
+async def test_a_run_continues_without_the_broker_and_is_reported_when_it_is_back(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with running_server(tmp_path_factory.mktemp("own")) as own:

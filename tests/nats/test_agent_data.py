@@ -67,7 +67,7 @@ def content(folder: Path) -> str:
     return (folder / "motd").read_text()
 
 
-async def test_data_comes_from_the_bucket_and_its_revision_is_told(
+async def test_data_comes_from_the_bucket_and_its_revision_is_reported(
     tmp_path: Path, server: NatsServer, controller: Controller
 ) -> None:
     bucket = controller.bus.bucket("CCM_DATA")
@@ -91,7 +91,7 @@ async def test_data_comes_from_the_bucket_and_its_revision_is_told(
     [document("planted", 9, key="other"), document("planted", 4)],
     ids=["another key", "an older number"],
 )
-async def test_a_document_that_is_not_to_be_obeyed_is_said_so_and_the_last_good_one_stands(
+async def test_an_unacceptable_document_is_reported_and_the_last_good_one_stays(
     tmp_path: Path, server: NatsServer, controller: Controller, bad: bytes
 ) -> None:
     bucket = controller.bus.bucket("CCM_DATA")
@@ -128,7 +128,7 @@ async def test_a_node_that_demands_stamps_takes_no_plain_document(
     assert not (tmp_path / "motd").exists()
 
 
-async def test_what_a_file_holds_does_not_travel(
+async def test_stamp_of_a_file_is_not_sent(
     tmp_path: Path, server: NatsServer, controller: Controller
 ) -> None:
     state = agent_settings(tmp_path / "state", NODE)

@@ -81,7 +81,7 @@ async def answered(connection: Connection) -> None:
 WAYS = [pytest.param(nothing, id="there is none"), pytest.param(acknowledgement, id="acknowledged")]
 
 
-async def test_who_may_only_plan_cannot_command_by_what_it_stored(server: NatsServer) -> None:
+async def test_node_that_may_only_plan_cannot_command_through_stored_messages(server: NatsServer) -> None:
     async with connected(server, "planner") as thief, connected(server, "web1") as node:
         await thief.request("$KV.CCM_RUNS.planner.x.request", PING)
         heard, refused = Heard(), Heard()
@@ -94,7 +94,7 @@ async def test_who_may_only_plan_cannot_command_by_what_it_stored(server: NatsSe
         assert heard.items == []
 
 
-async def test_it_cannot_speak_for_a_node(server: NatsServer) -> None:
+async def test_node_cannot_publish_as_another_node(server: NatsServer) -> None:
     subject = event_subject(SESSION_START, "web1", new_id())
     async with connected(server, "planner") as thief, connected(server, "admin") as reader:
         await thief.request("$KV.CCM_RUNS.planner.x.event", b'{"protocol":"io.choria.ccm.v1.session.start"}')
@@ -108,7 +108,7 @@ async def test_it_cannot_speak_for_a_node(server: NatsServer) -> None:
         assert events.dropped == 2
 
 
-async def test_it_cannot_assign(server: NatsServer) -> None:
+async def test_node_cannot_assign(server: NatsServer) -> None:
     async with connected(server, "planner") as thief, connected(server, "admin") as admin:
         bucket = NatsKeyValue(admin, "CCM_ASSIGNMENTS")
         await thief.request("$KV.CCM_RUNS.planner.x.assignment", b"theirs")
@@ -157,7 +157,7 @@ async def test_a_node_cannot_remove_data_that_another_program_put(server: NatsSe
             await bucket.get("common")
 
 
-async def test_what_another_program_removes_is_removed(server: NatsServer) -> None:
+async def test_a_key_removed_by_another_program_is_removed(server: NatsServer) -> None:
     async with connected(server, "admin") as admin:
         bucket = NatsKeyValue(admin, "CCM_DATA")
         await bucket.put("gone", b"data: {}")

@@ -154,7 +154,7 @@ async def reads(folder: Path, text: str) -> bool:
     return await content(folder) == text
 
 
-async def test_a_revision_that_is_no_longer_kept_is_told_with_what_to_do(
+async def test_a_discarded_revision_is_reported_with_the_remedy(
     tmp_path: Path, server: NatsServer, operator: Operator
 ) -> None:
     data = operator.bus.bucket("CCM_DATA")
@@ -172,7 +172,7 @@ async def test_a_revision_that_is_no_longer_kept_is_told_with_what_to_do(
     assert not await asyncio.to_thread((tmp_path / "motd").exists)
 
 
-async def test_a_node_that_starts_without_a_broker_converges_on_what_it_knew_with_its_data(
+async def test_a_node_that_starts_without_a_broker_converges_on_cached_assignments_and_data(
     tmp_path: Path, server: NatsServer, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     revision = await operator.bus.bucket("CCM_DATA").put("common", document("known", 40))
@@ -223,9 +223,7 @@ async def test_an_assignment_that_was_made_while_the_node_was_away_reaches_it_on
     assert await content(tmp_path) == "two"
 
 
-async def test_what_a_node_has_sent_onto_a_key_never_gets_there(
-    server: NatsServer, operator: Operator
-) -> None:
+async def test_a_nodes_redirected_reply_never_reaches_a_key(server: NatsServer, operator: Operator) -> None:
     data = operator.bus.bucket("CCM_DATA")
     old = await data.put("common", document("old", 50))
     new = await data.put("common", document("new", 51))

@@ -278,7 +278,7 @@ async def test_made_up_or_changed_assignment_is_not_converged_on(stage: Stage) -
     assert stage.ran == []
 
 
-async def test_older_assignment_does_not_come_back_and_a_purge_takes_none_away(stage: Stage) -> None:
+async def test_older_assignment_is_not_restored_and_a_purge_removes_none(stage: Stage) -> None:
     key, old = await assignment(stage, "changed /old", interval_s=0.2)
     await stage.bucket("CCM_ASSIGNMENTS").put(key, old)
     await until(lambda: "changed /old" in stage.ran)

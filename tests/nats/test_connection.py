@@ -35,7 +35,7 @@ authorization {
 """
 
 
-async def test_a_broker_that_is_not_there_is_an_error_with_its_address_at_once() -> None:
+async def test_a_broker_that_is_missing_is_an_error_with_its_address_at_once() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"nats://127.0.0.1:{unused.getsockname()[1]}"
@@ -191,7 +191,7 @@ async def test_a_broker_elsewhere_without_tls_is_refused(tmp_path, monkeypatch) 
 
 
 @pytest.mark.parametrize("kind", ["creds", "password"])
-async def test_whoever_takes_the_port_of_the_broker_on_this_host_commands_no_node_with_credentials(
+async def test_a_process_that_takes_the_brokers_port_commands_no_node_with_credentials(
     tmp_path, kind
 ) -> None:
     if kind == "creds":
@@ -239,7 +239,7 @@ async def test_a_lost_broker_fails_every_question_at_once(tmp_path) -> None:
                     await asking
 
 
-async def test_a_lost_broker_fails_what_waits_to_be_confirmed_at_once(tmp_path) -> None:
+async def test_a_lost_broker_fails_pending_confirmations_at_once(tmp_path) -> None:
     with running_server(tmp_path) as server:
         async with asyncio.timeout(WAIT_S), Connection(settings(server, "web1", answer_s=60.0)) as connection:
             await connection.connect_now()
@@ -279,7 +279,7 @@ async def test_a_question_without_an_answer_ends(tmp_path) -> None:
                 await connection.request("silent")
 
 
-async def test_a_question_to_nobody_says_so(tmp_path) -> None:
+async def test_a_request_without_responders_raises(tmp_path) -> None:
     with running_server(tmp_path) as server:
         async with Connection(settings(server, "web1")) as connection:
             await connection.connect_now()
@@ -349,7 +349,7 @@ async def test_credentials_that_receive_no_answers_are_an_error_at_once(tmp_path
                 await connection.connect_now()
 
 
-async def test_a_question_to_a_stream_of_a_server_without_jetstream_says_so(tmp_path) -> None:
+async def test_a_request_to_a_stream_without_jetstream_raises(tmp_path) -> None:
     with running_server(tmp_path, "jetstream: disabled") as server:
         async with Connection(settings(server, "web1")) as connection:
             await connection.connect_now()
@@ -434,7 +434,7 @@ async def test_a_hook_that_fails_does_not_end_the_connection(tmp_path, caplog) -
     assert "a hook of the connection failed" in caplog.text
 
 
-async def test_what_was_published_last_is_sent_before_the_connection_ends(tmp_path) -> None:
+async def test_the_last_published_message_is_sent_before_the_connection_ends(tmp_path) -> None:
     heard = Heard()
     with running_server(tmp_path) as server:
         async with Connection(settings(server, "a")) as reader:

@@ -88,7 +88,7 @@ async def denied(stranger: Connection) -> str:
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_a_single_server_runs_with_what_is_shipped(beside: Path, name: str) -> None:
+def test_a_single_server_runs_with_the_shipped_configuration(beside: Path, name: str) -> None:
     client, monitor = free_ports(2)
     path = placed(beside, name, {"127.0.0.1:4222": client, "127.0.0.1:8222": monitor})
     server = start(path)
@@ -99,7 +99,7 @@ def test_a_single_server_runs_with_what_is_shipped(beside: Path, name: str) -> N
         server.wait(20)
 
 
-def test_a_cluster_of_three_runs_with_what_is_shipped(beside: Path) -> None:
+def test_a_cluster_of_three_runs_with_the_shipped_configuration(beside: Path) -> None:
     free = free_ports(9)
     clients, monitors, routes = free[:3], free[3:6], free[6:]
     known = {f"nats{n + 1}.example.net:6222": routes[n] for n in range(3)}

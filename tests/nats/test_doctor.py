@@ -168,7 +168,7 @@ def test_fleet_as_init_security_makes_it_has_no_problem(secured: Fleet) -> None:
     assert "violation" not in secured.broker.log.read_text().lower()
 
 
-def test_operator_who_may_only_look_is_told_what_cannot_be_asked(secured: Fleet) -> None:
+def test_operator_with_read_access_is_shown_the_unknown_checks(secured: Fleet) -> None:
     creds = give(secured, "operator", "looker")
 
     done = secured.ctl("doctor", "--json", environ={"CCM_CREDS": str(creds), "CCM_KEYS": "/nonexistent"})

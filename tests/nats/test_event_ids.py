@@ -48,7 +48,7 @@ def following(event_id: str, count: int) -> list[str]:
     return [ids._encode(number + more) for more in range(1, count + 1)]
 
 
-async def test_a_sender_who_hears_one_event_cannot_keep_the_next_ones_out_of_the_stream(
+async def test_a_node_that_receives_one_event_cannot_block_later_ones_from_the_stream(
     tmp_path: Path, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a second that does not end while the test runs: the ids of the test count up

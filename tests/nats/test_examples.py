@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_goes_as_the_documentation_says(
+def test_an_example_runs_as_documented(
     example: dict[str, Any], tmp_path: Path, ccm: Path, server: NatsServer
 ) -> None:
     folder = tmp_path / "example"

@@ -40,7 +40,7 @@ def outputs(records: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
     return {one["node"]: (one.get("exit_code"), one["output"]) for one in records}
 
 
-def test_operator_who_may_run_commands_runs_them_there_and_nothing_else(secured: Secured) -> None:
+def test_operator_with_exec_runs_commands_only_in_scope(secured: Secured) -> None:
     done = secured.as_(
         "sue", "exec", "-t", "role=web", "--yes", "--json", "--", "printf", "%s|", "a b", "$HOME"
     )

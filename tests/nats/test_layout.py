@@ -57,7 +57,7 @@ async def test_everything_is_created_once(operator) -> None:
     ]
 
 
-async def test_what_was_changed_by_hand_is_put_right_and_said(operator) -> None:
+async def test_manual_changes_are_corrected_and_reported(operator) -> None:
     await make(operator)
     changed = await config(operator, "KV_CCM_FACTS")
     del changed["republish"]
@@ -71,7 +71,7 @@ async def test_what_was_changed_by_hand_is_put_right_and_said(operator) -> None:
     assert (await config(operator, "KV_CCM_FACTS"))["republish"]["dest"] == "choria.ccm.poke.CCM_FACTS.>"
 
 
-async def test_what_an_operator_made_larger_is_never_shrunk(operator) -> None:
+async def test_limits_raised_by_an_operator_are_never_lowered(operator) -> None:
     await make(operator)
     changed = await config(operator, "CCM_EVENTS")
     await call(operator, "STREAM.UPDATE.CCM_EVENTS", changed | {"max_bytes": 1 << 35, "max_age": 0})
@@ -183,7 +183,7 @@ async def test_a_secured_broker_stays_secured_when_init_runs_again(operator) -> 
     assert not (await config(operator, "REGISTRATION")).get("allow_rollup_hdrs", False)
 
 
-async def test_schedules_are_left_out_when_nobody_wants_them(operator) -> None:
+async def test_schedules_are_optional(operator) -> None:
     done = await make(operator, LayoutOptions(schedules=False))
 
     assert done[-1] == LayoutChange(
@@ -191,7 +191,7 @@ async def test_schedules_are_left_out_when_nobody_wants_them(operator) -> None:
     )
 
 
-async def test_an_older_server_is_told_apart_and_named(operator) -> None:
+async def test_an_older_server_is_distinguished_and_named(operator) -> None:
     from ccm_agent.bus.settings import replaced
 
     server = operator.server
@@ -222,7 +222,7 @@ async def test_more_copies_than_servers_are_an_error_only_when_asked_for(operato
         await make(operator, LayoutOptions(replicas=3))
 
 
-async def test_a_broker_without_the_storage_says_so(tmp_path) -> None:
+async def test_a_broker_without_enough_storage_raises(tmp_path) -> None:
     with running_server(tmp_path) as server:
         await asyncio.to_thread(server.stop)
         text = server.settings.extra
@@ -264,7 +264,7 @@ async def test_one_copy_becomes_three_when_the_cluster_has_grown(tmp_path) -> No
     }
 
 
-async def test_a_write_pokes_without_its_value(operator) -> None:
+async def test_a_write_notices_without_its_value(operator) -> None:
     await make(operator)
     heard = Heard()
     await operator.subscribe(["choria.ccm.poke.>"], heard)
@@ -311,7 +311,7 @@ async def flood(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("servers", [1, 3])
-async def test_a_node_cannot_push_out_what_others_registered(tmp_path, servers) -> None:
+async def test_a_node_cannot_displace_registrations_of_others(tmp_path, servers) -> None:
     start = running_server if servers == 1 else running_cluster
     others = registration_subject("prod", "http", "web", "10.0.0.1", "abc")
     with start(tmp_path) as broker:
@@ -330,7 +330,7 @@ async def test_a_node_cannot_push_out_what_others_registered(tmp_path, servers) 
     assert found.body == b"two"
 
 
-async def test_what_nodes_write_pokes_nobody(operator) -> None:
+async def test_writes_of_nodes_cause_no_notifications(operator) -> None:
     await make(operator)
     heard = Heard()
     await operator.subscribe(["choria.ccm.poke.>"], lambda message: heard(message.subject))

@@ -86,7 +86,7 @@ async def test_malformed_header_blocks_disconnect_neither_agents_nor_controllers
 
 
 @pytest.mark.parametrize("char", [b"\xff", b"\x0b", b"\x0c1\x0c", b"\x00"])
-async def test_subjects_of_any_bytes_disconnect_nobody(
+async def test_subjects_of_any_bytes_disconnect_no_client(
     attacker: RawClient, agent: Connection, operator: Connection, char: bytes
 ) -> None:
     heard, told = Heard(), Heard()

@@ -165,7 +165,7 @@ def test_a_fleet_moves_to_several_accounts_without_losing_a_stream_or_a_node(old
     assert fleet.ctl("run", "show", first.run, "--json").states == {"web1": "running"}
 
 
-def test_it_ends_at_once_if_one_says_so(old: Old) -> None:
+def test_watching_ends_when_requested(old: Old) -> None:
     assert old.fleet.ctl("init", "--security", "--migrate").code == 0
     shutil.copy(old.keys.folder / "tester.creds", old.creds / "tester.creds")
     old.reload()

@@ -69,7 +69,7 @@ def test_a_temporary_server_leaves_nothing_behind() -> None:
     assert not answers(server)
 
 
-def test_a_server_that_ends_at_its_start_says_why(tmp_path) -> None:
+def test_a_server_that_fails_to_start_reports_why(tmp_path) -> None:
     require_server()
     server = NatsServer(ServerSettings(directory=tmp_path, extra="no such: setting ["))
 
@@ -110,7 +110,7 @@ def test_the_server_that_is_named_is_taken(monkeypatch, tmp_path) -> None:
     assert find_server() == named
 
 
-def test_a_named_server_that_is_no_program_is_an_error(monkeypatch, tmp_path) -> None:
+def test_a_named_server_that_is_not_a_program_is_an_error(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("NATS_SERVER", str(tmp_path / "missing"))
 
     with pytest.raises(BusSetupError, match="NATS_SERVER"):
@@ -118,7 +118,7 @@ def test_a_named_server_that_is_no_program_is_an_error(monkeypatch, tmp_path) ->
 
 
 @pytest.mark.parametrize(("version", "taken"), [("v2.9.10", False), ("v2.14.0", True), ("v3.0.1", True)])
-def test_an_old_server_on_the_path_is_passed_over(monkeypatch, tmp_path, version, taken) -> None:
+def test_an_old_server_on_the_path_is_skipped(monkeypatch, tmp_path, version, taken) -> None:
     on_path = tmp_path / "nats-server"
     on_path.write_text(f"#!/bin/sh\necho nats-server: {version}\n")
     on_path.chmod(0o755)

@@ -25,7 +25,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield one
 
 
-def test_operator_who_may_maintain_disables_a_node_and_it_says_who_and_why(secured: Secured) -> None:
+def test_operator_with_maintain_disables_a_node_and_the_node_reports_operator_and_reason(
+    secured: Secured,
+) -> None:
     path = secured.fleet.write("site.yaml", manifest(a_file("motd")))
     apply = ("apply", path, "-t", "role=web", "--yes", "--json")
 
@@ -58,7 +60,7 @@ def test_others_do_not_disable_enable_or_converge_a_node(secured: Secured, who: 
     assert secured.as_("lou", "why", "web1", "--json").named("why")[0]["state"] != "disabled"
 
 
-def test_operator_who_may_maintain_changes_nothing(secured: Secured) -> None:
+def test_operator_with_maintain_cannot_change_nodes(secured: Secured) -> None:
     path = secured.fleet.write("never.yaml", manifest(a_file("never")))
 
     done = secured.as_("sam", "apply", path, "-t", "role=web", "--yes")
@@ -69,7 +71,7 @@ def test_operator_who_may_maintain_changes_nothing(secured: Secured) -> None:
     assert not (secured.fleet.agents["web1"].files / "never").exists()
 
 
-def test_node_converges_now_and_the_operator_sees_what_came_of_it(secured: Secured) -> None:
+def test_node_converges_now_and_the_operator_sees_the_result(secured: Secured) -> None:
     web1 = secured.fleet.agents["web1"]
     path = secured.fleet.write("kept/manifest.yaml", manifest(a_file("kept")))
     assigned = secured.as_("bob", "assign", "kept", str(Path(path).parent), "-t", "role=web", "--yes")

@@ -255,7 +255,7 @@ async def test_no_other_node_hears_of_a_document_more_than_that_it_changed(serve
     assert heard == [("choria.ccm.poke.CCM_DATA.node/db1", b"")]
 
 
-async def test_node_that_asks_for_anothers_document_is_told_who_may_read_it(server: NatsServer) -> None:
+async def test_node_that_reads_anothers_document_is_told_which_node_may(server: NatsServer) -> None:
     async with operator(server) as ann:
         await put(ann, "node/db1", "one")
 

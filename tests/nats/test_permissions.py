@@ -266,19 +266,19 @@ async def may_subscribe(connection: Connection, subject: str) -> bool:
     return True
 
 
-async def test_what_a_node_may_publish_on(server) -> None:
+async def test_permissions_of_a_node_to_publish(server) -> None:
     async with connected(server, "web1") as node:
         assert [s for s in NODE_MAY_PUBLISH if not await may_publish(node, s)] == []
         assert [s for s in NODE_MAY_NOT_PUBLISH if await may_publish(node, s)] == []
 
 
-async def test_what_a_node_may_subscribe_to(server) -> None:
+async def test_permissions_of_a_node_to_subscribe(server) -> None:
     async with connected(server, "web1") as node:
         assert [s for s in NODE_MAY_SUBSCRIBE if not await may_subscribe(node, s)] == []
         assert [s for s in NODE_MAY_NOT_SUBSCRIBE if await may_subscribe(node, s)] == []
 
 
-async def test_what_an_operator_may_publish_on(server) -> None:
+async def test_permissions_of_an_operator_to_publish(server) -> None:
     async with connected(server, "op") as operator:
         assert [s for s in OPERATOR_MAY_PUBLISH if not await may_publish(operator, s)] == []
         assert [s for s in OPERATOR_MAY_NOT_PUBLISH if await may_publish(operator, s)] == []
@@ -310,7 +310,7 @@ async def test_a_planner_changes_nothing(server) -> None:
         assert await may_publish(planner, f"{P}.manifest.plan.request.all")
 
 
-async def test_who_may_only_look_has_nothing_run_on_a_node(server) -> None:
+async def test_operator_with_read_access_runs_nothing_on_a_node(server) -> None:
     """A plan runs a manifest's guards and a check its checks, which are commands, as root."""
     subjects = [
         f"{P}.manifest.plan.request.all",
@@ -329,7 +329,7 @@ async def test_who_may_only_look_has_nothing_run_on_a_node(server) -> None:
             assert await may_publish(looker, f"{P}.node.{question}.request.all")
 
 
-async def test_an_operator_with_schedules_makes_and_removes_them_and_purges_none(server) -> None:
+async def test_an_operator_with_schedules_adds_and_removes_them_but_cannot_purge(server) -> None:
     async with connected(server, "timer") as timer:
         subject = schedule_subject(MANIFEST_APPLY, "all", "nightly")
         headers = {
@@ -343,7 +343,7 @@ async def test_an_operator_with_schedules_makes_and_removes_them_and_purges_none
         assert not await may_publish(timer, "$JS.API.STREAM.PURGE.CCM_SCHEDULES")
 
 
-async def test_a_node_does_its_work_with_what_it_may(server) -> None:
+async def test_a_node_works_with_its_permissions(server) -> None:
     content = b"x" * 400_000
     async with connected(server, "admin") as admin, connected(server, "web2.example.com") as node:
         name = "web2.example.com"

@@ -60,7 +60,7 @@ async def addresses(connection: Connection, *query: str) -> list[str]:
     return [entry.address for entry in await find(connection, STREAM, RegistrationQuery(*query))]
 
 
-async def test_what_is_registered_is_found(broker: Connection) -> None:
+async def test_registrations_is_found(broker: Connection) -> None:
     publisher = Publisher(broker, "jetstream")
     first = an_entry(2, ttl="10m0s", annotations={"host": "web2"})
 
@@ -122,7 +122,7 @@ async def test_an_entry_is_removed_at_once(broker: Connection) -> None:
     assert await remove(broker, an_entry(7)) is False
 
 
-async def test_what_the_reference_s_core_destination_sends_is_found_too(broker: Connection) -> None:
+async def test_registrations_sent_by_the_references_core_destination_are_found(broker: Connection) -> None:
     await Publisher(broker, "nats").publish(an_entry(ttl="10m"))
 
     async def found() -> bool:
@@ -161,7 +161,7 @@ async def test_more_entries_than_the_broker_gives_at_once_are_all_found(broker: 
     await until(all_there)
 
 
-async def test_what_comes_and_goes_is_watched(broker: Connection) -> None:
+async def test_registrations_and_removals_are_watched(broker: Connection) -> None:
     publisher = Publisher(broker, "jetstream")
     await publisher.publish(an_entry(1, service="db"))
     await publisher.publish(an_entry(1))
@@ -230,7 +230,7 @@ async def test_the_stream_is_made_as_the_reference_makes_it(server: NatsServer) 
     assert (again["max_age"], again["subject_delete_marker_ttl"]) == (60_000_000_000, 60_000_000_000)
 
 
-async def test_what_is_not_asked_for_stays_as_it_is(server: NatsServer) -> None:
+async def test_omitted_options_leave_settings_unchanged(server: NatsServer) -> None:
     async with connected(server) as connection:
         made = await make_stream(connection, max_age_s=86_400)
         again = await make_stream(connection)
@@ -361,7 +361,7 @@ async def test_after_a_restart_a_pool_that_shrank_is_not_believed_either(pool: N
         await host.ask()
 
 
-async def test_after_a_restart_a_pool_with_everybody_in_it_is_believed(pool: NatsServer) -> None:
+async def test_after_a_restart_a_complete_pool_is_accepted(pool: NatsServer) -> None:
     host = Host(pool)
     await host.ask()
 
@@ -388,7 +388,7 @@ async def test_when_nodes_had_the_time_to_register_again_the_answer_is_believed(
     assert await host.ask() == ["10.0.0.2"]
 
 
-async def test_who_says_so_is_told_at_once(pool: NatsServer) -> None:
+async def test_zero_settle_time_reports_at_once(pool: NatsServer) -> None:
     host = Host(pool, settle_s=0)
     await host.ask()
     await restart(pool)
@@ -406,7 +406,7 @@ async def test_other_services_are_not_doubted(pool: NatsServer) -> None:
     assert await host.ask("prod", "http", "db") == []
 
 
-async def test_who_an_operator_removed_is_not_waited_for(pool: NatsServer) -> None:
+async def test_a_node_removed_by_an_operator_is_not_waited_for(pool: NatsServer) -> None:
     host = Host(pool)
     await host.ask()
     await restart(pool)

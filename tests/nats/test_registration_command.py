@@ -162,7 +162,7 @@ def test_entries_are_shown_as_data(ccm: Run, stream: None) -> None:
         (("query", "-R", "NOWHERE"), "the broker has no stream NOWHERE"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_failed_operations_report_the_reason(
     ccm: Run, stream: None, arguments: tuple[str, ...], sentence: str
 ) -> None:
     code, out, err = ccm("registration", *arguments)
@@ -171,7 +171,7 @@ def test_what_cannot_be_done_is_said(
     assert sentence in err
 
 
-def test_an_entry_is_removed_only_when_that_is_meant(
+def test_an_entry_is_removed_only_when_that_is_targeted(
     ccm: Run, stream: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ccm("registration", "create", *WEB)
@@ -263,7 +263,7 @@ def pool(tmp_path: Path) -> Path:
     return tmp_path / "pool"
 
 
-def test_a_manifest_lists_who_is_registered(ccm: Run, stream: None, tmp_path: Path) -> None:
+def test_a_manifest_lists_the_registered_nodes(ccm: Run, stream: None, tmp_path: Path) -> None:
     made = pool(tmp_path)
     ccm("registration", "create", *WEB, "--ttl", "5m")
 
@@ -272,13 +272,13 @@ def test_a_manifest_lists_who_is_registered(ccm: Run, stream: None, tmp_path: Pa
     assert made.read_text() == "server 10.0.0.5:8080\n"
 
 
-def test_an_expression_is_told_who_is_registered(ccm: Run, stream: None) -> None:
+def test_an_expression_gets_the_registered_nodes(ccm: Run, stream: None) -> None:
     ccm("registration", "create", *WEB, "--ttl", "5m")
 
     assert ccm("eval", "registrations('prod', '*', '*', '*')[0].Port + 1") == (0, "8081\n", "")
 
 
-def test_a_pool_outlives_a_broker_that_forgot_it_until_somebody_says_otherwise(
+def test_a_pool_survives_a_broker_without_data_until_settled(
     ccm: Run, stream: None, server: NatsServer, tmp_path: Path
 ) -> None:
     made = pool(tmp_path)

@@ -60,7 +60,7 @@ async def empty(server: NatsServer) -> None:
         await call(admin, f"STREAM.PURGE.{STREAM}")
 
 
-async def test_it_reads_more_than_it_could_hold_at_once(
+async def test_more_entries_than_the_buffer_holds_are_read(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker sends what a consumer is asked for without flow control, and drops who does not keep up."""
@@ -113,7 +113,7 @@ async def test_more_than_a_registry_can_hold_is_refused(
             await find(lb, STREAM, RegistrationQuery())
 
 
-async def test_who_wipes_an_entry_by_somebodys_answer_takes_nobody_out_of_a_pool(server: NatsServer) -> None:
+async def test_an_overwritten_entry_removes_no_service_from_a_pool(server: NatsServer) -> None:
     async with (
         connected(server, "lb1") as lb,
         connected(server, "web1") as web1,

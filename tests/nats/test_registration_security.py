@@ -54,7 +54,7 @@ async def empty(server: NatsServer) -> None:
         await call(admin, f"STREAM.PURGE.{STREAM}")
 
 
-async def test_a_load_balancer_reads_what_other_nodes_registered(server: NatsServer) -> None:
+async def test_a_load_balancer_reads_the_data_other_nodes_registered(server: NatsServer) -> None:
     async with (
         connected(server, "web1") as web1,
         connected(server, "web2") as web2,
@@ -72,7 +72,7 @@ async def test_a_load_balancer_reads_what_other_nodes_registered(server: NatsSer
         ]
 
 
-async def test_it_reads_more_than_one_batch(server: NatsServer) -> None:
+async def test_more_than_one_batch_is_read(server: NatsServer) -> None:
     async with connected(server, "web1") as web1, connected(server, "lb1") as lb:
         publisher = Publisher(web1, "jetstream")
         for first in range(1, 1202, 100):
@@ -81,7 +81,7 @@ async def test_it_reads_more_than_one_batch(server: NatsServer) -> None:
         assert len(await find(lb, STREAM, RegistrationQuery())) == 1300
 
 
-async def test_any_other_node_reads_none(server: NatsServer) -> None:
+async def test_other_nodes_cannot_read_registrations(server: NatsServer) -> None:
     async with connected(server, "web1") as web1:
         with pytest.raises(BusDeniedError):
             await find(web1, STREAM, RegistrationQuery())
@@ -118,7 +118,7 @@ MAY_NOT = [
 
 
 @pytest.mark.parametrize("subject", MAY_NOT)
-async def test_what_a_load_balancer_may_not_ask(server: NatsServer, subject: str) -> None:
+async def test_forbidden_requests_of_a_load_balancer(server: NatsServer, subject: str) -> None:
     async with connected(server, "lb1") as lb:
         with pytest.raises(BusDeniedError):
             await lb.publish(subject, b"", confirm=True)
@@ -133,7 +133,7 @@ async def send_elsewhere(thief: Connection, subject: str) -> None:
         await find(thief, STREAM, RegistrationQuery())  # what was asked before is answered before
 
 
-async def test_it_cannot_command_by_what_it_registered(server: NatsServer) -> None:
+async def test_load_balancer_cannot_command_through_registrations(server: NatsServer) -> None:
     async with (
         connected(server, "lb1") as lb,
         connected(server, "web1") as node,
@@ -150,7 +150,7 @@ async def test_it_cannot_command_by_what_it_registered(server: NatsServer) -> No
         assert len(refused.items) == 2
 
 
-async def test_it_cannot_speak_for_another_node(server: NatsServer) -> None:
+async def test_load_balancer_cannot_publish_as_another_node(server: NatsServer) -> None:
     subject = event_subject(SESSION_START, "web1", new_id())
     async with connected(server, "lb1") as lb, connected(server, "admin") as operator:
         await store(lb, entry_subject(an_entry(9)), b'{"protocol":"io.choria.ccm.v1.session.start"}')
@@ -163,7 +163,7 @@ async def test_it_cannot_speak_for_another_node(server: NatsServer) -> None:
         assert (heard.items, events.dropped) == ([], 0)
 
 
-async def test_it_cannot_write_data(server: NatsServer) -> None:
+async def test_load_balancer_cannot_write_data(server: NatsServer) -> None:
     async with connected(server, "lb1") as lb, connected(server, "admin") as operator:
         bucket = NatsKeyValue(operator, "CCM_DATA")
         await bucket.put("common", b"data: {}")
@@ -176,7 +176,7 @@ async def test_it_cannot_write_data(server: NatsServer) -> None:
         assert found.value == b"data: {}"
 
 
-async def test_it_cannot_stand_in_anothers_place(server: NatsServer) -> None:
+async def test_load_balancer_cannot_replace_another_nodes_entry(server: NatsServer) -> None:
     async with (
         connected(server, "lb1") as lb,
         connected(server, "web1") as web1,

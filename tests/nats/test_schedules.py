@@ -126,7 +126,7 @@ def test_a_second_schedule_of_a_name_for_other_nodes_is_refused(pair: Fleet) -> 
     assert pair.ctl("schedule", "rm", "nightly").code == 0
 
 
-def test_what_was_due_once_stays_in_the_list_for_those_who_catch_up_until_it_is_removed(pair: Fleet) -> None:
+def test_a_due_request_stays_listed_for_catch_up_until_removed(pair: Fleet) -> None:
     path = pair.write("once.yaml", manifest(a_file("once")))
 
     added = add_at(pair, "once", path, "--targets", "role=db", "--catch-up")
@@ -145,7 +145,7 @@ def test_what_was_due_once_stays_in_the_list_for_those_who_catch_up_until_it_is_
     assert pair.ctl("schedule", "list", "--json").out == ""
 
 
-def test_a_schedule_that_is_not_there_says_which_are(pair: Fleet) -> None:
+def test_a_missing_schedule_lists_the_existing_ones(pair: Fleet) -> None:
     assert pair.ctl("schedule", "run", "none").err == (
         "ccmctl: none: there is no such schedule; `ccmctl schedule list` shows which there are\n"
     )

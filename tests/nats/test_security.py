@@ -107,7 +107,7 @@ def test_beyond_the_role_the_broker_refuses(secured: Secured) -> None:
     assert not (secured.fleet.agents["web1"].files / "never").exists()
 
 
-def test_who_has_no_credentials_or_a_nodes_gets_nowhere(secured: Secured) -> None:
+def test_clients_without_operator_credentials_are_refused(secured: Secured) -> None:
     stranger = secured.fleet.ctl("nodes", environ={"CCM_CREDS": ""})
     node = secured.as_("web1", "nodes")
 
@@ -163,7 +163,7 @@ def test_signers_are_listed_and_published_once(secured: Secured) -> None:
     assert (again.code, "already published" in again.out) == (0, True)
 
 
-def test_node_and_operator_in_one_fleet_are_told_to_demand_signatures(secured: Secured) -> None:
+def test_node_and_operator_in_one_fleet_are_reported_to_demand_signatures(secured: Secured) -> None:
     nodes = secured.as_("bob", "nodes", "--json").named("node")
 
     assert [one["signatures"] for one in nodes if one["node"] == "web1"] == [True]
@@ -185,7 +185,7 @@ def test_credentials_end_when_they_were_said_to(secured: Secured) -> None:
     assert "refused our credentials" in done.err
 
 
-def test_seeds_are_their_owners_alone_and_are_told_to_nobody(secured: Secured) -> None:
+def test_seeds_are_readable_only_by_their_owner_and_never_printed(secured: Secured) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in secured.keys.iterdir()}
     seeds = [path.read_text().strip() for path in secured.keys.glob("*.seed")]
     logs = secured.fleet.broker.log.read_text() + secured.fleet.agents["web1"].log
@@ -199,7 +199,7 @@ def test_seeds_are_their_owners_alone_and_are_told_to_nobody(secured: Secured) -
     assert [seed for seed in seeds if seed in logs + public] == []
 
 
-def test_who_may_make_schedules_makes_and_removes_them(secured: Secured) -> None:
+def test_operator_with_schedules_adds_and_removes_them(secured: Secured) -> None:
     secured.give("operator", "tim", "--schedules")
     path = secured.fleet.write("yearly.yaml", manifest(a_file("yearly")))
     words = ["schedule", "add", "yearly", path, "--cron", "0 0 0 1 1 *", "--targets", "role=web", "--yes"]

@@ -131,7 +131,7 @@ def changed(one: Stored, **fields: object) -> Stored:
     return msgspec.structs.replace(one, **fields)
 
 
-async def test_what_a_node_wrote_is_verified(stage: Stage) -> None:
+async def test_a_nodes_own_events_are_verified(stage: Stage) -> None:
     said = await stage.verify()
     shown = await stage.ccmctl("run", "watch", stage.runs[0])
 
@@ -181,7 +181,7 @@ async def test_what_a_node_wrote_is_verified(stage: Stage) -> None:
         ),
     ],
 )
-async def test_what_the_holder_of_the_broker_makes_of_the_stream_is_seen(
+async def test_manipulations_of_the_stream_are_detected(
     stage: Stage, change: Callable[[list[Stored]], list[Stored]], sentence: str
 ) -> None:
     await stage.edit(change)

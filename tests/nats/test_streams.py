@@ -65,7 +65,7 @@ async def test_many_pages_are_one_reading(operator, monkeypatch) -> None:
     assert later == [b"47", b"48", b"49"]
 
 
-async def test_a_page_ends_at_its_bytes_and_reading_goes_on(operator, monkeypatch) -> None:
+async def test_a_page_ends_at_its_bytes_and_reading_continues(operator, monkeypatch) -> None:
     monkeypatch.setattr(streams, "PAGE_BYTES", 2500)
     for number in range(10):
         await store(operator, f"$KV.CCM_RUNS.{number}", b"x" * 1000)
@@ -77,7 +77,7 @@ async def test_a_page_ends_at_its_bytes_and_reading_goes_on(operator, monkeypatc
     assert newest == found
 
 
-async def test_reading_what_is_not_there_gives_nothing(operator) -> None:
+async def test_reading_the_missing_part_gives_nothing(operator) -> None:
     assert [each async for each in read_all(operator, "KV_CCM_RUNS", "$KV.CCM_RUNS.>")] == []
     assert await read_newest(operator, "KV_CCM_RUNS", ["$KV.CCM_RUNS.>"]) == []
     assert await read_last(operator, "KV_CCM_RUNS", "$KV.CCM_RUNS.none") is None
@@ -148,17 +148,17 @@ async def test_acknowledgements_say_where_and_whether_again(operator) -> None:
         pytest.param({"Nats-TTL": "60"}, ProtocolError, id="a lifetime where there is none"),
     ],
 )
-async def test_what_a_stream_refuses_is_an_error_of_its_kind(operator, headers, error) -> None:
+async def test_a_refusal_of_a_stream_has_its_own_error(operator, headers, error) -> None:
     with pytest.raises(error):
         await store(operator, "$KV.CCM_DATA.common", b"one", headers)
 
 
-async def test_storing_where_no_stream_is_says_what_to_do(operator) -> None:
+async def test_storing_without_a_stream_names_the_remedy(operator) -> None:
     with pytest.raises(BusUnavailableError, match="nats kv add NO_SUCH"):
         await store(operator, "$KV.NO_SUCH.key", b"one")
 
 
-async def test_an_answer_of_somebody_who_is_no_stream_is_refused(operator) -> None:
+async def test_an_answer_that_is_not_from_a_stream_is_refused(operator) -> None:
     waiting = []
     await operator.subscribe(["trap"], waiting.append)
     asking = asyncio.ensure_future(store(operator, "trap", b"one"))
@@ -197,7 +197,7 @@ async def test_a_replaced_object_leaves_no_chunks_behind(operator) -> None:
     assert state["messages"] == 4
 
 
-async def test_objects_are_what_other_clients_write_and_read(operator) -> None:
+async def test_objects_are_compatible_with_other_clients(operator) -> None:
     import nats
 
     other = await nats.connect(operator.settings.servers[0])
@@ -217,7 +217,7 @@ async def test_objects_are_what_other_clients_write_and_read(operator) -> None:
     await other.close()
 
 
-async def test_buckets_are_what_other_clients_write_and_read(operator) -> None:
+async def test_buckets_are_compatible_with_other_clients(operator) -> None:
     import nats
 
     other = await nats.connect(operator.settings.servers[0])
@@ -259,7 +259,7 @@ async def test_a_cluster_that_loses_a_leader_keeps_every_event_once_and_in_order
     assert [int(event.body) for event in found] == list(range(20))
 
 
-async def test_what_was_just_written_is_read_from_any_replica(cluster) -> None:
+async def test_a_new_write_is_read_from_any_replica(cluster) -> None:
     async with Connection(settings(cluster[0], "op")) as writer:
         await writer.connect_now()
         for server in cluster:
@@ -291,7 +291,9 @@ async def test_the_table_of_streams_can_be_made_while_a_server_is_down(cluster) 
     ("bucket", "advice"),
     [("SITE_KEYS", "`nats kv add SITE_KEYS` creates it"), ("CCM_DATA2", "`ccmctl init` creates it")],
 )
-async def test_a_bucket_that_does_not_exist_is_named_with_what_creates_it(operator, bucket, advice):
+async def test_a_bucket_that_does_not_exist_is_named_with_the_command_that_creates_it(
+    operator, bucket, advice
+):
     with pytest.raises(BusUnavailableError) as caught:
         await NatsKeyValue(operator, bucket).get("key")
 

@@ -79,7 +79,7 @@ async def test_a_broker_that_asks_for_a_certificate_gets_ours(tmp_path, certific
             await connection.connect_now()
 
 
-async def test_tls_may_begin_before_the_server_says_anything(tmp_path, certificates) -> None:
+async def test_tls_may_begin_before_the_servers_info(tmp_path, certificates) -> None:
     with running_server(tmp_path, tls(certificates)) as server:
         # The readiness check speaks no TLS, so the server begins in the usual way and is told afterwards.
         await asyncio.to_thread(server.reload, tls(certificates, "handshake_first: true"))

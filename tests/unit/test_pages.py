@@ -26,7 +26,7 @@ def test_text_directly_behind_a_shell_block_is_its_output() -> None:
     ]
 
 
-def test_comment_above_a_block_says_who_runs_it() -> None:
+def test_comment_above_a_block_names_the_user() -> None:
     found = list(
         blocks(page("<!-- run: machine -->\n'''sh\nls\n'''", "<!-- not run: it is long -->\n'''sh\nls\n'''"))
     )
@@ -80,7 +80,7 @@ def test_scene_comes_before_the_block_that_it_is_for() -> None:
         pytest.param("one line that\n  is broken", "one line that is broken", id="line breaks"),
     ],
 )
-def test_what_differs_from_run_to_run_is_the_same(shown: str, said: str) -> None:
+def test_varying_values_are_normalized(shown: str, said: str) -> None:
     assert is_shown(shown, said)
 
 

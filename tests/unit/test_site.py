@@ -79,7 +79,7 @@ def test_options_are_kept_on_one_line(checks: ModuleType) -> None:
         pytest.param("a.css", "a{background:url(data:image/svg+xml;base64,xx)}", [], id="inline picture"),
     ],
 )
-def test_what_a_page_loads_from_other_hosts_is_found(
+def test_resources_that_a_page_loads_from_other_hosts_are_found(
     checks: ModuleType, name: str, text: str, urls: list[str]
 ) -> None:
     assert checks.external_loads(name, text) == urls
@@ -92,7 +92,7 @@ def test_vendored_script_is_the_published_one() -> None:
     assert f"sha256 {digest}" in (vendor / "SOURCE.txt").read_text()
 
 
-def test_pre_commit_runs_what_make_check_runs() -> None:
+def test_pre_commit_runs_the_same_checks_as_make_check() -> None:
     config = yaml.safe_load((TOP / ".pre-commit-config.yaml").read_text())
     hooks = [hook["entry"].split()[-1] for repo in config["repos"] for hook in repo["hooks"]]
     check = re.search(r"^check: \$\(STAMP\) (.*) ##", (TOP / "Makefile").read_text(), re.MULTILINE)

@@ -269,7 +269,7 @@ async def test_a_hostile_zip_is_a_clear_error_and_touches_nothing(place: Path, n
 
 
 @pytest.mark.parametrize("creates", ["app", ""])
-async def test_a_symlink_that_stood_in_the_way_leads_nothing_out_and_the_next_run_fails_too(
+async def test_a_symlink_in_the_way_leads_nothing_out_and_the_next_run_fails_too(
     place: Path, creates: str
 ) -> None:
     (place / "opt").mkdir()
@@ -285,7 +285,7 @@ async def test_a_symlink_that_stood_in_the_way_leads_nothing_out_and_the_next_ru
     assert not creates or not (place / "opt/app").exists()
 
 
-async def test_a_directory_in_the_way_fails_each_time_and_what_tells_of_success_is_not_left(
+async def test_a_directory_in_the_way_fails_each_time_and_leaves_no_success_marker(
     place: Path,
 ) -> None:
     (place / "opt/way").mkdir(parents=True)
@@ -402,7 +402,7 @@ async def test_a_redirect_that_never_ends_is_given_up(place: Path) -> None:
 
 
 @pytest.mark.parametrize("can_go_on", [True, False])
-async def test_a_transfer_that_breaks_off_goes_on_or_begins_again(
+async def test_a_transfer_that_breaks_off_continues_or_begins_again(
     place: Path, can_go_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -422,7 +422,7 @@ async def test_a_transfer_that_breaks_off_goes_on_or_begins_again(
     assert tree(place).keys() == {"outside/file", "app.tar.gz"}
 
 
-async def test_half_an_answer_is_no_archive(place: Path) -> None:
+async def test_a_truncated_answer_is_not_an_archive(place: Path) -> None:
     content = tar(app="x")
 
     with serving(body(content[: len(content) // 2], claimed=len(content))) as url:

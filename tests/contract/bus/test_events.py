@@ -29,7 +29,7 @@ async def test_an_event_is_stored_when_publish_returns(broker) -> None:
     ]
 
 
-async def test_a_reader_is_given_what_the_sender_said_about_place_and_author(broker) -> None:
+async def test_a_reader_gets_the_senders_claims_about_place_and_author(broker) -> None:
     node, operator = await broker.connect("web1"), await broker.connect("op")
     heard = Heard()
     await operator.events.follow(run_pattern(RUN), heard)
@@ -44,7 +44,7 @@ async def test_a_reader_is_given_what_the_sender_said_about_place_and_author(bro
     assert timeless(await operator.events.newest([START])) == [stored]
 
 
-async def test_reader_is_told_when_events_were_stored_and_since_when_there_are_any(broker) -> None:
+async def test_reader_is_reported_when_events_were_stored_and_since_when_there_are_any(broker) -> None:
     node, operator = await broker.connect("web1"), await broker.connect("op")
 
     before = await operator.events.oldest()
@@ -133,7 +133,7 @@ async def test_a_reader_hears_events_answers_and_progress_early(broker) -> None:
     ]
 
 
-async def test_what_is_announced_is_in_no_stream(broker) -> None:
+async def test_announced_events_are_not_stored(broker) -> None:
     node = await broker.connect("web1")
 
     await node.events.announce(event_subject(SESSION_PROGRESS, "web1", RUN), b"at it")
@@ -162,7 +162,7 @@ async def test_following_ends_when_it_is_stopped(broker) -> None:
     assert stopped.items == []
 
 
-async def test_following_goes_on_after_the_broker_was_away(broker) -> None:
+async def test_following_continues_after_the_broker_was_away(broker) -> None:
     node, operator = await broker.connect("web1"), await broker.connect("op")
     heard = Heard()
     await operator.events.follow(run_pattern(RUN), heard)

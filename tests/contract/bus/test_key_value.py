@@ -18,7 +18,7 @@ from tests.support.nats_server import Heard
 BUCKET = "CCM_DATA"
 
 
-async def test_what_was_put_is_got_with_its_revision(broker) -> None:
+async def test_a_stored_value_is_read_with_its_revision(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
 
     first = await bucket.put("common", b"one")
@@ -72,7 +72,7 @@ async def test_a_bucket_has_the_revision_of_its_newest_write_removals_too(broker
     assert (empty, await bucket.revision()) == (0, 3)
 
 
-async def test_the_brokers_time_is_that_which_it_writes_beside_what_it_stores(broker) -> None:
+async def test_the_brokers_time_is_the_time_of_the_stored_message(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
 
     before = await bucket.now()
@@ -119,7 +119,7 @@ async def test_an_update_of_an_older_revision_is_refused(broker) -> None:
     assert (await bucket.get("common")).value == b"two"
 
 
-async def test_revision_nought_creates_what_is_absent_and_nothing_else(broker) -> None:
+async def test_revision_zero_creates_only_an_absent_key(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
 
     await bucket.update("common", b"one", 0)
@@ -128,7 +128,7 @@ async def test_revision_nought_creates_what_is_absent_and_nothing_else(broker) -
         await bucket.update("common", b"two", 0)
 
 
-async def test_revision_nought_creates_what_was_deleted(broker) -> None:
+async def test_revision_zero_creates_a_deleted_key(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     await bucket.put("common", b"one")
     await bucket.delete("common")
@@ -146,7 +146,7 @@ async def test_an_update_of_an_absent_key_by_a_revision_is_refused(broker) -> No
 
 
 @pytest.mark.parametrize("key", ["", "a b", "*", "a.>", ".a", "a."])
-async def test_what_is_no_key_is_refused_before_it_is_sent(broker, key) -> None:
+async def test_an_invalid_key_is_refused_before_it_is_sent(broker, key) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
 
     with pytest.raises(DataError):
@@ -189,7 +189,7 @@ async def test_keys_and_entries_begin_with_a_prefix(broker) -> None:
     assert [entry.value for entry in await bucket.entries("node.")] == [b"node.web1.example.com"]
 
 
-async def test_a_write_pokes_who_asked_for_that_key_and_nobody_else(broker) -> None:
+async def test_a_write_notifies_only_watchers_of_that_key(broker) -> None:
     writer, reader = await broker.connect("op"), await broker.connect("web1")
     mine, all_of_them = Heard(), Heard()
     await reader.bucket("CCM_FACTS").watch_changes("web1.example.com", mine)
@@ -202,7 +202,7 @@ async def test_a_write_pokes_who_asked_for_that_key_and_nobody_else(broker) -> N
     assert mine.items == [("web1.example.com", revision)]
 
 
-async def test_a_deletion_pokes_too(broker) -> None:
+async def test_a_deletion_notices_too(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     heard = Heard()
     await bucket.watch_changes("common", heard)
@@ -213,7 +213,7 @@ async def test_a_deletion_pokes_too(broker) -> None:
     assert await heard.wait(2) == [("common", 1), ("common", 2)]
 
 
-async def test_pokes_end_when_they_are_stopped(broker) -> None:
+async def test_notices_end_when_they_are_stopped(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     stopped, going = Heard(), Heard()
     stop = await bucket.watch_changes("common", stopped)
@@ -226,7 +226,7 @@ async def test_pokes_end_when_they_are_stopped(broker) -> None:
     assert stopped.items == []
 
 
-async def test_who_was_poked_reads_at_least_that_revision(broker) -> None:
+async def test_a_notified_watcher_reads_at_least_that_revision(broker) -> None:
     writer, reader = await broker.connect("op"), await broker.connect("web1")
     heard = Heard()
     await reader.bucket(BUCKET).watch_changes("common", heard)
@@ -269,7 +269,7 @@ async def test_a_value_larger_than_a_message_is_refused_and_the_connection_lives
     assert await bucket.put("common", b"small") == 1
 
 
-async def test_while_the_broker_is_away_every_call_says_so(broker) -> None:
+async def test_without_a_broker_every_call_raises(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     await broker.stop()
 
@@ -285,7 +285,7 @@ async def test_while_the_broker_is_away_every_call_says_so(broker) -> None:
             await call
 
 
-async def test_what_was_stored_is_there_after_the_broker_came_back(broker) -> None:
+async def test_stored_values_survive_a_broker_restart(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     revision = await bucket.put("common", b"one")
 
@@ -329,7 +329,7 @@ async def test_an_update_that_expires_is_there_until_it_does(broker) -> None:
         await bucket.update("presence.web1", b"three", second, ttl_s=0)
 
 
-async def test_a_key_is_read_as_it_was_when_the_bucket_stood_at_a_revision(broker) -> None:
+async def test_a_key_is_read_as_of_a_revision_of_the_bucket(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     first = await bucket.put("common", b"one")
     between = await bucket.put("other", b"x")
@@ -349,7 +349,7 @@ async def test_a_key_is_read_as_it_was_when_the_bucket_stood_at_a_revision(broke
     assert await bucket.as_of("common", gone) is None
 
 
-async def test_a_revision_that_is_no_longer_kept_is_gone(broker) -> None:
+async def test_a_discarded_revision_raises_revision_gone(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     first = await bucket.put("common", b"first")
     for number in range(20):
@@ -359,7 +359,7 @@ async def test_a_revision_that_is_no_longer_kept_is_gone(broker) -> None:
         await bucket.as_of("common", first)
 
 
-async def test_what_was_copied_onto_a_key_is_no_part_of_its_past(broker) -> None:
+async def test_a_copy_on_a_key_is_not_part_of_its_history(broker) -> None:
     operator = await broker.connect("op")
     bucket = operator.bucket(BUCKET)
     await bucket.put("other", b"planted")
@@ -372,7 +372,7 @@ async def test_what_was_copied_onto_a_key_is_no_part_of_its_past(broker) -> None
     assert [one.value for one in found] == [b"true", b"true"]
 
 
-async def test_who_was_poked_finds_at_least_that_revision(broker) -> None:
+async def test_a_notified_watcher_finds_at_least_that_revision(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     await bucket.put("all.a", b"one")
     revision = await bucket.put("all.b", b"two")
@@ -383,7 +383,7 @@ async def test_who_was_poked_finds_at_least_that_revision(broker) -> None:
     assert [(one.key, one.revision) for one in found] == [("all.b", revision)]
 
 
-async def test_who_was_poked_for_a_key_finds_at_least_that_revision_of_it(broker) -> None:
+async def test_a_watcher_of_a_key_finds_at_least_that_revision_of_it(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     revision = await bucket.put("all.a", b"one")
     await bucket.put("all.b", b"two")

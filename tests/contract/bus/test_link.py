@@ -7,7 +7,7 @@ import asyncio
 from tests.support.nats_server import WAIT_S, Heard
 
 
-async def test_a_link_says_whether_the_broker_is_there(broker) -> None:
+async def test_a_link_reports_whether_the_broker_is_connected(broker) -> None:
     link = (await broker.connect("web1")).link
     assert link.connected
 
@@ -18,7 +18,7 @@ async def test_a_link_says_whether_the_broker_is_there(broker) -> None:
     assert link.connected
 
 
-async def test_a_link_says_since_when(broker) -> None:
+async def test_a_link_reports_since_when(broker) -> None:
     link = (await broker.connect("web1")).link
     first = link.since
 
@@ -29,7 +29,7 @@ async def test_a_link_says_since_when(broker) -> None:
     assert first < second < link.since
 
 
-async def test_who_waits_for_the_broker_goes_on_when_it_is_back(broker) -> None:
+async def test_waiters_for_the_broker_continues_when_it_is_back(broker) -> None:
     link = (await broker.connect("web1")).link
     await broker.stop()
 

@@ -20,7 +20,7 @@ CHUNK = 128 * 1024
     [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7],
     ids=["empty", "a byte", "almost a chunk", "a chunk", "a chunk and a byte", "many chunks"],
 )
-async def test_what_was_put_is_got(broker, size) -> None:
+async def test_a_stored_object_is_read_back(broker, size) -> None:
     operator, node = await broker.connect("op"), await broker.connect("web1")
     content = random.Random(size).randbytes(size)
 
@@ -30,7 +30,7 @@ async def test_what_was_put_is_got(broker, size) -> None:
     assert await node.objects(STORE).digest("site") == hashlib.sha256(content).hexdigest()
 
 
-async def test_an_object_that_was_never_put_is_not_there(broker) -> None:
+async def test_an_object_that_was_never_put_is_missing(broker) -> None:
     objects = (await broker.connect("web1")).objects(STORE)
 
     assert await objects.digest("nothing") is None
@@ -66,7 +66,7 @@ async def test_names_may_be_any_text(broker) -> None:
     assert [await objects.get(name, LIMIT) for name in names] == [name.encode() for name in names]
 
 
-async def test_who_listens_is_poked_when_an_object_is_another(broker) -> None:
+async def test_watchers_are_notified_when_an_object_changes(broker) -> None:
     operator, node = await broker.connect("op"), await broker.connect("web1")
     await operator.objects(STORE).put("site a/b", b"one")
     heard: asyncio.Queue[int] = asyncio.Queue()
@@ -84,7 +84,7 @@ async def test_who_listens_is_poked_when_an_object_is_another(broker) -> None:
     assert heard.empty()
 
 
-async def test_while_the_broker_is_away_every_call_says_so(broker) -> None:
+async def test_without_a_broker_every_call_raises(broker) -> None:
     objects = (await broker.connect("op")).objects(STORE)
     await broker.stop()
 

@@ -26,7 +26,7 @@ def ping(scope: str) -> str:
     return request_subject(NODE_PING, scope)
 
 
-async def test_a_request_reaches_who_listens_to_its_scope(broker) -> None:
+async def test_a_request_reaches_subscribers_of_its_scope(broker) -> None:
     operator, node = await broker.connect("op"), await broker.connect("web1.example.com")
     heard = Heard()
     await node.requests.subscribe(["all", "node.web1.example.com"], heard)
@@ -89,7 +89,7 @@ async def test_the_value_of_one_fact_is_not_the_key_of_another(broker) -> None:
     assert [each.scope for each in await heard.wait(1)] == ["all"]
 
 
-async def test_scopes_can_be_replaced_and_what_stays_misses_nothing(broker) -> None:
+async def test_scopes_can_be_replaced_without_losing_messages_of_kept_ones(broker) -> None:
     operator, node = await broker.connect("op"), await broker.connect("web1")
     heard = Heard()
     await node.requests.subscribe(scopes_of("web1", {"role": "web"}), heard)
@@ -133,7 +133,7 @@ async def test_a_request_cannot_be_sent_while_the_broker_is_away(broker) -> None
         await operator.requests.publish(ping("all"), PING)
 
 
-async def test_a_request_that_nobody_hears_is_no_error(broker) -> None:
+async def test_a_request_without_subscribers_is_not_an_error(broker) -> None:
     operator = await broker.connect("op")
 
     await operator.requests.publish(ping("node.nobody"), PING)
@@ -187,7 +187,7 @@ async def test_a_document_copied_to_the_subject_of_a_request_is_refused(broker) 
 SITE = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","name":"site"}'
 
 
-async def test_what_was_due_last_is_given_as_it_was_delivered(broker) -> None:
+async def test_the_last_due_request_is_returned_as_delivered(broker) -> None:
     node = await broker.connect("web1")
     heard = Heard()
     await node.requests.subscribe(["all"], heard)
@@ -203,7 +203,7 @@ async def test_what_was_due_last_is_given_as_it_was_delivered(broker) -> None:
     assert scheduled_run_id(found) == scheduled_run_id(delivered)
 
 
-async def test_the_newest_of_what_was_due_is_given_and_each_subject_has_its_own(broker) -> None:
+async def test_the_newest_due_request_is_returned_for_each_subject(broker) -> None:
     node = await broker.connect("web1")
     heard = Heard()
     await node.requests.subscribe(["all"], heard)
@@ -250,7 +250,7 @@ async def test_no_schedule_has_a_subject_of_its_own_unless_one_was_made(broker) 
     assert await node.requests.own_subjects(["all"]) == []
 
 
-async def test_what_was_due_cannot_be_asked_for_while_the_broker_is_away(broker) -> None:
+async def test_due_requests_cannot_be_read_without_a_broker(broker) -> None:
     node = await broker.connect("web1")
     await broker.stop()
 

@@ -95,9 +95,7 @@ class TestFetching:
         )
         assert site.requests[0].headers["User-Agent"] == "ccm/test"
 
-    async def test_what_has_not_changed_is_not_transferred(
-        self, site: Site, download: SystemDownload
-    ) -> None:
+    async def test_unchanged_content_is_not_transferred(self, site: Site, download: SystemDownload) -> None:
         url = site.page("/a", status=304)
 
         done = await download.fetch(Transfer(url=url, etag='"1"'))
@@ -105,9 +103,7 @@ class TestFetching:
         assert done == Transferred(is_unchanged=True, etag='"1"')
         assert site.requests[0].headers["If-None-Match"] == '"1"'
 
-    async def test_a_date_is_asked_with_where_there_is_no_tag(
-        self, site: Site, download: SystemDownload
-    ) -> None:
+    async def test_a_date_is_sent_if_there_is_no_etag(self, site: Site, download: SystemDownload) -> None:
         url = site.page("/a", status=304)
 
         await download.fetch(Transfer(url=url, last_modified="Thu, 01 Jan 2026 00:00:00 GMT"))
@@ -124,7 +120,7 @@ class TestFetching:
             f"{url}: the server answered {status}"
         )
 
-    async def test_a_longer_answer_than_allowed_is_refused_by_what_it_says_of_itself(
+    async def test_a_longer_answer_than_allowed_is_refused_by_its_content_length(
         self, site: Site, download: SystemDownload
     ) -> None:
         url = site.page("/a", body=b"12345")
@@ -133,7 +129,9 @@ class TestFetching:
 
         assert message == f"{url}: is larger than 4 bytes, the limit"
 
-    async def test_and_by_what_comes(self, site: Site, download: SystemDownload) -> None:
+    async def test_a_longer_answer_than_allowed_is_refused_by_its_actual_length(
+        self, site: Site, download: SystemDownload
+    ) -> None:
         async def endless(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse()
             await response.prepare(request)
@@ -158,7 +156,7 @@ class TestFetching:
 
         assert message == f"{url}: the server compressed its answer, although it was asked not to"
 
-    async def test_a_server_that_says_nothing_is_given_up(self, site: Site, download: SystemDownload) -> None:
+    async def test_a_silent_server_is_abandoned(self, site: Site, download: SystemDownload) -> None:
         stop = asyncio.Event()
 
         async def silent(request: web.Request) -> web.StreamResponse:
@@ -172,7 +170,7 @@ class TestFetching:
 
         assert message == f"{site.url}/a: the server said nothing for 0.3 s"
 
-    async def test_nobody_listening_is_said(self, site: Site, download: SystemDownload) -> None:
+    async def test_a_refused_connection_is_reported(self, site: Site, download: SystemDownload) -> None:
         message = await refused(download.fetch(Transfer(url="http://127.0.0.1:1/a")))
 
         assert message.startswith("http://127.0.0.1:1/a: cannot connect to 127.0.0.1:1: ")
@@ -187,7 +185,7 @@ class TestFetching:
             ("http://[::1", "http://[::1: this is not a URL"),
         ],
     )
-    async def test_what_is_no_web_address_is_refused(
+    async def test_a_url_that_is_not_http_is_refused(
         self, download: SystemDownload, url: str, message: str
     ) -> None:
         assert await refused(download.fetch(Transfer(url=url))) == message
@@ -311,7 +309,7 @@ class TestRedirects:
         assert eleven == f"{site.url}/0: redirects more than 10 times"
 
     @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "data:text/plain,x"])
-    async def test_none_leads_out_of_the_web(
+    async def test_a_redirect_to_another_scheme_is_refused(
         self, site: Site, download: SystemDownload, location: str
     ) -> None:
         url = site.redirect("/a", location)
@@ -321,7 +319,7 @@ class TestRedirects:
         scheme = location.partition(":")[0]
         assert message == f"{url}: leads to {scheme}:, and only http and https are fetched"
 
-    async def test_what_is_no_address_is_said(self, site: Site, download: SystemDownload) -> None:
+    async def test_an_invalid_address_is_reported(self, site: Site, download: SystemDownload) -> None:
         url = site.redirect("/a", "http://[::1")
 
         assert await refused(download.fetch(Transfer(url=url))) == f"{url}: redirects to what is not a URL"
@@ -346,7 +344,7 @@ class TestSaving:
         assert progress[-1] == (len(LARGE), len(LARGE))
         assert progress == sorted(progress)
 
-    async def test_what_is_there_already_is_an_error_and_stays(
+    async def test_existing_content_already_is_an_error_and_stays(
         self, site: Site, download: SystemDownload, tmp_path: Path
     ) -> None:
         url = site.page("/a", body=b"new")
@@ -368,7 +366,7 @@ class TestSaving:
 
         assert os.listdir(tmp_path) == []
 
-    async def test_nothing_is_left_of_what_has_not_changed(
+    async def test_unchanged_content_leaves_no_file(
         self, site: Site, download: SystemDownload, tmp_path: Path
     ) -> None:
         url = site.page("/a", status=304)
@@ -442,7 +440,7 @@ class TestGoingOn:
         assert flaky.ranges[1].startswith("bytes=")
         assert len(flaky.ranges) == 3
 
-    async def test_from_the_start_where_the_server_cannot_go_on(
+    async def test_from_the_start_where_the_server_cannot_continue(
         self, site: Site, download: SystemDownload, tmp_path: Path
     ) -> None:
         flaky = Flaky(site, etag='W/"1"', each=len(LARGE) - 1000)
@@ -477,7 +475,7 @@ class TestGoingOn:
         assert (done.sha256, done.etag) == (hashlib.sha256(LARGE[::-1]).hexdigest(), '"2"')
         assert (tmp_path / "a").read_bytes() == LARGE[::-1]
 
-    async def test_not_for_ever(self, site: Site, download: SystemDownload, tmp_path: Path) -> None:
+    async def test_not_forever(self, site: Site, download: SystemDownload, tmp_path: Path) -> None:
         flaky = Flaky(site, etag='"1"', each=1_000_000)
         broken = flaky.answer
 

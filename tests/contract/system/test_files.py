@@ -24,7 +24,7 @@ async def read(place: Place, name: str) -> bytes:
 
 
 class TestLooking:
-    async def test_a_file_is_told_with_size_mode_and_digest(self, place: Place) -> None:
+    async def test_a_file_is_reported_with_size_mode_and_digest(self, place: Place) -> None:
         await place.files.write(f"{place.path}/a", b"hello", mode=0o640)
 
         seen = await look(place, "a")
@@ -46,7 +46,7 @@ class TestLooking:
             (paths[2], "absent"),
         ]
 
-    async def test_what_is_absent_is_nothing_but_absent(self, place: Place) -> None:
+    async def test_an_absent_path_has_no_other_attributes(self, place: Place) -> None:
         assert await look(place, "a") == FileInfo(path=f"{place.path}/a")
 
     async def test_no_digest_is_made_unless_asked_for(self, place: Place) -> None:
@@ -54,7 +54,7 @@ class TestLooking:
 
         assert (await look(place, "a", digest=False)).sha256 == ""
 
-    async def test_a_directory_says_whether_it_is_empty(self, place: Place) -> None:
+    async def test_a_directory_reports_whether_it_is_empty(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
         empty = await look(place, "d")
         await place.files.write(f"{place.path}/d/a", b"", mode=0o644)
@@ -97,7 +97,7 @@ class TestLooking:
 
         assert (seen.kind, bool(seen.error)) == ("unreadable", True)
 
-    async def test_a_fifo_is_something_else_and_nobody_waits_for_it(self, place: Place) -> None:
+    async def test_a_fifo_is_something_else_and_is_not_waited_for(self, place: Place) -> None:
         place.fifo(f"{place.path}/f")
 
         seen = await look(place, "f")
@@ -119,7 +119,7 @@ class TestReading:
 
         assert caught.value.message == f"{place.path}/a: is larger than 4 bytes, which is the limit here"
 
-    async def test_what_is_not_there_is_said(self, place: Place) -> None:
+    async def test_the_missing_part_is_said(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
             await read(place, "a")
 
@@ -193,7 +193,7 @@ class TestStoring:
         assert caught.value.message == f"{place.path}/f: this is a FIFO, not a file"
         assert place.names(place.path) == ["f"]
 
-    async def test_a_symlink_gives_way_and_what_it_leads_to_stays(self, place: Place) -> None:
+    async def test_a_symlink_is_replaced_and_its_target_stays(self, place: Place) -> None:
         await place.files.write(f"{place.path}/real", b"old", mode=0o600)
         place.symlink(f"{place.path}/a", "real")
 
@@ -231,7 +231,7 @@ class TestStoring:
         )
 
     @pytest.mark.parametrize("kind", ["directory", "FIFO"])
-    async def test_what_is_no_file_is_not_replaced(self, place: Place, kind: str) -> None:
+    async def test_a_path_that_is_not_a_file_is_not_replaced(self, place: Place, kind: str) -> None:
         if kind == "FIFO":
             place.fifo(f"{place.path}/a")
         else:
@@ -243,14 +243,14 @@ class TestStoring:
         assert caught.value.message == f"{place.path}/a: this is a {kind}, not a file"
         assert place.names(place.path) == ["a"]
 
-    async def test_an_unknown_user_is_told_before_anything_is_written(self, place: Place) -> None:
+    async def test_an_unknown_user_is_reported_before_anything_is_written(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
             await place.files.write(f"{place.path}/a", b"x", owner="no-such-user", mode=0o644)
 
         assert caught.value.message == "there is no user 'no-such-user' on this machine"
         assert place.names(place.path) == []
 
-    async def test_an_unknown_group_is_told_before_anything_is_written(self, place: Place) -> None:
+    async def test_an_unknown_group_is_reported_before_anything_is_written(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
             await place.files.write(f"{place.path}/a", b"x", group="no-such-group", mode=0o644)
 
@@ -326,7 +326,7 @@ class TestAttributes:
         assert caught.value.message == f"{place.path}/l: is a symlink; owner and mode are not set through it"
         assert (await look(place, "a")).mode == 0o600
 
-    async def test_what_is_not_there_is_said(self, place: Place) -> None:
+    async def test_the_missing_part_is_said(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:
             await place.files.set_attributes(f"{place.path}/a", mode=0o444)
 
@@ -340,7 +340,7 @@ class TestDirectories:
         seen = await place.files.inspect([f"{place.path}/{name}" for name in ("d", "d/e", "d/e/f")])
         assert [(one.kind, one.mode) for one in seen] == [("directory", 0o700)] * 3
 
-    async def test_one_that_is_there_keeps_what_is_in_it(self, place: Place) -> None:
+    async def test_one_that_exists_keeps_its_content(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o700, directory=True)
         await place.files.write(f"{place.path}/d/a", b"x", mode=0o644)
 
@@ -400,14 +400,14 @@ class TestDirectories:
         assert (await look(place, "d/e")).kind == "directory"
 
     @needs_root
-    async def test_those_above_stay_with_who_runs_this(self, place: Place) -> None:
+    async def test_parent_directories_belong_to_the_current_user(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d/e", owner="daemon", mode=0o700, directory=True)
 
         assert ((await look(place, "d")).owner, (await look(place, "d/e")).owner) == ("root", "daemon")
 
 
 class TestRemoving:
-    async def test_a_file_goes(self, place: Place) -> None:
+    async def test_a_file_is_removed(self, place: Place) -> None:
         await place.files.write(f"{place.path}/a", b"x", mode=0o644)
 
         await place.files.remove(f"{place.path}/a")
@@ -415,13 +415,13 @@ class TestRemoving:
         assert place.names(place.path) == []
 
     @pytest.mark.parametrize("name", ["a", "no/a"])
-    async def test_what_is_not_there_is_fine(self, place: Place, name: str) -> None:
+    async def test_the_missing_part_is_fine(self, place: Place, name: str) -> None:
         await place.files.remove(f"{place.path}/{name}")
 
         assert place.names(place.path) == []
 
     @pytest.mark.parametrize("recursive", [False, True])
-    async def test_a_symlink_goes_and_the_directory_it_leads_to_stays(
+    async def test_a_symlink_is_removed_and_its_target_directory_stays(
         self, place: Place, recursive: bool
     ) -> None:
         await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
@@ -433,7 +433,7 @@ class TestRemoving:
         assert place.names(place.path) == ["real"]
         assert await read(place, "real/a") == b"x"
 
-    async def test_an_empty_directory_goes(self, place: Place) -> None:
+    async def test_an_empty_directory_is_removed(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d", mode=0o755, directory=True)
 
         await place.files.remove(f"{place.path}/d")
@@ -453,7 +453,7 @@ class TestRemoving:
         )
         assert await read(place, "d/a") == b"x"
 
-    async def test_a_tree_goes_and_what_its_links_lead_to_stays(self, place: Place) -> None:
+    async def test_a_tree_is_removed_and_the_targets_of_its_links_stay(self, place: Place) -> None:
         await place.files.set_attributes(f"{place.path}/d/e", mode=0o755, directory=True)
         await place.files.set_attributes(f"{place.path}/real", mode=0o755, directory=True)
         await place.files.write(f"{place.path}/real/a", b"x", mode=0o644)
@@ -488,6 +488,6 @@ class TestIds:
         assert await place.files.ids(owner, group) == numbers
 
     @pytest.mark.parametrize("owner", ["no-such-user", "-1", " root", "4294967295", "99999999999999999999"])
-    async def test_who_is_nobody_is_refused(self, place: Place, owner: str) -> None:
+    async def test_an_unknown_user_is_refused(self, place: Place, owner: str) -> None:
         with pytest.raises(FileError):
             await place.files.ids(owner, "")

@@ -89,9 +89,7 @@ def file(path: Path, **properties: Any) -> dict[str, Any]:
 
 
 class TestFileResources:
-    async def test_content_is_written_over_a_file_of_terabytes_that_nobody_reads(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_content_is_written_over_a_huge_file_without_reading_it(self, tmp_path: Path) -> None:
         target = huge(tmp_path / "target")
 
         event = await apply(tmp_path, file(target, content="hello"))
@@ -99,7 +97,7 @@ class TestFileResources:
         assert (event.changed, event.error) == (True, [])
         assert target.read_text() == "hello"
 
-    async def test_noop_says_how_the_sizes_differ(self, tmp_path: Path) -> None:
+    async def test_noop_reports_the_different_sizes(self, tmp_path: Path) -> None:
         target = huge(tmp_path / "target")
 
         event = await apply(tmp_path, file(target, content="hello"), noop=True)
@@ -115,7 +113,7 @@ class TestFileResources:
 
         assert (event.changed, target.read_text()) == (True, "from here")
 
-    async def test_one_as_large_as_its_source_is_told_from_it_by_its_holes(self, tmp_path: Path) -> None:
+    async def test_one_as_large_as_its_source_is_detected_from_it_by_its_holes(self, tmp_path: Path) -> None:
         target = huge(tmp_path / "target")
         huge(tmp_path / "source")
 
@@ -142,7 +140,7 @@ class TestFileResources:
         assert not (tmp_path / "target").exists()
 
     @pytest.mark.parametrize("properties", [{}, {"replace": False, "content": "x"}, {"mode": "0600"}])
-    async def test_whose_content_is_not_managed_gets_its_attributes_unread(
+    async def test_a_file_without_managed_content_gets_its_attributes_unread(
         self, tmp_path: Path, properties: dict[str, Any]
     ) -> None:
         target = huge(tmp_path / "target")
@@ -152,7 +150,7 @@ class TestFileResources:
         assert event.error == []
         assert target.stat().st_size == HUGE
 
-    async def test_it_is_removed_unread(self, tmp_path: Path) -> None:
+    async def test_a_huge_file_is_removed_unread(self, tmp_path: Path) -> None:
         target = huge(tmp_path / "target")
 
         event = await apply(tmp_path, file(target, ensure="absent"))
@@ -200,7 +198,7 @@ class TestArchives:
         assert (event.changed, event.error) == (True, [])
         assert target.read_bytes() == packed
 
-    async def test_what_it_creates_is_not_read(self, tmp_path: Path) -> None:
+    async def test_the_creates_path_is_not_read(self, tmp_path: Path) -> None:
         packed = tarred(tmp_path)
         creates = huge(tmp_path / "made/app")
         with Web() as web:
@@ -227,7 +225,7 @@ class TestArchives:
         with little_is_read(), pytest.raises(FileError, match="is not read"):
             unpack(packed, str(tmp_path / "into"), CancelFlag())
 
-    def test_nor_one_of_another_size_than_what_was_downloaded(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_size_than_the_download_is_not_read(self, tmp_path: Path) -> None:
         archive = tmp_path / "app.tar.gz"
         archive.write_bytes(b"x" * 1_000_000)
         packed = Packed(path=str(archive), kind="tar.gz", sha256="0" * 64, size_bytes=999_999)
@@ -246,7 +244,7 @@ def tarred(folder: Path) -> bytes:
 
 
 class TestTrees:
-    async def test_files_of_terabytes_differ_from_what_is_wanted(self, tmp_path: Path) -> None:
+    async def test_huge_files_differ_from_the_wanted_ones(self, tmp_path: Path) -> None:
         names = ("content", "digest", "digest-of-no-size", "unknown")
         for name in names:
             huge(tmp_path / name)
@@ -288,7 +286,7 @@ class TestTrees:
         assert (stable.changed, event.changed, event.error) == (False, True, [])
         assert (target / "a.conf").read_text() == "a = 2\n"
 
-    async def test_and_removes_what_it_remembers_unread(self, tmp_path: Path) -> None:
+    async def test_recorded_files_are_removed_unread(self, tmp_path: Path) -> None:
         (tmp_path / "src").mkdir()
         (tmp_path / "src/a.conf").write_text("a = 1\n")
         target = tmp_path / "out"
@@ -328,7 +326,7 @@ class TestLooking:
 
         assert seen.sha256 == sha256(VERSION_TEXT).hexdigest()
 
-    async def test_one_that_is_larger_says_why_it_has_no_digest(self, tmp_path: Path) -> None:
+    async def test_a_larger_file_reports_why_it_has_no_digest(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"x" * 1_048_577)
 
         (seen,) = await SystemFiles().inspect([f"{tmp_path}/a"], digest={f"{tmp_path}/a": [1]})
@@ -343,7 +341,7 @@ class TestLooking:
 
         assert seen.sha256
 
-    def test_one_that_grows_while_it_is_read_is_not_read_for_ever(
+    def test_one_that_grows_while_it_is_read_is_not_read_forever(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "a").write_bytes(b"x" * 2_000_000)
@@ -358,7 +356,7 @@ class TestLooking:
 
         assert (seen.st_size, digest, why) == (2_000_000, "", "it holds more than 5000000 bytes")
 
-    async def test_a_rule_about_a_digest_says_why_there_is_none(self, tmp_path: Path) -> None:
+    async def test_a_rule_about_a_digest_reports_why_there_is_none(self, tmp_path: Path) -> None:
         path = huge(tmp_path / "a")
         host = ThisHost()
         rules = {"file": {str(path): {"exists": True, "sha256": "0" * 64, "size": HUGE}}}

@@ -75,7 +75,7 @@ async def test_locks_of_two_names_know_nothing_of_each_other(locks: Locks) -> No
         pass
 
 
-async def test_who_waits_says_for_which_lock_and_who_has_it(
+async def test_a_waiter_reports_the_lock_and_its_holder(
     tmp_path: Path, somebody: subprocess.Popen[str]
 ) -> None:
     locks = SystemLocks(str(tmp_path))
@@ -98,7 +98,7 @@ async def test_who_waits_says_for_which_lock_and_who_has_it(
     assert locks.waits_for == {}
 
 
-async def test_a_full_disk_keeps_nobody_from_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_does_not_prevent_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -120,7 +120,7 @@ async def test_a_lock_is_free_again_after_a_failure(locks: Locks) -> None:
         pass
 
 
-async def test_who_is_cancelled_while_waiting_holds_nothing(locks: Locks) -> None:
+async def test_a_cancelled_waiter_holds_no_lock(locks: Locks) -> None:
     async def wait() -> None:
         async with locks.hold("package"):
             raise AssertionError("it was never free")
@@ -152,14 +152,16 @@ async def test_another_process_is_waited_for(tmp_path: Path, somebody: subproces
         await has_it.wait()
 
 
-async def test_what_a_killed_process_held_is_free(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
+async def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
     somebody.kill()
 
     async with asyncio.timeout(WAIT_S), SystemLocks(str(tmp_path)).hold("package"):
         pass
 
 
-async def test_who_loses_patience_is_told_who_has_it(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
+async def test_a_waiter_that_times_out_names_the_holder(
+    tmp_path: Path, somebody: subprocess.Popen[str]
+) -> None:
     with pytest.raises(LockError) as caught:
         async with SystemLocks(str(tmp_path), patience_s=0.05).hold("package"):
             pass
@@ -171,7 +173,7 @@ async def test_who_loses_patience_is_told_who_has_it(tmp_path: Path, somebody: s
     assert message.endswith("Z after 0.05 s; wait until that is done, or end it")
 
 
-async def test_who_loses_patience_with_his_own_process_is_told_so(tmp_path: Path) -> None:
+async def test_a_waiter_on_its_own_process_times_out_with_a_reason(tmp_path: Path) -> None:
     locks = SystemLocks(str(tmp_path), program="ccm agent", patience_s=0.05)
 
     async with locks.hold("package"):
@@ -209,7 +211,7 @@ async def test_a_symlink_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [None, 0o644], ids=["new", "from before"])
-async def test_nobody_else_can_open_it_and_so_lock_it(tmp_path: Path, before: int | None) -> None:
+async def test_no_other_user_can_open_the_lock_file(tmp_path: Path, before: int | None) -> None:
     if before:
         (tmp_path / "package.lock").touch(mode=before)
 

@@ -116,7 +116,7 @@ async def test_a_redirect_that_is_not_followed_is_the_answer(site: Site) -> None
         ),
     ],
 )
-async def test_a_redirect_that_leads_nowhere_is_no_answer(
+async def test_a_redirect_without_target_is_not_an_answer(
     path: str, target: str, why: str, site: Site
 ) -> None:
     site.moves = {path: (302, target)}
@@ -135,7 +135,7 @@ async def test_a_body_is_kept_up_to_its_limit(site: Site) -> None:
     assert answer.body == b"x" * 10
 
 
-async def test_a_server_that_is_not_there_is_no_answer_and_shows_no_password(site: Site) -> None:
+async def test_a_missing_server_gives_no_answer_and_shows_no_password(site: Site) -> None:
     server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
@@ -205,7 +205,7 @@ async def name_server() -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("name", ["small.example", "large.example"])
-async def test_a_name_server_is_asked_by_datagram_and_by_stream_for_what_does_not_fit(
+async def test_a_name_server_is_queried_by_udp_and_by_tcp_for_long_answers(
     name: str, name_server: int
 ) -> None:
     async with asyncio.timeout(WAIT_S):
@@ -232,7 +232,7 @@ async def test_a_name_server_that_stays_silent_is_waited_for_until_the_caller_gi
         pytest.param("a." * 130, "A", "A DNS name is > 255 octets long.", id="a name that is too long"),
     ],
 )
-async def test_what_cannot_be_asked_is_an_error(name: str, record: str, why: str, name_server: int) -> None:
+async def test_an_invalid_query_is_an_error(name: str, record: str, why: str, name_server: int) -> None:
     with pytest.raises(DownloadError) as caught:
         await SystemNetwork().records("127.0.0.1", name_server, name, record)
 
@@ -251,7 +251,7 @@ async def test_an_address_may_be_asked_for_and_a_name_may_be_international(name_
         assert await SystemNetwork().records("127.0.0.1", name_server, "bücher.example", "A") == ["10.0.0.1"]
 
 
-async def test_a_name_server_that_is_not_there_is_an_error_at_once() -> None:
+async def test_a_name_server_that_is_missing_is_an_error_at_once() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -95,7 +95,7 @@ def test_nor_a_file_that_a_template_names(home: Path, plant: Callable[[Path], Pa
         make_environment({}, {}, {}, "/").read_file(str(path))
 
 
-def test_what_no_path_leads_to_for_others_is_not_read_either(home: Path) -> None:
+def test_a_file_that_other_users_cannot_reach_is_not_read(home: Path) -> None:
     """Its own mode would let anyone read it; the directory that it is in lets nobody in."""
     inside = home.parent / "private"
     inside.mkdir(mode=0o700)

@@ -54,7 +54,7 @@ async def test_no_more_than_a_few_files_are_open_for_that(tmp_path: Path) -> Non
     assert most - before < 5
 
 
-async def test_all_kinds_of_things_go_and_what_symlinks_lead_to_stays(tmp_path: Path) -> None:
+async def test_all_kinds_of_entries_are_removed_and_targets_of_symlinks_stay(tmp_path: Path) -> None:
     (tmp_path / "outside/inner").mkdir(parents=True)
     (tmp_path / "outside/file").write_text("as it was")
     top = tmp_path / "top"
@@ -190,7 +190,7 @@ def busy(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def test_somebody_who_swaps_directories_for_symlinks_all_the_time_gets_nothing(tmp_path: Path) -> None:
+def test_a_user_who_keeps_swapping_directories_for_symlinks_gains_nothing(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     (victim / "d").mkdir(parents=True)
     (victim / "d/file").write_text("as it was")
@@ -215,7 +215,7 @@ def test_somebody_who_swaps_directories_for_symlinks_all_the_time_gets_nothing(t
     assert (victim / "d/file").read_text() == "as it was"
 
 
-async def test_a_removal_that_nobody_waits_for_any_more_ends(tmp_path: Path) -> None:
+async def test_a_cancelled_removal_ends(tmp_path: Path) -> None:
     make_deep(tmp_path / "top", 3_000)
     task = asyncio.create_task(SystemFiles().remove(f"{tmp_path}/top", recursive=True))
     await asyncio.sleep(0)

@@ -34,7 +34,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     return fake
 
 
-async def test_code_and_both_streams_are_told_apart(runner: Runner) -> None:
+async def test_code_and_both_streams_are_distinguished(runner: Runner) -> None:
     done = await runner.run(sh("echo out; echo err >&2; exit 3"))
 
     assert done == Completed(code=3, stdout=b"out\n", stderr=b"err\n")
@@ -65,14 +65,14 @@ async def test_lines_come_without_their_ends(runner: Runner) -> None:
     assert done.stdout == b"one\ntwo\n\nlast"
 
 
-async def test_a_time_limit_ends_it_and_keeps_what_it_said(runner: Runner) -> None:
+async def test_a_time_limit_ends_it_and_keeps_its_output(runner: Runner) -> None:
     async with asyncio.timeout(WAIT_S):
         done = await runner.run(sh("echo begun; sleep 60", time_limit_s=0.2))
 
     assert done == Completed(code=-15, stdout=b"begun\n", timed_out=True)
 
 
-async def test_a_cancellation_goes_through(runner: Runner) -> None:
+async def test_a_cancellation_is_raised(runner: Runner) -> None:
     begun = asyncio.Event()
     task = asyncio.create_task(runner.run(sh("echo begun; sleep 60"), lambda line: begun.set()))
     async with asyncio.timeout(WAIT_S):
@@ -84,7 +84,7 @@ async def test_a_cancellation_goes_through(runner: Runner) -> None:
             await task
 
 
-async def test_what_cannot_be_started_is_an_error(runner: Runner) -> None:
+async def test_a_program_that_cannot_start_is_an_error(runner: Runner) -> None:
     with pytest.raises(CommandError) as caught:
         await runner.run(Command(argv=("ccm-no-such-program",), search_path="/bin"))
 

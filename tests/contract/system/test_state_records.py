@@ -17,14 +17,14 @@ def records(request: pytest.FixtureRequest, tmp_path: Path) -> Records:
     return FakeRecords() if request.param == "fake" else SystemRecords(f"{tmp_path}/state/records")
 
 
-async def test_what_is_kept_is_recalled(records: Records) -> None:
+async def test_a_stored_record_is_recalled(records: Records) -> None:
     await records.keep("scaffold", "/etc/app", b"one")
     await records.keep("scaffold", "/etc/app", b"two")
 
     assert await records.recall("scaffold", "/etc/app") == b"two"
 
 
-async def test_kinds_and_keys_are_told_apart(records: Records) -> None:
+async def test_kinds_and_keys_are_distinguished(records: Records) -> None:
     await records.keep("scaffold", "/a", b"one")
     await records.keep("other", "/a", b"two")
 
@@ -41,7 +41,7 @@ async def test_any_text_is_a_key(records: Records, key: str) -> None:
     assert await records.recall("scaffold", key) == b"x"
 
 
-async def test_what_is_forgotten_is_gone(records: Records) -> None:
+async def test_a_deleted_record_is_absent(records: Records) -> None:
     await records.keep("scaffold", "/a", b"one")
 
     await records.keep("scaffold", "/a", None)
@@ -51,7 +51,7 @@ async def test_what_is_forgotten_is_gone(records: Records) -> None:
 
 
 class TestHost:
-    async def test_only_who_runs_this_may_read_them(self, tmp_path: Path) -> None:
+    async def test_only_the_current_user_may_read_records(self, tmp_path: Path) -> None:
         await SystemRecords(f"{tmp_path}/records").keep("scaffold", "/a", b"one")
 
         (file,) = (tmp_path / "records/scaffold").iterdir()
@@ -99,7 +99,7 @@ class TestHost:
         assert record_directory() == str(records)
 
 
-async def test_what_others_could_have_written_is_not_recalled(tmp_path: Path) -> None:
+async def test_a_record_that_other_users_could_write_is_not_recalled(tmp_path: Path) -> None:
     records = SystemRecords(str(tmp_path))
     await records.keep("scaffold", "/out", b"{}")
     (tmp_path / "scaffold").chmod(0o777)

@@ -164,13 +164,13 @@ class TestNames:
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.parametrize("path", ["a", "./a", "", "/tmp/a\0b"])
-    async def test_what_is_no_absolute_path_is_refused(self, files: SystemFiles, path: str) -> None:
+    async def test_a_path_that_is_not_absolute_is_refused(self, files: SystemFiles, path: str) -> None:
         with pytest.raises(FileError) as caught:
             await files.write(path, b"x", mode=0o644)
 
         assert caught.value.message == f"{path!r}: this is not an absolute path"
 
-    async def test_looking_at_what_is_no_path_is_no_crash(self, files: SystemFiles) -> None:
+    async def test_inspecting_an_invalid_path_does_not_crash(self, files: SystemFiles) -> None:
         (seen,) = await files.inspect(["/tmp/a\0b"])
 
         assert (seen.kind, seen.error) == ("unreadable", "embedded null byte")
@@ -224,7 +224,7 @@ class TestWhatIsKept:
 
     @needs_root
     @pytest.mark.parametrize(("owner", "is_kept"), [("", False), ("root", False), ("nobody", True)])
-    async def test_but_not_the_acl_of_a_file_that_somebody_else_put_there(
+    async def test_the_acl_of_a_file_of_another_user_is_not_copied(
         self, files: SystemFiles, tmp_path: Path, owner: str, is_kept: bool
     ) -> None:
         """He would read what is none of his; what stays his he may share."""
@@ -243,7 +243,7 @@ class TestWhatIsKept:
             pytest.skip("this file system keeps no ACLs")
 
     @needs_root
-    async def test_not_the_capabilities_of_a_program_that_is_no_more(
+    async def test_the_capabilities_of_a_replaced_program_are_not_copied(
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
         path = f"{tmp_path}/a"
@@ -259,7 +259,7 @@ class TestWhatIsKept:
 
         assert os.listxattr(path) == []
 
-    async def test_another_name_of_the_file_keeps_what_was_in_it(
+    async def test_another_name_of_the_file_keeps_the_old_content(
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
         await files.write(f"{tmp_path}/a", b"old", mode=0o644)
@@ -319,7 +319,7 @@ class TestWhatOthersPlant:
         assert os.listdir(victim.parent) == ["victim"]
         assert (os.stat(victim).st_uid, os.stat(victim).st_mode & 0o7777) == (0, 0o644)
 
-    async def test_a_link_by_way_of_a_link_is_no_better(self, files: SystemFiles, open_to_all: Path) -> None:
+    async def test_a_link_through_a_link_is_refused_too(self, files: SystemFiles, open_to_all: Path) -> None:
         self.plant(open_to_all / "one", "two")
         self.plant(open_to_all / "two", f"{open_to_all.parent}/etc")
 
@@ -357,7 +357,7 @@ class TestWhatOthersPlant:
         assert (victim.read_text(), os.stat(victim).st_uid) == ("x", 0)
         assert (open_to_all / "a").read_bytes() == b"new"
 
-    async def test_a_second_name_for_a_file_of_roots_gives_it_to_nobody(
+    async def test_a_second_name_for_a_file_of_root_does_not_change_its_owner(
         self, files: SystemFiles, open_to_all: Path
     ) -> None:
         victim = open_to_all.parent / "etc" / "victim"
@@ -388,7 +388,7 @@ class TestWhatOthersPlant:
 
         assert (os.stat(victim).st_uid, os.stat(victim).st_mode & 0o777) == (0, 0o644)
 
-    async def test_nor_one_where_an_acl_lets_somebody_make_names(
+    async def test_a_hardlink_in_a_directory_with_a_writing_acl_is_refused(
         self, files: SystemFiles, open_to_all: Path
     ) -> None:
         shared = open_to_all.parent / "with-acl"
@@ -431,7 +431,7 @@ class TestWhatOthersPlant:
         path.chmod(mode)
 
     @pytest.mark.parametrize("by", ["a file", "a second name"])
-    async def test_what_takes_the_place_of_a_staged_file_is_not_adopted(
+    async def test_a_replacement_of_a_staged_file_is_not_adopted(
         self, files: SystemFiles, open_to_all: Path, by: str
     ) -> None:
         victim = open_to_all.parent / "etc" / "victim"
@@ -462,7 +462,7 @@ class TestWhatOthersPlant:
 
 class TestOthersRights:
     @needs_root
-    def test_what_may_not_be_read_can_still_be_given_a_mode_by_its_owner(self) -> None:
+    def test_an_owner_can_set_the_mode_of_an_unreadable_file(self) -> None:
         with (
             tempfile.TemporaryDirectory() as directory
         ):  # tmp_path is in a directory that only root may enter
@@ -479,7 +479,7 @@ class TestOthersRights:
 
 
 class TestCancellation:
-    async def test_a_store_that_was_begun_is_finished_before_the_cancellation_goes_on(
+    async def test_a_store_that_was_begun_is_finished_before_the_cancellation_continues(
         self, files: SystemFiles, tmp_path: Path
     ) -> None:
         task = asyncio.create_task(files.write(f"{tmp_path}/a", b"x" * 1_000_000, mode=0o644))

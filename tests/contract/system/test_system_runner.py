@@ -61,29 +61,29 @@ class TestWhatAChildSees:
 
         assert sorted(done.stdout.decode().splitlines()) == ["A=b=c", "LANG=C", "LC_ALL=C", "PATH=/x"]
 
-    async def test_it_stands_in_the_root_directory(self, runner: SystemRunner) -> None:
+    async def test_a_program_runs_in_the_root_directory_by_default(self, runner: SystemRunner) -> None:
         assert (await runner.run(Command(argv=("pwd",)))).stdout == b"/\n"
 
-    async def test_it_stands_where_it_was_told(self, runner: SystemRunner, tmp_path: Path) -> None:
+    async def test_a_program_runs_in_the_given_directory(self, runner: SystemRunner, tmp_path: Path) -> None:
         done = await runner.run(Command(argv=("pwd",), cwd=str(tmp_path)))
 
         assert done.stdout.decode() == f"{tmp_path}\n"
 
-    async def test_it_has_nothing_to_read_and_no_terminal(self, runner: SystemRunner) -> None:
+    async def test_a_program_has_no_input_and_no_terminal(self, runner: SystemRunner) -> None:
         done = await runner.run(sh("cat; test -t 0 || test -t 1 || test -t 2 || echo none; : </dev/tty"))
 
         assert done.stdout == b"none\n"
         assert b"/dev/tty" in done.stderr
 
-    async def test_it_reads_what_it_is_given_however_much(self, runner: SystemRunner) -> None:
+    async def test_a_program_reads_all_of_its_input(self, runner: SystemRunner) -> None:
         done = await runner.run(Command(argv=("wc", "-c"), stdin=b"x" * 3_000_000))
 
         assert done.stdout.split() == [b"3000000"]
 
-    async def test_it_may_leave_what_it_is_given_unread(self, runner: SystemRunner) -> None:
+    async def test_a_program_may_leave_its_input_unread(self, runner: SystemRunner) -> None:
         assert await runner.run(Command(argv=("true",), stdin=b"x" * 3_000_000)) == Completed(code=0)
 
-    async def test_it_leads_a_session_of_its_own(self, runner: SystemRunner) -> None:
+    async def test_a_program_leads_its_own_session(self, runner: SystemRunner) -> None:
         done = await runner.run(
             sh("echo $$; ps -o pgid=,sid= -p $$ 2>/dev/null || cut -d' ' -f5,6 /proc/$$/stat")
         )
@@ -91,7 +91,7 @@ class TestWhatAChildSees:
         pid, group, session = done.stdout.split()
         assert (group, session) == (pid, pid)
 
-    async def test_it_inherits_no_open_file(self, runner: SystemRunner, tmp_path: Path) -> None:
+    async def test_a_program_inherits_no_open_file(self, runner: SystemRunner, tmp_path: Path) -> None:
         fd = os.open(tmp_path / "secret", os.O_CREAT | os.O_RDWR)
         os.set_inheritable(fd, True)
         try:
@@ -184,7 +184,7 @@ class TestFinding:
             pytest.param(Command(argv=(), search_path="/bin"), ": no such program in /bin", id="nothing"),
         ],
     )
-    async def test_what_cannot_be_started_says_why(
+    async def test_a_program_that_cannot_start_reports_why(
         self, runner: SystemRunner, command: Command, message: str
     ) -> None:
         with pytest.raises(CommandError) as caught:
@@ -206,7 +206,7 @@ class TestFinding:
 
 
 class TestEnding:
-    async def test_a_child_left_behind_holds_nobody_up(self, runner: SystemRunner) -> None:
+    async def test_a_child_left_behind_does_not_block(self, runner: SystemRunner) -> None:
         async with asyncio.timeout(WAIT_S):
             done = await runner.run(sh(f"sleep {LONG} & echo $!"))
 
@@ -215,9 +215,7 @@ class TestEnding:
         os.kill(pid, 0)  # it was left alone
         os.kill(pid, signal.SIGKILL)
 
-    async def test_what_the_children_still_had_to_say_is_waited_for_a_moment(
-        self, runner: SystemRunner
-    ) -> None:
+    async def test_late_output_of_children_is_awaited_for_a_moment(self, runner: SystemRunner) -> None:
         done = await runner.run(sh("(sleep 0.05; echo late) & echo early"))
 
         assert done.stdout == b"early\nlate\n"
@@ -232,7 +230,7 @@ class TestEnding:
 
         assert (done.code, done.timed_out) == (-signal.SIGTERM, True)
 
-    async def test_who_ignores_the_kind_way_is_killed(self, runner: SystemRunner) -> None:
+    async def test_a_program_that_ignores_sigterm_is_killed(self, runner: SystemRunner) -> None:
         async with asyncio.timeout(WAIT_S):
             done = await runner.run(
                 sh(f"trap '' TERM; echo ready; sleep {LONG}; sleep {LONG}", time_limit_s=0.2)
@@ -249,7 +247,7 @@ class TestEnding:
 
         assert (done.code, done.timed_out) == (-signal.SIGTERM, True)
 
-    async def test_who_ends_well_when_asked_kindly_is_still_late(self, runner: SystemRunner) -> None:
+    async def test_a_program_that_ends_well_after_sigterm_is_still_late(self, runner: SystemRunner) -> None:
         async with asyncio.timeout(WAIT_S):
             done = await runner.run(sh("trap 'echo bye; exit 0' TERM; sleep 60 & wait", time_limit_s=0.2))
 
@@ -258,7 +256,9 @@ class TestEnding:
     async def test_a_time_limit_of_a_year_is_a_time_limit(self, runner: SystemRunner) -> None:
         assert await runner.run(Command(argv=("true",), time_limit_s=365 * 86_400.0)) == Completed(code=0)
 
-    async def test_a_cancellation_ends_the_whole_group_before_it_goes_on(self, runner: SystemRunner) -> None:
+    async def test_a_cancellation_ends_the_whole_group_before_it_continues(
+        self, runner: SystemRunner
+    ) -> None:
         pids: list[int] = []
         begun = asyncio.Event()
 
@@ -299,7 +299,7 @@ class TestEnding:
             async with asyncio.timeout(0.2):
                 await runner.run(sh(f"sleep {LONG}"))
 
-    async def test_where_the_kernel_does_not_tell_of_ends_it_is_asked(
+    async def test_where_the_kernel_does_not_report_ends_it_is_asked(
         self, runner: SystemRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(pid: int) -> int:

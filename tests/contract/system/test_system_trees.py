@@ -95,7 +95,7 @@ async def test_a_planted_directory_is_purged_as_a_link(
     assert (os.listdir(theirs), (theirs / "d/b").read_text()) == (["d"], "x")
 
 
-async def test_owner_and_mode_of_a_file_are_what_was_asked_for(tmp_path: Path, trees: SystemTrees) -> None:
+async def test_owner_and_mode_of_a_file_are_as_requested(tmp_path: Path, trees: SystemTrees) -> None:
     entry = TreeEntry(path="a", content=b"x", mode=0o750, uid=os.getuid(), gid=os.getgid())
 
     await trees.write(f"{tmp_path}/t", [], [entry])
@@ -138,9 +138,7 @@ async def test_a_file_that_cannot_be_removed_does_not_keep_the_others(
     assert not (tmp_path / "z").exists()
 
 
-def test_more_entries_than_anybody_lays_out_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_entries_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_compare, "ENTRIES_MAX", 3)
     for name in "abcd":
         (tmp_path / name).touch()
@@ -164,7 +162,7 @@ def test_of_a_huge_directory_only_some_is_listed_where_that_makes_no_difference(
     assert (whole.files, whole.extra) == ({"d": "same", "e": "absent"}, ("a", "b", "c"))
 
 
-def test_a_look_that_nobody_waits_for_ends(tmp_path: Path) -> None:
+def test_a_cancelled_inspection_ends(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     stop = CancelFlag()
     stop.set()

@@ -86,7 +86,7 @@ class TestReading:
             ("nowhere", "symlink", b""),
         ]
 
-    async def test_a_fifo_is_something_else_and_nobody_waits_for_it(self, place: Place, trees: Trees) -> None:
+    async def test_a_fifo_is_something_else_and_is_not_waited_for(self, place: Place, trees: Trees) -> None:
         await put(place, "t/b")
         place.fifo(f"{place.path}/t/a")
 
@@ -94,7 +94,7 @@ class TestReading:
 
         assert [(entry.path, entry.kind) for entry in tree.entries] == [("a", "other"), ("b", "file")]
 
-    async def test_what_is_no_directory_has_no_entries(self, place: Place, trees: Trees) -> None:
+    async def test_a_path_that_is_not_a_directory_has_no_entries(self, place: Place, trees: Trees) -> None:
         await put(place, "a", "d/b")
         place.symlink(f"{place.path}/l", "d")
 
@@ -147,7 +147,7 @@ class TestComparing:
             },
         )
 
-    async def test_what_is_there_besides_is_named_but_for_directories(
+    async def test_existing_content_besides_is_named_but_for_directories(
         self, place: Place, trees: Trees
     ) -> None:
         await put(place, "t/a", "t/d/b", "t/.hidden", "t/full/c", "real/f")
@@ -189,7 +189,7 @@ class TestComparing:
         assert loose == TreeComparison(exists=True, files={"d/a": "same", "b": "same"}, extra=("d",))
         assert whole == TreeComparison(exists=True, files={"d/a": "absent", "b": "same"}, extra=("d",))
 
-    async def test_behind_a_symlink_in_the_directorys_place_nobody_looks_for_more(
+    async def test_a_symlink_in_place_of_the_directory_is_not_followed(
         self, place: Place, trees: Trees
     ) -> None:
         await put(place, "real/a", "real/more")
@@ -237,7 +237,7 @@ class TestWriting:
         ]
         assert (await read(place, "a/b/t/d/e/x"), await read(place, "a/b/t/y")) == (b"1", b"2")
 
-    async def test_a_directory_that_is_there_keeps_its_mode_and_what_is_in_it(
+    async def test_a_directory_that_exists_keeps_its_mode_and_its_content(
         self, place: Place, trees: Trees
     ) -> None:
         await put(place, "t/d/mine")
@@ -248,7 +248,7 @@ class TestWriting:
         (look,) = await place.files.inspect([f"{place.path}/t/d"])
         assert (look.mode, place.names(f"{place.path}/t/d")) == (0o700, ["mine", "x"])
 
-    async def test_a_symlink_in_a_files_place_gives_way_and_what_it_names_stays(
+    async def test_a_symlink_in_place_of_a_file_is_replaced_and_its_target_stays(
         self, place: Place, trees: Trees
     ) -> None:
         await put(place, "real", content=b"mine")
@@ -283,7 +283,7 @@ class TestWriting:
             ["symlink"],
         )
 
-    async def test_whole_means_that_all_else_goes_but_directories(self, place: Place, trees: Trees) -> None:
+    async def test_purge_removes_everything_else_but_directories(self, place: Place, trees: Trees) -> None:
         await put(place, "t/kept", "t/extra", "t/d/extra", "t/.dot", "t/own/deep/x", "real/f")
         place.symlink(f"{place.path}/t/link", "../real")
         place.fifo(f"{place.path}/t/fifo")
@@ -294,9 +294,7 @@ class TestWriting:
         assert place.names(f"{place.path}/t") == ["d", "kept", "own"]
         assert (place.names(f"{place.path}/t/own/deep"), place.names(f"{place.path}/real")) == ([], ["f"])
 
-    async def test_whole_means_that_a_symlink_gives_way_to_a_directory(
-        self, place: Place, trees: Trees
-    ) -> None:
+    async def test_purge_replaces_a_symlink_by_a_directory(self, place: Place, trees: Trees) -> None:
         await put(place, "real/mine", "t/b")
         place.symlink(f"{place.path}/t/d", "../real")
 
@@ -322,14 +320,16 @@ class TestWriting:
 
 
 class TestRemoving:
-    async def test_files_go_with_what_is_empty_for_it(self, place: Place, trees: Trees) -> None:
+    async def test_directories_that_become_empty_are_removed_with_their_files(
+        self, place: Place, trees: Trees
+    ) -> None:
         await put(place, "t/a", "t/d/e/f")
 
         await trees.remove(f"{place.path}/t", ["a", "d/e/f"])
 
         assert await kinds(place, "t") == ["absent"]
 
-    async def test_what_holds_something_else_stays(self, place: Place, trees: Trees) -> None:
+    async def test_a_directory_with_other_content_stays(self, place: Place, trees: Trees) -> None:
         await put(place, "t/a", "t/d/b", "t/d/mine", "t/e/c")
         await place.files.set_attributes(f"{place.path}/t/empty", mode=0o755, directory=True)
 
@@ -345,7 +345,7 @@ class TestRemoving:
 
         assert await kinds(place, "t") == ["absent"]
 
-    async def test_a_symlink_to_a_directory_stays_and_the_file_behind_it_goes(
+    async def test_a_symlink_to_a_directory_stays_and_the_file_behind_it_is_removed(
         self, place: Place, trees: Trees
     ) -> None:
         await put(place, "real/a", "t/b")

@@ -51,7 +51,7 @@ async def test_a_critical_check_is_acted_upon_twice_an_hour(world: World) -> Non
     assert world.engine.actions.count("health") == 3
 
 
-async def test_a_check_that_finds_nothing_changes_nothing_that_is_told(world: World) -> None:
+async def test_a_check_that_finds_nothing_changes_nothing_that_is_reported(world: World) -> None:
     async with world.agent(interval_s=30 * DAY, health_check_interval_s=600) as one:
         await world.operator.assign("site", "failed /a")
         before = await world.operator.stands("site", "failed")
@@ -218,7 +218,7 @@ async def test_a_change_while_it_is_applied_is_applied_afterwards(world: World) 
     assert world.engine.actions == ["assignment"] * 2
 
 
-async def test_what_changed_while_the_broker_was_away_is_taken_at_the_next_connection(world: World) -> None:
+async def test_the_changes_while_the_broker_was_away_is_taken_at_the_next_connection(world: World) -> None:
     data = world.operator.bus.bucket("CCM_DATA")
     async with world.agent(interval_s=30 * DAY) as one:
         await following(world)
@@ -234,7 +234,7 @@ async def test_what_changed_while_the_broker_was_away_is_taken_at_the_next_conne
     assert world.engine.actions == ["assignment"] * 2
 
 
-async def test_a_broker_that_was_made_anew_counts_from_1_and_wakes_it_all_the_same(world: World) -> None:
+async def test_a_broker_recreated_counts_from_1_and_wakes_it_anyway(world: World) -> None:
     data = world.operator.bus.bucket("CCM_DATA")
     async with world.agent(interval_s=30 * DAY) as one:
         await following(world)
@@ -323,7 +323,7 @@ async def test_what_was_settled_goes_with_the_assignment_and_that_of_others_stay
         await until_asked(is_gone)
 
 
-async def test_one_that_comes_again_under_its_name_begins_anew(world: World) -> None:
+async def test_one_that_comes_again_under_its_name_begins_again(world: World) -> None:
     async def is_kept() -> bool:
         return await settled(world) == ["assignment site"]
 

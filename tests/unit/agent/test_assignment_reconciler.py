@@ -38,7 +38,7 @@ async def world(tmp_path: Path) -> World:
 # -- that it converges
 
 
-async def test_an_assignment_is_applied_and_its_state_is_told(world: World) -> None:
+async def test_an_assignment_is_applied_and_its_state_is_reported(world: World) -> None:
     async with world.agent():
         assignment = await world.operator.assign("site", "changed /a\nstable /b", requester="maria")
         state = await world.operator.stands("site", "changed")
@@ -87,7 +87,7 @@ async def test_it_is_applied_again_on_its_own_interval_and_a_stable_node_writes_
     assert answer.body["assignments"]["site"]["run"] == world.engine.applied[2][1].run
 
 
-async def test_a_change_under_what_was_as_wanted_is_told_as_drift(world: World) -> None:
+async def test_a_change_under_what_was_as_wanted_is_reported_as_drift(world: World) -> None:
     async with world.agent() as one:
         await world.operator.assign("site", "changed /a")
         await world.runs(1)
@@ -182,7 +182,7 @@ async def test_targets_decide_on_the_nodes_facts_and_again_when_those_change(wor
     assert list(before) == ["other"]
 
 
-async def test_a_selector_that_cannot_be_read_is_refused_rather_than_passed_over(world: World) -> None:
+async def test_a_selector_that_cannot_be_read_is_refused_rather_than_skipped(world: World) -> None:
     async with world.agent():
         await world.operator.assign("site", "stable /a", where="no expressions")
         state = await world.operator.stands("site", "refused")
@@ -249,7 +249,7 @@ async def test_a_newer_revision_takes_the_place_of_one_that_waits(world: World) 
     assert [text for text, _ in world.engine.runs] == ["wait /long", "stable /two"]
 
 
-async def test_a_newer_revision_waits_for_the_end_of_one_in_hand(world: World) -> None:
+async def test_a_newer_revision_waits_for_the_end_of_one_in_progress(world: World) -> None:
     async with world.agent():
         await world.operator.assign("site", "wait /one")
         await world.engine.at_wait.wait()
@@ -297,7 +297,7 @@ async def test_a_deadline_that_passes_while_it_waits_counts_too(world: World) ->
     assert [text for text, _ in world.engine.runs] == ["wait /long"]
 
 
-async def test_what_has_begun_before_its_deadline_goes_on_converging_even_after_a_restart(
+async def test_what_has_begun_before_its_deadline_continues_converging_even_after_a_restart(
     world: World,
 ) -> None:
     async with world.agent():
@@ -369,7 +369,7 @@ async def test_a_reading_that_fails_is_tried_again_soon(
     assert failures == []
 
 
-async def test_a_copied_entry_changes_nothing_and_is_told_at_the_next_connection(world: World) -> None:
+async def test_a_copied_entry_changes_nothing_and_is_reported_at_the_next_connection(world: World) -> None:
     async with world.agent():
         await world.operator.assign("site", "stable /a")
         await world.operator.stands("site", "stable")
@@ -384,7 +384,7 @@ async def test_a_copied_entry_changes_nothing_and_is_told_at_the_next_connection
     assert list(record.assignments) == ["site"]
 
 
-async def test_a_copied_entry_under_the_key_that_a_poke_names_is_told_and_what_stood_stands(
+async def test_a_copied_entry_under_the_key_that_a_notice_names_is_reported_and_the_old_value_is_kept(
     world: World,
 ) -> None:
     async with world.agent():
@@ -400,7 +400,7 @@ async def test_a_copied_entry_under_the_key_that_a_poke_names_is_told_and_what_s
     assert list(record.assignments) == ["site"]
 
 
-async def test_a_poke_has_one_assignment_read_and_what_is_known_of_the_others_stands(world: World) -> None:
+async def test_a_notice_has_one_assignment_read_and_what_is_known_of_the_others_stands(world: World) -> None:
     asked = list[list[str]]()
     at_each_reading(world, asked.append)
     await world.operator.assign("base", "stable /a")
@@ -448,7 +448,7 @@ async def test_a_node_that_starts_without_a_network_converges_on_what_it_knew(wo
     assert [source.digest for source, _ in world.engine.applied] == [assignment.bundle.digest] * 2
 
 
-async def test_after_a_restart_the_state_is_told_as_it_was(world: World) -> None:
+async def test_after_a_restart_the_state_is_reported_as_it_was(world: World) -> None:
     async with world.agent() as one:
         await world.operator.assign("site", "failed /a")
         before = await world.operator.stands("site", "failed")
@@ -462,7 +462,7 @@ async def test_after_a_restart_the_state_is_told_as_it_was(world: World) -> None
     assert (after.since, after.digest, after.reason) == (before.since, before.digest, before.reason)
 
 
-async def test_a_bundle_that_is_not_there_is_told_and_tried_again(world: World) -> None:
+async def test_a_bundle_that_is_missing_is_reported_and_tried_again(world: World) -> None:
     await world.operator.assign("site", "stable /a")
     bundles = dict(world.broker.objects["CCM_MANIFESTS"])
     world.broker.objects["CCM_MANIFESTS"].clear()

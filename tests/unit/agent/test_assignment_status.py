@@ -51,7 +51,7 @@ async def test_one_that_fails_is_news_each_time_and_since_says_when_it_began(tmp
     assert at.changes == 2
 
 
-async def test_another_revision_in_the_same_state_has_come_to_it_anew(tmp_path: Path) -> None:
+async def test_another_revision_in_the_same_state_has_come_to_it_again(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
     states.update("site", STABLE)
@@ -88,7 +88,7 @@ async def test_what_does_not_mean_the_node_any_more_is_forgotten(tmp_path: Path)
     assert (states.published, states.now, states.has_started("all.site", 1), at.changes) == ({}, {}, False, 2)
 
 
-async def test_what_can_wait_is_told_with_the_next_thing_that_is_told(tmp_path: Path) -> None:
+async def test_what_can_wait_is_reported_with_the_next_thing_that_is_reported(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
 

@@ -82,12 +82,12 @@ async def test_a_bundle_that_is_not_what_its_digest_says_is_refused_and_not_kept
 
 
 @pytest.mark.parametrize("digest", ["", "../../etc", "0" * 63, "A" * 64, "0" * 64 + "/.."])
-async def test_a_digest_that_is_none_is_refused(tmp_path: Path, objects: Objects, digest: str) -> None:
+async def test_a_digest_that_is_not_valid_is_refused(tmp_path: Path, objects: Objects, digest: str) -> None:
     with pytest.raises(ProtocolError):
         await BundleCache(objects, tmp_path).unpacked(Bundle(digest=digest, size_bytes=1))
 
 
-async def test_a_bundle_that_is_not_there_and_a_broker_that_is_away_are_errors(
+async def test_a_bundle_that_is_missing_and_a_broker_that_is_away_are_errors(
     tmp_path: Path, broker: MemoryBroker, objects: Objects
 ) -> None:
     bundles = BundleCache(objects, tmp_path)

@@ -90,7 +90,7 @@ async def test_the_last_good_document_stands_while_the_broker_is_away_after_a_re
     assert await bucket.get("site/web") == seen
 
 
-async def test_what_was_read_last_stands_after_the_broker_was_made_anew_too(tmp_path: Path) -> None:
+async def test_what_was_read_last_stands_after_the_broker_was_recreated_too(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"data: {word: old}")
     bucket, _ = await at.process()
@@ -122,7 +122,7 @@ async def test_what_was_never_read_is_an_error_while_the_broker_is_away(tmp_path
         pytest.param(stamped("data: {}", 4), id="an older number"),
     ],
 )
-async def test_a_document_that_is_not_to_be_obeyed_is_told_and_the_last_good_one_stands(
+async def test_a_document_that_is_not_to_be_obeyed_is_reported_and_the_last_good_one_stands(
     tmp_path: Path, bad: bytes
 ) -> None:
     at = Stage(tmp_path)
@@ -158,7 +158,7 @@ class _Failing:
         (BusUnavailableError("away"), []),
     ],
 )
-async def test_what_ends_only_when_an_operator_acts_is_told_once(
+async def test_what_ends_only_when_an_operator_acts_is_reported_once(
     tmp_path: Path, error: BusError, told: list[tuple[str, str]]
 ) -> None:
     at = Stage(tmp_path)
@@ -184,7 +184,9 @@ async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path:
         await bucket.get("common")
 
 
-async def test_the_last_good_document_of_a_deleted_key_stands_and_that_is_told_once(tmp_path: Path) -> None:
+async def test_the_last_good_document_of_a_deleted_key_stands_and_that_is_reported_once(
+    tmp_path: Path,
+) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"data: {a: 1}")
     bucket, _ = await at.process()
@@ -237,7 +239,7 @@ async def a_plain_one_after_a_stamped_one(at: Stage, bucket: CachedBucket, guard
     return value(await bucket.get("common"))
 
 
-async def test_without_signatures_a_plain_document_after_a_stamped_one_is_refused_with_what_to_do(
+async def test_without_signatures_a_plain_document_after_a_stamped_one_is_refused_with_the_remedy(
     tmp_path: Path,
 ) -> None:
     at = Stage(tmp_path)
@@ -287,7 +289,7 @@ async def test_where_signatures_are_demanded_they_decide_about_plain_documents(
     assert value(await bucket.get("common")) == obeyed
 
 
-async def test_a_kept_document_that_somebody_damaged_does_not_count(tmp_path: Path) -> None:
+async def test_a_kept_document_that_is_damaged_does_not_count(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"data: {a: 1}")
     bucket, _ = await at.process()

@@ -58,7 +58,7 @@ async def test_without_a_last_good_document_the_error_stands(tmp_path: Path, web
         await fetched(web, tmp_path)
 
 
-async def test_a_kept_document_that_was_damaged_is_fetched_anew(tmp_path: Path, web: FakeDownload) -> None:
+async def test_a_kept_document_that_was_damaged_is_fetched_again(tmp_path: Path, web: FakeDownload) -> None:
     web.serve(URL, b"one", etag='"1"')
     await fetched(web, tmp_path)
     damage(tmp_path)

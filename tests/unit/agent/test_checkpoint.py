@@ -166,7 +166,9 @@ async def test_a_run_that_nobody_knows_any_more_is_dropped(tmp_path: Path) -> No
         assert not at.file.exists()
 
 
-async def test_a_run_of_the_nodes_own_is_told_as_far_as_it_came_and_counts_as_left(tmp_path: Path) -> None:
+async def test_a_run_of_the_nodes_own_is_reported_as_far_as_it_came_and_counts_as_left(
+    tmp_path: Path,
+) -> None:
     engine, clock = FakeEngine(), FakeClock()
     ports = agent_ports(memory_bus(MemoryBroker(), NODE), engine, clock)
     context = await asyncio.to_thread(

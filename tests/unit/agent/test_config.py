@@ -169,7 +169,7 @@ monitor_address: 0.0.0.0
         ),
     ],
 )
-def test_a_mistake_is_refused_with_its_place_and_what_to_do(text: str, message: str) -> None:
+def test_a_mistake_is_refused_with_its_place_and_the_remedy(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_config(text, "c.yaml")
 
@@ -194,7 +194,7 @@ def test_a_value_that_makes_no_sense_is_refused(text: str) -> None:
         parse_config(text, "c.yaml")
 
 
-def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=str(tmp_path / "none.yaml")):
         read_config(tmp_path / "none.yaml")
 
@@ -233,7 +233,7 @@ def test_secrets_come_from_their_files_and_do_not_show(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "\n"], ids=["no file", "empty", "blank"])
-def test_a_secret_that_is_not_there_is_an_error(tmp_path: Path, content: str | None) -> None:
+def test_a_secret_that_is_missing_is_an_error(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "token").write_text(content)
     broker = BrokerSettings(servers=("nats://a:4222",), token_file=str(tmp_path / "token"))
@@ -242,7 +242,7 @@ def test_a_secret_that_is_not_there_is_an_error(tmp_path: Path, content: str | N
         bus_settings(broker, "web1", first_spread_s=0)
 
 
-def test_a_context_of_the_nats_program_says_where_and_who(
+def test_a_context_of_the_nats_program_says_the_server_and_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -81,7 +81,7 @@ async def test_the_status_says_what_the_agent_is_and_does_next(world: World) -> 
         assert world.clock.now() < datetime.fromisoformat(manifest["next"])
 
 
-async def test_a_run_in_hand_stands_in_the_status_with_its_place(world: World) -> None:
+async def test_a_run_in_progress_stands_in_the_status_with_its_place(world: World) -> None:
     world.files.put("/wait.yaml", "stable /a\nwait /b\nstable /c")
     async with world.agent("/wait.yaml", **HOUR) as one:
         await world.engine.at_wait.wait()
@@ -110,7 +110,7 @@ async def test_to_converge_once_applies_everything_and_tells_how_it_ended(world:
     assert {line["status"]["node"] for line in lines} == {NODE}
 
 
-async def test_a_source_without_a_manifest_is_told_as_failed(world: World) -> None:
+async def test_a_source_without_a_manifest_is_reported_as_failed(world: World) -> None:
     async with reachable(world) as one:
         one.agent.reload(one.agent.settings.__class__(**settings_of(one, manifests=("/none.yaml",))))
         await until_asked(lambda: has_manifests(one))
@@ -141,7 +141,7 @@ async def test_a_disabled_node_does_not_converge_once(world: World) -> None:
     assert len(world.engine.applied) == 1
 
 
-async def test_whoever_asks_and_goes_leaves_the_run_to_go_on(world: World) -> None:
+async def test_whoever_asks_and_goes_leaves_the_run_to_continue(world: World) -> None:
     async with reachable(world, SITE) as one:
         world.files.put(SITE, "wait /a\nchanged /b")
         reader, writer = await asyncio.open_unix_connection(str(world.folder / SOCKET))

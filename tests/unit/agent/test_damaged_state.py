@@ -12,7 +12,7 @@ from ccm_agent.storage.state_file import StateFile
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": "\xff"}', b"[" * 100_000, b"\0" * 100])
-def test_a_file_that_holds_anything_is_passed_over(
+def test_a_file_that_holds_anything_is_skipped(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.json").write_bytes(content)

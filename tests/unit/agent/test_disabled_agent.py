@@ -65,7 +65,7 @@ async def ask(world: World, request: Request) -> tuple[str, str, str]:
     ],
     ids=["apply", "ensure"],
 )
-async def test_what_would_change_the_node_is_refused_with_the_reason(world: World, request_: Request) -> None:
+async def test_the_changes_the_node_is_refused_with_the_reason(world: World, request_: Request) -> None:
     disable(world.folder, DISABLED)
     async with world.agent():
         answered = await ask(world, request_)
@@ -97,7 +97,7 @@ async def test_what_only_looks_is_done(world: World, protocol: str, state: str) 
     assert answered == (state, "", "")
 
 
-async def test_everybody_is_told_when_the_node_is_disabled_and_enabled(world: World) -> None:
+async def test_everybody_is_reported_when_the_node_is_disabled_and_enabled(world: World) -> None:
     async with world.agent() as one:
         disable(world.folder, DISABLED)
         await one.agent.reload_maintenance()
@@ -142,7 +142,7 @@ async def test_a_node_that_starts_disabled_says_so_with_its_first_word(world: Wo
     assert seen == [DISABLED]
 
 
-async def test_nothing_is_applied_of_itself_but_checks_go_on_and_heal_nothing(world: World) -> None:
+async def test_nothing_is_applied_of_itself_but_checks_continue_and_heal_nothing(world: World) -> None:
     async with world.agent(SITE, **HOUR) as one:
         await world.applies(1)
         await world.idle(one)
@@ -171,7 +171,7 @@ async def test_a_node_that_is_enabled_again_converges_at_once(world: World) -> N
     assert source.name == SITE
 
 
-async def test_a_run_in_hand_ends_and_those_that_wait_are_refused(world: World) -> None:
+async def test_a_run_in_progress_ends_and_those_that_wait_are_refused(world: World) -> None:
     async with world.agent() as one:
         held = await world.controller.ask(
             ManifestRequest(protocol=MANIFEST_APPLY, name="held", manifest="wait /a\nchanged /b")

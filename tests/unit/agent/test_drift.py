@@ -100,7 +100,7 @@ async def test_two_sources_know_nothing_of_each_other(drift: Drift, tmp_path: Pa
     assert run(other, start(), a=CHANGED) == [False]
 
 
-async def test_corrections_are_told_before_it_is_written_down_that_they_are_settled(
+async def test_corrections_are_reported_before_it_is_written_down_that_they_are_settled(
     drift: Drift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[tuple[str, ...]] = []

@@ -14,7 +14,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-async def test_a_key_of_a_broker_that_was_made_anew_is_another_at_the_same_revision() -> None:
+async def test_a_key_of_a_broker_recreated_is_another_at_the_same_revision() -> None:
     seconds = itertools.count()
     broker = MemoryBroker(lambda: NOON + timedelta(seconds=next(seconds)))
     bus = MemoryBus(broker, "web1")

@@ -45,7 +45,7 @@ def test_a_host_that_is_called_localhost_takes_its_host_name(
     assert determine_identity("", tmp_path) == "web1"
 
 
-def test_a_host_without_a_name_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_a_name_says_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named(monkeypatch, "localhost")
 
     with pytest.raises(UsageError, match="set `identity` in the agent's configuration"):
@@ -66,7 +66,7 @@ def test_an_identity_that_could_not_stand_in_a_subject_is_refused_and_not_kept(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kept_identity_that_somebody_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_kept_identity_that_is_damaged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "identity").write_text("../../x\n")
 
     with pytest.raises(UsageError):

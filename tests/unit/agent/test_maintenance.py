@@ -57,7 +57,7 @@ def test_what_root_says_can_be_read_by_an_agent_that_is_not_root(tmp_path: Path)
 
 
 @pytest.mark.parametrize("trap", ["link", "file"])
-def test_what_stands_in_its_way_is_neither_followed_nor_given_away(tmp_path: Path, trap: str) -> None:
+def test_the_current_one_in_its_way_is_neither_followed_nor_given_away(tmp_path: Path, trap: str) -> None:
     other = tmp_path / "other"
     other.write_text("precious")
     fresh = tmp_path / f"{FILE}.new"
@@ -137,14 +137,14 @@ def test_a_file_that_cannot_be_read_disables_and_looks_the_same_each_time(
     assert enable(tmp_path)
 
 
-def test_a_state_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_state_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no such state folder"):
         disable(tmp_path / "none", FOUR_HOURS)
 
     assert not (tmp_path / "none").exists()
 
 
-async def test_whoever_wants_to_know_is_told_of_each_change_once(tmp_path: Path, clock: FakeClock) -> None:
+async def test_whoever_wants_to_know_is_reported_each_change_once(tmp_path: Path, clock: FakeClock) -> None:
     one = opened(tmp_path, clock)
     told: list[Disabled | None] = []
     one.on_change(told.append)
@@ -162,7 +162,7 @@ async def test_whoever_wants_to_know_is_told_of_each_change_once(tmp_path: Path,
     assert told == [FOUR_HOURS, None]
 
 
-async def test_a_file_that_nobody_told_of_is_found_all_the_same(
+async def test_a_file_that_nobody_told_of_is_found_anyway(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccm_agent.agent.runs.admission.LOOK_S", 0.01)

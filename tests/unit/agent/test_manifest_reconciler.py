@@ -118,7 +118,7 @@ async def test_a_manifest_is_applied_at_the_start_and_on_each_interval(world: Wo
     assert applied[0][1].run != applied[1][1].run
 
 
-async def test_a_run_of_the_nodes_own_is_told_like_any_other(world: World) -> None:
+async def test_a_run_of_the_nodes_own_is_reported_like_any_other(world: World) -> None:
     world.files.put(SITE, "changed /a\nstable /b")
     async with world.agent(SITE):
         run = (await world.applies(1))[0][1].run
@@ -171,7 +171,7 @@ async def test_objects_and_web_bundles_that_changed_are_applied(world: World) ->
     assert world.engine.actions[2:] == ["change", "change"]
 
 
-async def test_an_object_that_changed_is_applied_when_the_poke_comes(world: World) -> None:
+async def test_an_object_that_changed_is_applied_when_the_notice_comes(world: World) -> None:
     objects = world.bus.objects("site")
     await objects.put("base.tar.gz", packed("one"))
     async with world.agent("obj://site/base.tar.gz", interval_s=86_400, watch_interval_s=0) as one:
@@ -184,7 +184,7 @@ async def test_an_object_that_changed_is_applied_when_the_poke_comes(world: Worl
     assert world.engine.actions == ["interval", "change"]
 
 
-async def test_an_object_whose_pokes_are_denied_is_looked_at(world: World) -> None:
+async def test_an_object_whose_notices_are_denied_is_looked_at(world: World) -> None:
     world.broker.deny(NODE, "choria.ccm.poke.site.>")
     objects = world.bus.objects("site")
     await objects.put("base.tar.gz", packed("one"))
@@ -198,7 +198,7 @@ async def test_an_object_whose_pokes_are_denied_is_looked_at(world: World) -> No
     assert world.engine.actions == ["interval", "change"]
 
 
-async def test_data_that_changed_is_applied_when_the_poke_comes(world: World) -> None:
+async def test_data_that_changed_is_applied_when_the_notice_comes(world: World) -> None:
     world.files.put(SITE, "stable /a")
     data = world.controller.bus.bucket("CCM_DATA")
     await data.put("common", b"data: {a: 1}")
@@ -211,7 +211,7 @@ async def test_data_that_changed_is_applied_when_the_poke_comes(world: World) ->
     assert world.engine.actions == ["interval", "change"]
 
 
-async def test_data_that_changed_without_a_poke_is_seen_on_the_next_connection(world: World) -> None:
+async def test_data_that_changed_without_a_notice_is_seen_on_the_next_connection(world: World) -> None:
     world.files.put(SITE, "stable /a")
     world.broker.deny(NODE, "choria.ccm.poke.CCM_DATA.common")
     data = world.controller.bus.bucket("CCM_DATA")
@@ -255,7 +255,7 @@ async def test_data_on_the_web_is_looked_at_and_applied_when_it_changed(world: W
     assert world.engine.actions == ["interval", "change"]
 
 
-async def test_reasons_that_come_while_a_run_goes_on_become_one_run(world: World) -> None:
+async def test_reasons_that_come_while_a_run_continues_become_one_run(world: World) -> None:
     world.files.put(SITE, "wait /a")
     data = world.controller.bus.bucket("CCM_DATA")
     async with world.agent(SITE, external_data_url="kv://CCM_DATA/common", watch_interval_s=0) as one:
@@ -335,7 +335,7 @@ async def test_without_broker_and_web_the_node_converges_on_what_it_has(world: W
     assert applied[1][0].digest == digest_of(packed("one"))
 
 
-async def test_a_source_that_gives_rubbish_is_told_of_once(world: World) -> None:
+async def test_a_source_that_gives_rubbish_is_reported_once(world: World) -> None:
     objects = world.bus.objects("site")
     await objects.put("base.tar.gz", b"no archive")
     async with world.agent("obj://site/base.tar.gz", watch_interval_s=30, interval_s=60):

@@ -265,7 +265,7 @@ async def test_a_role_that_was_taken_while_the_node_was_away_is_not_caught_up_wi
     assert fleet.applied == []
 
 
-async def test_a_role_that_was_lost_and_came_back_begins_anew(fleet: Fleet) -> None:
+async def test_a_role_that_was_lost_and_came_back_begins_again(fleet: Fleet) -> None:
     await fleet.assign("web", 1)
     async with fleet.node() as one:
         await until(lambda: WEB in one.agent.scopes)
@@ -369,7 +369,7 @@ async def test_a_replica_that_lags_brings_nothing_old_back(fleet: Fleet) -> None
     assert fleet.applied == ["old", "new"]
 
 
-async def test_a_stream_that_was_made_anew_is_caught_up_with_from_its_beginning(fleet: Fleet) -> None:
+async def test_a_stream_recreated_is_caught_up_with_from_its_beginning(fleet: Fleet) -> None:
     async with fleet.node():
         pass
     for _ in range(3):
@@ -402,7 +402,7 @@ async def test_a_broker_that_cannot_tell_now_is_asked_again(fleet: Fleet) -> Non
     assert (before, fleet.applied) == ([], ["nightly"])
 
 
-async def test_a_due_request_that_is_none_is_passed_over(fleet: Fleet) -> None:
+async def test_a_due_request_that_is_not_valid_is_skipped(fleet: Fleet) -> None:
     async with fleet.node():
         pass
     fleet.fire()

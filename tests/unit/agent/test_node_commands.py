@@ -89,7 +89,7 @@ class Stage:
         return [(body["message"], body["details"]) for said, body in self.controller.heard if said == subject]
 
 
-async def test_node_is_disabled_until_a_time_and_says_who_and_why(tmp_path: Path) -> None:
+async def test_node_is_disabled_until_a_time_and_says_the_operator_and_the_reason(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     until_time = at.clock.now() + timedelta(hours=8)
     async with at.agent():

@@ -270,7 +270,7 @@ async def test_a_run_that_waits_until_its_hours_are_over_is_refused_at_its_turn(
     assert summary["state"] == "stable"
 
 
-async def test_what_is_due_by_a_schedule_is_judged_as_such(tmp_path: Path) -> None:
+async def test_a_scheduled_request_is_judged_as_a_schedule(tmp_path: Path) -> None:
     at = Stage(
         tmp_path, "default: deny\nrules: [{name: timers, allow: [schedule], forbid: {types: [exec]}}]\n"
     )
@@ -287,7 +287,7 @@ async def test_what_is_due_by_a_schedule_is_judged_as_such(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_scheduled", [False, True], ids=["asked", "scheduled"])
-async def test_a_request_that_waited_while_the_agent_was_off_is_judged_by_who_sent_it(
+async def test_a_request_that_waited_while_the_agent_was_off_is_judged_by_the_sender_of_it(
     tmp_path: Path, is_scheduled: bool
 ) -> None:
     way = "schedule" if is_scheduled else "apply"
@@ -340,7 +340,7 @@ class AssignedNode(assignments.World):
             yield one
 
 
-async def test_an_assignment_that_no_rule_allows_is_refused_and_says_so(tmp_path: Path) -> None:
+async def test_an_assignment_that_no_rule_allows_is_refused_and_reported(tmp_path: Path) -> None:
     node = AssignedNode(tmp_path, ALICE_ALONE)
     async with node.agent():
         await node.operator.assign("site", "changed /a", requester="alice")
@@ -457,7 +457,7 @@ async def test_while_the_policy_is_broken_nothing_from_the_bus_is_run(
     assert at.engine.applied == []
 
 
-async def test_a_broken_policy_is_told_to_everybody(tmp_path: Path) -> None:
+async def test_a_broken_policy_is_reported_to_everyone(tmp_path: Path) -> None:
     at = Stage(tmp_path, BROKEN)
     async with at.agent() as one:
         told = await at.controller.said_like(AGENT_REFUSED)
@@ -512,7 +512,7 @@ async def test_a_policy_that_is_broken_by_an_edit_does_not_leave_the_old_one_in_
     assert "others may write" in shared[2]
 
 
-async def test_a_configured_policy_that_is_missing_is_broken_and_another_is_no_policy(tmp_path: Path) -> None:
+async def test_a_configured_policy_that_is_missing_is_an_error(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     async with at.agent(is_policy_required=True):
         refused = await at.ask(apply())
@@ -590,7 +590,7 @@ def test_every_kind_of_request_has_an_action_and_a_strange_one_has_none() -> Non
     assert action("io.choria.ccm.v1.node.reboot.request") is None
 
 
-async def test_the_stage_ends_what_it_began(tmp_path: Path) -> None:
+async def test_the_stage_cleans_up(tmp_path: Path) -> None:
     """The stage itself: an agent that still has a run ends in time."""
     at = Stage(tmp_path)
     async with asyncio.timeout(10), at.agent():

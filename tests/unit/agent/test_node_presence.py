@@ -57,7 +57,7 @@ def newest(broker: MemoryBroker) -> int:
     return broker.buckets["CCM_NODES"][-1].sequence
 
 
-async def test_a_sign_of_life_says_who_since_when_and_what_is_in_hand(bus: Bus, clock: FakeClock) -> None:
+async def test_a_heartbeat_contains_identity_start_time_and_current_run(bus: Bus, clock: FakeClock) -> None:
     await heartbeat(bus, clock).beat("r1")
 
     assert msgspec.json.decode(await value(bus, "presence") or b"", type=Presence) == Presence(
@@ -65,7 +65,7 @@ async def test_a_sign_of_life_says_who_since_when_and_what_is_in_hand(bus: Bus, 
     )
 
 
-async def test_it_expires_after_three_heartbeats(bus: Bus, clock: FakeClock) -> None:
+async def test_presence_expires_after_three_heartbeats(bus: Bus, clock: FakeClock) -> None:
     await heartbeat(bus, clock).beat("")
     clock.pass_s(179)
     assert await value(bus, "presence") is not None
@@ -100,7 +100,7 @@ async def test_record_and_facts_are_written_only_when_they_changed(bus: Bus, clo
     assert (record.facts, record.digest) == (facts, facts_digest(facts))
 
 
-async def test_what_a_broker_may_have_lost_is_written_again_the_facts_not_all_at_once(
+async def test_keys_that_a_broker_may_have_lost_are_written_again_with_facts_spread_out(
     bus: Bus, clock: FakeClock
 ) -> None:
     one = heartbeat(bus, clock)
@@ -115,7 +115,7 @@ async def test_what_a_broker_may_have_lost_is_written_again_the_facts_not_all_at
     assert [await one.write_facts(facts, is_regular=True) for _ in range(2)] == [True, False]
 
 
-async def test_a_node_that_somebody_removed_comes_back_by_itself(bus: Bus, clock: FakeClock) -> None:
+async def test_a_removed_node_comes_back_by_itself(bus: Bus, clock: FakeClock) -> None:
     one = heartbeat(bus, clock)
     facts = {"role": "web"}
     await one.write_record()
@@ -129,9 +129,7 @@ async def test_a_node_that_somebody_removed_comes_back_by_itself(bus: Bus, clock
     assert (after_an_hour, after_a_day) == ([True, False], [True, True])
 
 
-async def test_a_node_that_somebody_removed_writes_its_record_with_the_next_sign_of_life(
-    bus: Bus, clock: FakeClock
-) -> None:
+async def test_a_removed_node_writes_its_record_with_the_next_heartbeat(bus: Bus, clock: FakeClock) -> None:
     heartbeats = heartbeat(bus, clock)
     await heartbeats.beat("")
     await heartbeats.write_record()
@@ -147,7 +145,7 @@ async def test_a_node_that_somebody_removed_writes_its_record_with_the_next_sign
     assert heartbeats.is_duplicate is False
 
 
-async def test_facts_that_no_message_could_hold_are_told_without_their_largest_family(
+async def test_facts_that_no_message_could_hold_are_reported_without_their_largest_family(
     bus: Bus, clock: FakeClock
 ) -> None:
     facts = {"huge": "x" * 2_000_000, "role": "web"}
@@ -229,7 +227,7 @@ async def test_a_lost_acknowledgement_or_a_long_outage_is_not_taken_for_another_
     assert not one.is_duplicate
 
 
-async def test_an_agent_that_is_not_alone_refuses_requests_and_says_why(
+async def test_a_duplicate_agent_refuses_requests_and_reports_why(
     tmp_path: Path, broker: MemoryBroker, clock: FakeClock
 ) -> None:
     controller = Controller(memory_bus(broker, "op"))
@@ -253,9 +251,7 @@ async def test_an_agent_that_is_not_alone_refuses_requests_and_says_why(
         assert msgspec.json.decode(entry.value)["conflict"] == "another agent uses this identity"
 
 
-def test_what_is_wrong_with_identity_and_assignments_stands_side_by_side_until_it_is_over(
-    bus: Bus, clock: FakeClock
-) -> None:
+def test_identity_and_assignment_problems_are_both_shown_until_solved(bus: Bus, clock: FakeClock) -> None:
     one = heartbeat(bus, clock)
     said = []
     for about, sentence in (("assignments", "two want one"), ("identity", "a twin"), ("assignments", "")):

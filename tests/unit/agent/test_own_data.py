@@ -30,7 +30,7 @@ def announced(broker: MemoryBroker) -> bool | None:
         pytest.param([False, None], [False, False], id="no answer later changes nothing"),
     ],
 )
-async def test_node_announces_what_the_broker_allows(
+async def test_node_announces_its_permissions(
     tmp_path: Path, answers: list[bool | None], own_data: list[bool]
 ) -> None:
     broker, asked = MemoryBroker(), list[str]()

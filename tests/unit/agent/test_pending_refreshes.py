@@ -31,7 +31,7 @@ class Stage:
         self.changes += 1
 
 
-async def test_record_names_what_is_pending_and_where(tmp_path: Path) -> None:
+async def test_record_names_pending_refreshes_and_their_scope(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.left("assignment web", "exec#reload", "service#app")
     await at.left("request x.yaml", "exec#other")
@@ -48,7 +48,7 @@ async def test_record_names_what_is_pending_and_where(tmp_path: Path) -> None:
     assert (at.pending.is_empty, at.changes) == (False, 0)
 
 
-async def test_change_is_told_once(tmp_path: Path) -> None:
+async def test_change_is_reported_once(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.pending.refresh()
     await at.left("assignment web", "exec#reload")

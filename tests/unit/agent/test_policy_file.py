@@ -43,7 +43,7 @@ def test_the_example_that_is_shipped_is_one(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_is_not_there_is_no_policy_unless_the_configuration_names_it(tmp_path: Path) -> None:
+def test_a_missing_file_means_no_policy_unless_the_configuration_names_it(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
 
     assert read_policy(path, TYPES, is_required=False) is None
@@ -84,7 +84,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     assert "user 65534 owns it" in str(caught.value)
 
 
-def test_a_symlink_counts_as_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_symlink_is_judged_by_its_target(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     path = write(tmp_path / "real", mode=0o666)
     (tmp_path / "link.yaml").symlink_to(path)
@@ -107,7 +107,7 @@ def test_a_fifo_a_folder_and_a_huge_file_are_refused_at_once(tmp_path: Path) -> 
             read_policy(path, TYPES, is_required=False)
 
 
-def test_what_cannot_be_read_is_an_error_and_not_no_policy(tmp_path: Path) -> None:
+def test_an_unreadable_policy_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(FileError):

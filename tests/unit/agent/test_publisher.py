@@ -104,7 +104,7 @@ async def sender(tmp_path: Path) -> Sender:
     return one
 
 
-async def test_an_event_is_sent_until_the_stream_has_it_and_none_overtakes_it(sender: Sender) -> None:
+async def test_an_event_is_sent_until_the_stream_has_it_and_in_order(sender: Sender) -> None:
     sender.stream.refusals["a"] = [BusUnavailableError("no answer"), BusUnavailableError("no answer")]
     sender.put("a", "b")
 
@@ -168,7 +168,7 @@ async def test_a_retry_that_the_stream_has_already_is_acknowledged(sender: Sende
     assert sender.stream.tried == ["a", "a", "b"]
 
 
-async def test_each_attempt_says_the_same_place_and_has_the_same_signature(sender: Sender) -> None:
+async def test_each_attempt_has_the_same_position_and_signature(sender: Sender) -> None:
     sender.stream.refusals["a"] = [BusUnavailableError("no answer")] * 2
     sender.put("a", "b")
 
@@ -195,7 +195,7 @@ async def test_only_summaries_and_events_about_the_agent_are_signed(sender: Send
     assert signed == [False, False, True, True]
 
 
-async def test_what_the_protocol_refuses_is_given_up_after_three_tries_and_counted(sender: Sender) -> None:
+async def test_a_protocol_error_is_given_up_after_three_tries_and_counted(sender: Sender) -> None:
     sender.stream.refusals["a"] = [ProtocolError("too large")] * 4
     sender.put("a", "b")
 
@@ -206,7 +206,7 @@ async def test_what_the_protocol_refuses_is_given_up_after_three_tries_and_count
     assert (sender.delivery.sent, sender.lost) == (1, [1])
 
 
-async def test_a_broker_that_does_not_answer_is_no_reason_to_give_an_event_up(sender: Sender) -> None:
+async def test_an_unreachable_broker_does_not_discard_an_event(sender: Sender) -> None:
     sender.stream.refusals["a"] = [BusUnavailableError("no answer")] * 10
     sender.put("a")
 
@@ -227,7 +227,7 @@ async def test_files_are_removed_as_their_events_leave(sender: Sender) -> None:
     assert (len(before) > 5, sender.files) == (True, before[-1:])
 
 
-async def test_what_was_lost_is_told_as_soon_as_an_event_of_a_run_was_taken(sender: Sender) -> None:
+async def test_losses_are_reported_as_soon_as_an_event_of_a_run_is_accepted(sender: Sender) -> None:
     sender.put("gone")
     sender.spool.give_up((await sender.spool.first()).seq)
     sender.put("of the agent")

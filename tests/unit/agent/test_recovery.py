@@ -49,7 +49,7 @@ async def fleet(folder: Path) -> Fleet:
 WHOLE = [(1, "session.start"), (2, "transaction.event"), (3, "transaction.event"), (4, "session.summary")]
 
 
-async def test_a_killed_agent_says_after_its_return_what_the_run_had_done(tmp_path: Path) -> None:
+async def test_a_killed_agent_reports_the_runs_outcomes_after_its_restart(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     async with at.agent() as agent:
         run = await at.apply("stable /a\nchanged /b\nfailed /c\nwait /d\nchanged /e", name="site")
@@ -179,7 +179,9 @@ async def test_an_agent_starts_and_converges_without_a_broker(tmp_path: Path) ->
         assert (await at.controller.summary(run, NODE))["reason"] == "interrupted"
 
 
-async def test_a_stop_of_the_agent_finishes_the_resource_in_hand_and_says_goodbye(tmp_path: Path) -> None:
+async def test_a_stop_of_the_agent_finishes_the_resource_in_progress_and_sends_a_goodbye(
+    tmp_path: Path,
+) -> None:
     at = await fleet(tmp_path)
     async with at.agent() as agent:
         run = await at.apply("wait /a\nchanged /b")
@@ -247,7 +249,7 @@ async def test_a_resource_that_does_not_end_is_left_to_itself_after_the_drain(tm
         assert len(at.told(run)) == 3
 
 
-async def test_a_run_says_where_it_is_and_so_does_one_that_waits(tmp_path: Path) -> None:
+async def test_a_run_reports_its_progress_also_while_it_waits(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     async with at.agent(progress_s=0.02):
         run = await at.apply("changed /a\nwait /b\nchanged /c")
@@ -273,7 +275,7 @@ async def test_a_run_says_where_it_is_and_so_does_one_that_waits(tmp_path: Path)
         at.engine.go.set()
 
 
-async def test_a_run_whose_events_wait_says_so_until_the_stream_has_them(tmp_path: Path) -> None:
+async def test_a_run_whose_events_wait_reports_it_until_the_stream_has_them(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     async with at.agent(progress_s=0.02, retry_s=0.001):
         await at.controller.said(event_subject(AGENT_STARTUP, NODE))
@@ -294,7 +296,7 @@ async def test_a_run_whose_events_wait_says_so_until_the_stream_has_them(tmp_pat
         assert (progress["run_s"] > 0, summary["state"]) == (True, "changed")
 
 
-async def test_lost_events_are_counted_and_told(tmp_path: Path) -> None:
+async def test_lost_events_are_counted_and_reported(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     at.broker.stop()
     async with at.agent(spool_limit_bytes=40_000, spool_segment_bytes=4_000) as agent:
@@ -311,7 +313,7 @@ async def test_lost_events_are_counted_and_told(tmp_path: Path) -> None:
         assert 0 < int(last) - int(first) < told["details"]["events"]
 
 
-async def test_a_kill_between_the_summary_and_the_ledger_is_told_once(tmp_path: Path) -> None:
+async def test_a_kill_between_the_summary_and_the_ledger_is_reported_once(tmp_path: Path) -> None:
     """The ledger's last record is taken away, as if the process had ended before it was written."""
     at = await fleet(tmp_path)
     async with at.agent() as agent:
@@ -332,7 +334,7 @@ async def test_a_kill_between_the_summary_and_the_ledger_is_told_once(tmp_path: 
         assert at.engine.applied == []
 
 
-async def test_a_power_cut_that_took_the_ledger_back_leaves_what_was_flushed(tmp_path: Path) -> None:
+async def test_a_power_cut_that_loses_the_ledger_keeps_flushed_events(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     async with at.agent() as agent:
         run = await at.apply("changed /a\nwait /b")

@@ -118,7 +118,7 @@ async def test_a_node_that_the_selector_means_not_stays_silent_on_a_scope_of_man
 @pytest.mark.parametrize(
     ("scope", "named"), [("all", [NODE]), (f"node.{NODE}", [])], ids=["named", "on its own scope"]
 )
-async def test_a_node_that_is_called_says_that_it_no_longer_matches(
+async def test_a_named_node_reports_that_it_no_longer_matches(
     tmp_path: Path, scope: str, named: list[str]
 ) -> None:
     async with stage(tmp_path) as at:
@@ -184,7 +184,7 @@ async def test_a_node_that_the_first_request_did_not_reach_takes_one_that_names_
         assert await at.answered(run) == ("accepted", "", "")
 
 
-async def test_a_request_that_comes_again_while_it_is_in_hand_or_waits_is_answered_as_before(
+async def test_a_request_that_comes_again_while_it_is_in_progress_or_waits_is_answered_as_before(
     tmp_path: Path,
 ) -> None:
     async with stage(tmp_path) as at:
@@ -300,7 +300,7 @@ async def test_a_request_that_waited_past_its_deadline_is_expired_and_not_begun(
 MARIA = "maria (unverified)"
 
 
-async def test_a_stop_ends_the_run_in_hand_after_its_resource(tmp_path: Path) -> None:
+async def test_a_stop_ends_the_run_in_progress_after_its_resource(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         run = await at.hold()
 
@@ -354,7 +354,7 @@ async def test_a_stop_that_overtakes_its_run_keeps_it_from_beginning(tmp_path: P
         assert at.engine.applied == []
 
 
-async def test_a_stop_of_a_run_that_has_ended_says_how_it_ended(tmp_path: Path) -> None:
+async def test_a_stop_of_an_ended_run_reports_how_it_ended(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         run = await at.apply("changed /a")
         await at.controller.summary(run, NODE)
@@ -372,7 +372,7 @@ async def test_a_stop_of_a_run_that_has_ended_says_how_it_ended(tmp_path: Path) 
     [(MANIFEST_APPLY, False, False), (MANIFEST_PLAN, True, False), (MANIFEST_CHECK, False, True)],
     ids=["apply", "plan", "check"],
 )
-async def test_the_subject_says_whether_to_apply_plan_or_check(
+async def test_the_subject_decides_between_apply_plan_and_check(
     tmp_path: Path, protocol: str, noop: bool, checks: bool
 ) -> None:
     async with stage(tmp_path) as at:
@@ -393,7 +393,7 @@ async def test_the_subject_says_whether_to_apply_plan_or_check(
         )
 
 
-async def test_one_resource_is_a_run_too_and_always_told(tmp_path: Path) -> None:
+async def test_one_resource_is_a_run_and_always_reported(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         request = EnsureRequest(protocol=RESOURCE_ENSURE, type="file", properties={"name": "/etc/motd"})
         run = await at.controller.ask(request)
@@ -433,7 +433,7 @@ async def test_command_that_no_program_can_be_given_fails(tmp_path: Path, argv: 
         )
 
 
-async def test_a_manifest_that_is_not_what_its_digest_says_is_not_applied(tmp_path: Path) -> None:
+async def test_a_manifest_with_another_digest_is_not_applied(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         run = await at.apply(name="site", digest="0" * 64)
 
@@ -444,7 +444,7 @@ async def test_a_manifest_that_is_not_what_its_digest_says_is_not_applied(tmp_pa
         assert at.engine.applied == []
 
 
-async def test_stable_resources_are_told_when_the_request_says_so(tmp_path: Path) -> None:
+async def test_stable_resources_are_reported_on_request(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         some = await at.apply("stable /a\nskipped /b")
         every = await at.apply("stable /a\nskipped /b", events="all")
@@ -467,7 +467,7 @@ async def test_a_fault_of_the_engine_ends_the_run_and_not_the_agent(tmp_path: Pa
 # -- questions
 
 
-async def test_a_ping_says_who_answers(tmp_path: Path) -> None:
+async def test_a_ping_reports_the_agent(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         ping = await at.controller.ask(Request(protocol=NODE_PING))
 
@@ -485,7 +485,7 @@ async def test_facts_are_answered_whole(tmp_path: Path) -> None:
         assert (await at.controller.answer(run, NODE)).body == {"role": "web"}
 
 
-async def test_the_status_says_what_is_in_hand_and_what_waits(tmp_path: Path) -> None:
+async def test_the_status_shows_the_current_run_and_the_queue(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         held = await at.hold(name="site")
         waits = await at.apply(name="other")
@@ -552,7 +552,7 @@ async def test_a_run_id_that_could_not_be_answered_is_refused(tmp_path: Path, ru
         )
 
 
-async def test_refusals_are_told_no_more_than_ten_times_a_minute(tmp_path: Path) -> None:
+async def test_refusals_are_reported_no_more_than_ten_times_a_minute(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         subject = request_subject(MANIFEST_APPLY, "all")
         for _ in range(100):
@@ -597,7 +597,7 @@ def test_a_body_that_cannot_be_read_is_a_protocol_error(body: bytes) -> None:
         decode_request(IncomingRequest(subject="s", protocol=MANIFEST_APPLY, scope="all", body=body))
 
 
-def test_a_deadline_beyond_the_calendar_is_none() -> None:
+def test_a_deadline_beyond_the_calendar_is_ignored() -> None:
     request = ManifestRequest(protocol=MANIFEST_APPLY, deadline_s=1e15)
 
     assert find_deadline(request, datetime(2026, 11, 21, tzinfo=UTC)) is None

@@ -64,9 +64,7 @@ async def test_its_end_is_remembered_without_the_request(tmp_path: Path, clock: 
     request_log.close()
 
 
-async def test_what_has_not_ended_is_left_in_the_order_in_which_it_came(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+async def test_open_runs_keep_their_order(tmp_path: Path, clock: FakeClock) -> None:
     request_log, _ = await opened(tmp_path / "ledger", clock)
     for run in ("r1", "r2", "r3", "r4"):
         take(request_log, run)
@@ -152,7 +150,7 @@ async def test_a_run_of_the_future_is_kept_for_a_day(tmp_path: Path, clock: Fake
     request_log.close()
 
 
-async def test_a_kill_at_any_byte_leaves_what_was_said_before_it(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_kill_at_any_byte_keeps_earlier_answers(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "ledger"
     request_log, _ = await opened(path, clock)
     sizes = {0: (None, False, "")}
@@ -177,7 +175,7 @@ async def test_a_kill_at_any_byte_leaves_what_was_said_before_it(tmp_path: Path,
         request_log.close()
 
 
-async def test_compaction_keeps_what_counts_and_what_happens_meanwhile(
+async def test_compaction_keeps_valid_records_and_concurrent_ones(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccm_agent.agent.requests.request_log.COMPACT_BYTES", 10_000)
@@ -211,7 +209,7 @@ async def test_compaction_keeps_what_counts_and_what_happens_meanwhile(
     request_log.close()
 
 
-async def test_a_reason_that_is_no_utf_8_is_kept_as_it_can_be_told(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_reason_that_is_not_utf_8_is_kept_readable(tmp_path: Path, clock: FakeClock) -> None:
     request_log, _ = await opened(tmp_path / "ledger", clock)
     take(request_log, "r1")
 

@@ -75,7 +75,7 @@ async def test_requests_are_looked_at_one_after_the_other_in_order() -> None:
     assert desk.inbox.is_empty
 
 
-async def test_what_breaks_the_protocol_is_refused_and_the_next_is_handled() -> None:
+async def test_a_protocol_error_is_refused_and_the_next_request_is_handled() -> None:
     desk = Desk()
 
     async with desk.open():
@@ -105,7 +105,7 @@ async def test_a_request_that_breaks_its_handler_does_not_end_the_agent(
     ]
 
 
-async def test_a_request_that_breaks_what_follows_its_handling_does_not_end_the_agent() -> None:
+async def test_an_error_after_handling_a_request_does_not_end_the_agent() -> None:
     desk = Desk()
 
     async with desk.open():
@@ -140,7 +140,7 @@ async def test_of_too_many_that_wait_the_oldest_are_dropped(monkeypatch: pytest.
     assert [one[1] for one in desk.done if one[0] == "handle"] == ["two", "last"]
 
 
-async def test_an_agent_that_stops_takes_no_more_and_handles_what_has_come() -> None:
+async def test_a_stopping_agent_accepts_nothing_and_finishes_the_queue() -> None:
     desk = Desk()
     desk.inbox.put(request("first"))
     desk.inbox.put(request("last"))

@@ -75,7 +75,7 @@ async def test_a_plan_does_not_supersede_an_apply_and_jobs_without_a_name_supers
     assert [offer.superseded for offer in offers] == [None] * 4
 
 
-async def test_a_job_that_waits_can_be_withdrawn_and_one_in_hand_cannot() -> None:
+async def test_a_job_that_waits_can_be_withdrawn_and_one_in_progress_cannot() -> None:
     run_queue = RunQueue(limit=10)
     run_queue.offer(job("r1"))
     run_queue.offer(job("r2"))

@@ -67,7 +67,7 @@ async def test_a_web_source_is_asked_for_with_its_etag_and_fetched_when_it_is_an
     assert [transfer.etag for transfer in world.download.transfers] == ["", '"1"', '"1"']
 
 
-async def test_no_password_stands_in_names_or_on_disk(world: World) -> None:
+async def test_no_password_is_in_names_or_on_disk(world: World) -> None:
     world.download.serve(URL, packed("one"), etag='"1"')
     source = make_origin(URL, world.ports, world.folder)
 
@@ -220,7 +220,7 @@ async def test_object_that_was_signed_before_the_one_at_hand_is_refused(world: W
 
 
 @pytest.mark.parametrize("url", ["ftp://a/b.tar.gz", "obj://bucket", "obj:///key"])
-def test_what_is_no_source_is_refused(world: World, url: str) -> None:
+def test_an_invalid_source_is_refused(world: World, url: str) -> None:
     with pytest.raises(ManifestError, match="is not a manifest"):
         make_origin(url, world.ports, world.folder)
 

@@ -55,7 +55,7 @@ def test_a_folder_in_which_others_may_write_is_refused(tmp_path: Path, mode: int
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_owner_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     os.chown(tmp_path / "state", 65534, 65534)
 
@@ -67,7 +67,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_what_others_may_only_read_is_taken(tmp_path: Path) -> None:
+def test_a_read_only_location_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o755)
     claim = StateLock(tmp_path / "state")
@@ -77,7 +77,7 @@ def test_what_others_may_only_read_is_taken(tmp_path: Path) -> None:
     claim.release()
 
 
-def test_so_is_a_folder_of_sources_elsewhere_that_is_there(tmp_path: Path) -> None:
+def test_so_is_a_folder_of_sources_elsewhere_that_exists(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     claim = StateLock(tmp_path / "state", cache)
     claim.take()

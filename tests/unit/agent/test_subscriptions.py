@@ -112,7 +112,7 @@ async def test_an_assigned_fact_routes_requests_as_soon_as_it_is_written(tmp_pat
         assert (await at.controller.summary(run, NODE))["state"] == "stable"
 
 
-async def test_other_routed_facts_hold_as_soon_as_the_configuration_says_so(tmp_path: Path) -> None:
+async def test_changed_routed_facts_apply_after_a_reload(tmp_path: Path) -> None:
     at = await stage(tmp_path)
     async with at.agent({"site": "fra"}) as one:
         before = one.agent.scopes
@@ -150,7 +150,7 @@ async def test_assigned_facts_are_known_after_a_restart_without_a_broker(tmp_pat
         assert one.agent.scopes == ["all", f"node.{NODE}", WEB]
 
 
-async def test_what_was_missed_while_the_broker_was_away_is_read_on_reconnect(tmp_path: Path) -> None:
+async def test_changes_missed_during_an_outage_are_read_on_reconnect(tmp_path: Path) -> None:
     at = await stage(tmp_path)
     async with at.agent() as one:
         await at.assign({"role": "web"})
@@ -163,7 +163,7 @@ async def test_what_was_missed_while_the_broker_was_away_is_read_on_reconnect(tm
         await until(lambda: DB in one.agent.scopes)
 
 
-async def test_a_broker_that_was_made_anew_is_asked_for_nothing_that_the_old_one_told_of(
+async def test_a_broker_recreated_is_asked_for_nothing_that_the_old_one_reported(
     tmp_path: Path,
 ) -> None:
     at = await stage(tmp_path)
@@ -179,7 +179,7 @@ async def test_a_broker_that_was_made_anew_is_asked_for_nothing_that_the_old_one
         await until(lambda: DB in one.agent.scopes)
 
 
-async def test_what_was_missed_is_read_at_the_interval_too(tmp_path: Path) -> None:
+async def test_missed_changes_are_read_at_the_interval_too(tmp_path: Path) -> None:
     at = await stage(tmp_path)
     async with at.agent(read_interval_s=0.02) as one:
         with without_pokes(at.broker):
@@ -280,7 +280,7 @@ async def test_a_document_that_does_not_name_itself_is_refused(tmp_path: Path, v
         assert one.agent.scopes == ["all", f"node.{NODE}"]
 
 
-async def test_a_refused_document_is_told_once_and_not_at_each_reading(tmp_path: Path) -> None:
+async def test_a_refused_document_is_reported_once_and_not_at_each_reading(tmp_path: Path) -> None:
     at = await stage(tmp_path)
     async with at.agent(read_interval_s=0.005):
         await at.write(b"no JSON")

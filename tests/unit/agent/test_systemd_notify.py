@@ -20,7 +20,7 @@ def notifier(manager: socket.socket, **environ: str) -> SystemdNotifier:
     return SystemdNotifier({"NOTIFY_SOCKET": manager.getsockname(), **environ})
 
 
-def test_the_service_manager_is_told(manager: socket.socket) -> None:
+def test_the_service_manager_is_reported(manager: socket.socket) -> None:
     one = notifier(manager)
 
     one.ready("node web1")
@@ -36,14 +36,14 @@ def test_the_service_manager_is_told(manager: socket.socket) -> None:
     ]
 
 
-def test_a_reload_says_when_it_began(manager: socket.socket) -> None:
+def test_a_reload_reports_when_it_began(manager: socket.socket) -> None:
     notifier(manager).reloading()
 
     state, _, since = manager.recv(1000).decode().partition("\nMONOTONIC_USEC=")
     assert (state, since.isdecimal()) == ("RELOADING=1", True)
 
 
-def test_an_abstract_socket_is_meant_by_an_at_sign() -> None:
+def test_an_abstract_socket_is_targeted_by_an_at_sign() -> None:
     name = f"ccm-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{name}")

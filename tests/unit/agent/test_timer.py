@@ -9,7 +9,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def test_at_first_there_is_no_next_time(clock: FakeClock) -> None:
+def test_a_new_timer_has_no_next_time(clock: FakeClock) -> None:
     timer = IntervalTimer("web1", "site", clock)
 
     assert (timer.remaining_s, timer.next_time) == (None, None)
@@ -40,7 +40,7 @@ async def test_each_time_comes_an_interval_after_the_one_before_however_late_tha
     assert timer.remaining_s == 70
 
 
-async def test_what_was_missed_is_not_made_up_for(clock: FakeClock) -> None:
+async def test_missed_intervals_are_not_repeated(clock: FakeClock) -> None:
     timer = IntervalTimer("web1", "site", clock)
     timer.retry_in(100)
     await clock.advance(450)
@@ -50,7 +50,7 @@ async def test_what_was_missed_is_not_made_up_for(clock: FakeClock) -> None:
     assert timer.remaining_s == 50
 
 
-async def test_what_is_done_before_its_time_is_done_then_all_the_same(clock: FakeClock) -> None:
+async def test_an_early_run_does_not_replace_the_regular_one(clock: FakeClock) -> None:
     timer = IntervalTimer("web1", "site", clock)
     timer.retry_in(100)
     await clock.advance(30)
@@ -81,7 +81,7 @@ async def test_a_thing_is_done_once_each_interval(clock: FakeClock) -> None:
     assert found == pytest.approx([first + 300 * n for n in range(5)], abs=10)
 
 
-async def test_what_was_missed_while_the_machine_slept_is_done_once(clock: FakeClock) -> None:
+async def test_an_interval_missed_during_sleep_runs_once(clock: FakeClock) -> None:
     timer = IntervalTimer("web1", "a", clock)
     timer.start(60, first_share=0)
     assert len(await times(timer, clock, 60, 60)) == 1
@@ -103,7 +103,7 @@ async def test_a_wall_clock_that_is_set_changes_nothing(clock: FakeClock) -> Non
     assert len(found) == 2
 
 
-async def test_what_was_stopped_is_not_done(clock: FakeClock) -> None:
+async def test_a_stopped_timer_does_not_run(clock: FakeClock) -> None:
     timer = IntervalTimer("web1", "a", clock)
     timer.start(60)
 

@@ -44,7 +44,7 @@ def test_every_stream_of_the_layout_is_named() -> None:
     assert set(STREAMS) == names
 
 
-def test_every_kind_of_request_goes_across() -> None:
+def test_every_kind_of_request_is_exported() -> None:
     requests = {
         value for name, value in vars(wire).items() if str(value).endswith(".request") and name.isupper()
     }
@@ -57,7 +57,7 @@ def test_every_kind_of_request_goes_across() -> None:
     } == requests
 
 
-def test_what_changes_something_has_a_wildcard() -> None:
+def test_services_that_change_something_have_a_wildcard() -> None:
     """An answer of the broker's goes on into a service without one, and so would be taken for a question of its receiver's."""
     plain = [
         one.subject for one in grants() if one.kind == ExportKind.SERVICE and not set(one.subject) & set("*>")
@@ -198,7 +198,7 @@ def test_the_configuration_has_the_same_table() -> None:
     assert "NODES {" in text
 
 
-def test_pokes_of_buckets_that_agents_obey_reach_them() -> None:
+def test_notices_of_buckets_that_agents_obey_reach_them() -> None:
     subscribe = node_permissions("web1").subscribe
     heard = {subject.split(".")[3] for subject in subscribe if subject.startswith("choria.ccm.poke.")}
 

@@ -28,7 +28,7 @@ from ccm_agent.bus.broker_errors import no_responders, place_of
         ),
     ],
 )
-def test_a_subject_is_named_by_what_it_belongs_to(subject: str, place: str) -> None:
+def test_a_subject_is_named_by_its_stream_or_bucket(subject: str, place: str) -> None:
     assert place_of(subject) == place
 
 

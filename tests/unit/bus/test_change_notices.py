@@ -52,7 +52,7 @@ async def test_a_flood_of_old_revisions_is_passed_on_once_in_a_pause(monkeypatch
     assert reader.read == [("a", 7), ("a", 0)]
 
 
-async def test_a_new_revision_does_not_wait_for_the_pause_and_answers_what_waited() -> None:
+async def test_a_new_revision_skips_the_pause_and_replaces_the_waiting_notice() -> None:
     reader = Reader()
     reader.limit.receive("a", 7)
     reader.limit.receive("a", 3)

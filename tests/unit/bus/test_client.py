@@ -35,7 +35,7 @@ URL = "nats://broker:4222"
         (None, "no servers available for connection"),
     ],
 )
-def test_why_no_broker_answers_is_what_was_in_the_way(met: OSError | None, why: str) -> None:
+def test_a_missing_answer_is_explained_by_its_cause(met: OSError | None, why: str) -> None:
     client = BusClient(BusSettings(servers=(URL,), identity="op", connect_s=5))
     client._met = met
 
@@ -115,7 +115,7 @@ async def test_a_message_with_a_malformed_subject_is_dropped(
     assert len(dropped) == 1
 
 
-async def test_messages_for_several_subscriptions_are_told_in_the_order_in_which_they_came(
+async def test_messages_for_several_subscriptions_are_reported_in_the_order_in_which_they_came(
     client: BusClient,
 ) -> None:
     told = list[str]()
@@ -177,7 +177,7 @@ NO_TLS = "would have no TLS"
         pytest.param(ELSEWHERE, True, False, {"insecure": True, "ca": "/ca.pem"}, "offers no TLS", id="TLS is demanded"),
     ],
 )  # fmt: skip
-def test_a_broker_is_obeyed_only_when_it_is_the_one_that_was_meant(
+def test_a_broker_is_obeyed_only_when_it_is_the_one_that_was_configured(
     peer: str, asks: bool, is_encrypted: bool, settings: dict[str, Any], why: str, field: str
 ) -> None:
     client = BusClient(BusSettings(servers=(URL,), identity="web1", **settings))
@@ -192,7 +192,7 @@ def test_a_broker_is_obeyed_only_when_it_is_the_one_that_was_meant(
         assert "`--insecure`" in str(refused)
 
 
-def test_a_connection_that_is_not_there_yet_is_not_loopback() -> None:
+def test_a_connection_that_does_not_exist_yet_is_not_loopback() -> None:
     client = BusClient(BusSettings(servers=(URL,), identity="web1"))
     client._server_info = {"auth_required": True}
 

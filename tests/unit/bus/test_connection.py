@@ -31,7 +31,7 @@ class Prompt:
         await asyncio.sleep(0)
 
 
-async def test_who_was_cancelled_before_may_still_wait_for_the_broker_while_it_tidies_up() -> None:
+async def test_a_cancelled_caller_may_still_wait_for_the_broker_during_cleanup() -> None:
     connection = Connection(BusSettings(identity="web1"))
     tidied = False
 
@@ -51,7 +51,7 @@ async def test_who_was_cancelled_before_may_still_wait_for_the_broker_while_it_t
     assert (tidied, task.cancelled()) == (True, True)
 
 
-async def test_a_cancellation_that_the_library_lost_ends_who_waits_for_the_broker() -> None:
+async def test_a_cancellation_that_the_library_lost_ends_waiters_for_the_broker() -> None:
     client = Lossy()
     connection = Connection(BusSettings(identity="web1"))
     task = asyncio.create_task(connection._round_trip(cast("Any", client)), name="waits")

@@ -21,7 +21,7 @@ TIME = "1795262400000000000"
         pytest.param(f"$JS.ACK._.hash.REGISTRATION.read-1.1.42.7.{TIME}.0.x", id="with domain and account"),
     ],
 )
-def test_the_acknowledgement_s_subject_tells_where_it_stood(reply: str) -> None:
+def test_the_acknowledgements_subject_contains_the_position(reply: str) -> None:
     assert stored_of(Message(subject="a.b", body=b"x", headers={"Name": "v"}, reply=reply)) == Stored(
         subject="a.b",
         body=b"x",
@@ -31,7 +31,7 @@ def test_the_acknowledgement_s_subject_tells_where_it_stood(reply: str) -> None:
     )
 
 
-def test_what_was_copied_before_it_was_stored_says_so() -> None:
+def test_a_copy_made_before_storing_is_marked() -> None:
     reply = f"$JS.ACK.REGISTRATION.read-1.1.42.7.{TIME}.0"
     message = Message(subject="a.b", body=b"x", headers={"Nats-Stream": "KV_CCM_DATA"}, reply=reply)
 
@@ -39,6 +39,6 @@ def test_what_was_copied_before_it_was_stored_says_so() -> None:
 
 
 @pytest.mark.parametrize("reply", ["", "_INBOX.x", "$JS.ACK.a.b.c.d.e.f.g"])
-def test_what_no_consumer_delivered_is_refused(reply: str) -> None:
+def test_a_message_not_delivered_by_a_consumer_is_refused(reply: str) -> None:
     with pytest.raises(ProtocolError):
         stored_of(Message(subject="a.b", body=b"x", reply=reply))

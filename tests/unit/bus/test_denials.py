@@ -35,7 +35,7 @@ OPERATOR = BusSettings(servers=("nats://b:4222",), identity="ann", program="ccmc
         ),
     ],
 )
-def test_a_refusal_says_what_was_not_allowed_and_who_may(word: str, subject: str, message: str) -> None:
+def test_a_refusal_names_the_operation_and_the_allowed_role(word: str, subject: str, message: str) -> None:
     assert str(denied(OPERATOR, word, subject)) == message
 
 

@@ -13,16 +13,16 @@ from ccm_agent.model.outcome import SESSION_START
 SUBJECT = event_subject(SESSION_START, "web1", new_id())
 
 
-def test_what_a_node_published_is_taken() -> None:
+def test_a_published_event_is_accepted() -> None:
     check_delivered(SUBJECT, {"Nats-Msg-Id": "x", "Nats-Expected-Stream": "CCM_EVENTS"})
 
 
 @pytest.mark.parametrize("header", ["Nats-Stream", "nats-stream", "Status"])
-def test_what_the_broker_sent_as_an_answer_is_dropped(header) -> None:
+def test_a_reply_of_the_broker_is_dropped(header) -> None:
     with pytest.raises(ProtocolError):
         check_delivered(SUBJECT, {header: "CCM_EVENTS"})
 
 
-def test_what_is_on_no_subject_of_events_is_dropped() -> None:
+def test_a_message_on_another_subject_is_dropped() -> None:
     with pytest.raises(ProtocolError):
         check_delivered("io.choria.ccm.v1.manifest.apply.request.all", {})

@@ -119,7 +119,7 @@ VALUES = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=20).ma
 
 
 @given(headers=st.dictionaries(NAMES, VALUES, max_size=5))
-def test_what_a_client_sends_is_read_as_it_was(headers: dict[str, str]) -> None:
+def test_headers_of_a_client_are_read_unchanged(headers: dict[str, str]) -> None:
     block = (
         b"NATS/1.0\r\n"
         + b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())

@@ -36,7 +36,7 @@ def test_no_subject_belongs_to_two_streams() -> None:
     assert clashes == []
 
 
-def test_buckets_that_agents_read_poke_with_headers_only() -> None:
+def test_buckets_that_agents_read_notice_with_headers_only() -> None:
     pokes = {name: config["republish"] for name, config in streams().items() if name.startswith("KV_")}
 
     assert pokes == {
@@ -74,14 +74,14 @@ def test_one_message_erases_no_stream_but_where_other_programs_need_it(
     assert {name for name, config in made.items() if config.get("allow_rollup_hdrs")} == rolling
 
 
-def test_what_nodes_write_has_a_size() -> None:
+def test_keys_that_nodes_write_have_a_size_limit() -> None:
     sizes = {name: config.get("max_msg_size") for name, config in streams(LayoutOptions(secure=True)).items()}
 
     assert (sizes["CCM_EVENTS"], sizes["REGISTRATION"], sizes["KV_CCM_NODES"]) == (80 << 10, 8 << 10, 1 << 20)
     assert sizes["CCM_EVENTS"] > EVENT_LIMIT_BYTES + 2 * HEADER_LIMIT
 
 
-def test_a_store_pokes_for_its_descriptions_alone() -> None:
+def test_a_store_notices_for_its_descriptions_alone() -> None:
     assert streams()["OBJ_CCM_MANIFESTS"]["republish"] == {
         "src": "$O.CCM_MANIFESTS.M.>",
         "dest": "choria.ccm.poke.CCM_MANIFESTS.>",
@@ -89,7 +89,7 @@ def test_a_store_pokes_for_its_descriptions_alone() -> None:
     }
 
 
-def test_what_is_due_goes_out_as_the_request_that_it_is() -> None:
+def test_a_due_request_is_sent_unchanged() -> None:
     schedules = streams()["CCM_SCHEDULES"]
 
     assert schedules["republish"] == {"src": "choria.ccm.due.>", "dest": "io.choria.ccm.v1.>"}

@@ -54,7 +54,7 @@ def test_permission_covers_the_documents_of_one_node(node: str, key: str, is_all
     assert allowed is is_allowed
 
 
-def test_agent_that_does_not_know_index_entries_takes_none_for_a_document() -> None:
+def test_agent_without_support_for_index_entries_does_not_read_them_as_documents() -> None:
     with pytest.raises(CcmError, match="this agent is too old to read documents that are kept for one node"):
         resolve_document(TOO_OLD_TEXT.encode(), {}, "kv://CCM_DATA/node/db1")
 
@@ -63,7 +63,7 @@ def test_agent_that_does_not_know_index_entries_takes_none_for_a_document() -> N
     ("subject", "is_forbidden"),
     [(f"{GET}.{slot_key('node/db1', 0)}", False), (f"{GET}.{slot_key('node/web1', 0)}", True)],
 )
-def test_credentials_say_what_the_broker_will_refuse(subject: str, is_forbidden: bool) -> None:
+def test_credentials_tell_which_messages_the_broker_refuses(subject: str, is_forbidden: bool) -> None:
     allowed = node_permissions("db1")
     made = user_credentials(new_authority().of(allowed.account), "db1", allowed)
 

@@ -59,7 +59,7 @@ GIVEN: list[tuple[Any, ...]] = [
 ]
 
 
-async def test_what_a_server_sends_reaches_the_client() -> None:
+async def test_the_servers_messages_reach_the_client() -> None:
     assert await parsed(STREAM) == GIVEN
 
 
@@ -84,7 +84,7 @@ async def test_a_subject_may_have_any_byte_that_a_server_lets_through(char: byte
         b"INFO {\xff}\r\n", b"INFO []\r\n", b"INFO " + b"[" * 100_000 + b"\r\n", b"MSG a 7 " + b"9" * 5000 + b"\r\n",
     ],
 )  # fmt: skip
-async def test_what_is_not_the_protocol_ends_the_connection(line: bytes) -> None:
+async def test_a_protocol_violation_ends_the_connection(line: bytes) -> None:
     with pytest.raises(nats.errors.ProtocolError):
         await parsed(line)
 

@@ -34,7 +34,7 @@ def test_a_message_of_a_program_is_a_request() -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"Anything": "else"}])
-def test_what_no_program_sent_is_refused(headers: dict[str, str]) -> None:
+def test_a_message_that_no_program_sent_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ProtocolError, match="not a request but an answer of the broker"):
         validate_request(SUBJECT, BODY, headers)
 

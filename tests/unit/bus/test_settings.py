@@ -58,7 +58,7 @@ def test_a_lone_user_is_a_token() -> None:
 
 
 @pytest.mark.parametrize("url", ["user:secret@host:99999", "user:secret@:4222", "nats://user:se/cret@host"])
-def test_what_is_no_address_is_shown_without_its_credentials(url: str) -> None:
+def test_an_invalid_address_is_shown_without_its_credentials(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         settings_for(url)
 
@@ -73,7 +73,7 @@ def test_a_file_of_credentials_wins_over_the_url() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "http://a", "nats://", "nats://u:hidden@", "nats://u:hidden@a:port"])
-def test_what_is_no_address_is_refused_without_its_password(text) -> None:
+def test_an_invalid_address_is_refused_without_its_password(text) -> None:
     with pytest.raises(UsageError) as caught:
         settings_for(text)
 
@@ -121,7 +121,7 @@ def test_a_named_context_is_read(contexts) -> None:
     )
 
 
-def test_the_selected_context_is_read_when_none_is_named(contexts, tmp_path) -> None:
+def test_the_selected_context_is_the_default(contexts, tmp_path) -> None:
     contexts("prod", url="nats://a", user="op", password="hidden")
     (tmp_path / "nats" / "context.txt").write_text("prod\n")
 
@@ -143,19 +143,19 @@ def test_paths_of_a_context_may_begin_at_home(contexts, monkeypatch) -> None:
     )
 
 
-def test_what_is_given_wins_over_the_context(contexts) -> None:
+def test_given_settings_win_over_the_context(contexts) -> None:
     contexts("prod", url="nats://a", user="op", password="one")
 
     assert settings_from_context("prod", password=Secret("two")).password == Secret("two")
 
 
-def test_no_context_is_selected_says_what_to_do(contexts) -> None:
+def test_no_selected_context_names_the_remedy(contexts) -> None:
     with pytest.raises(NotFoundError, match="nats context select"):
         settings_from_context()
 
 
 @pytest.mark.parametrize("name", ["missing", "../secret", ".hidden", "a/b"])
-def test_a_context_that_is_not_there_is_an_error(contexts, name) -> None:
+def test_a_context_that_is_missing_is_an_error(contexts, name) -> None:
     with pytest.raises(NotFoundError):
         settings_from_context(name)
 
@@ -171,7 +171,7 @@ def test_a_context_that_is_not_there_is_an_error(contexts, name) -> None:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_a_context_asks_for_and_we_cannot_do_is_an_error_with_its_file(contexts, fields) -> None:
+def test_an_unsupported_setting_of_a_context_is_an_error_with_its_file(contexts, fields) -> None:
     path = contexts("prod", **fields)
 
     with pytest.raises(DocumentError) as caught:

@@ -43,7 +43,7 @@ from ccm_agent.model.errors import (
         pytest.param(10999, 400, BusError, id="anything else"),
     ],
 )
-def test_a_fault_is_of_the_kind_that_says_what_to_do(err_code, code, kind) -> None:
+def test_an_api_error_has_the_kind_that_names_the_remedy(err_code, code, kind) -> None:
     raised = api_error("$KV.B.key", err_code, code, "its own words")
 
     assert type(raised) is kind
@@ -73,7 +73,7 @@ def test_a_sequence_is_a_number_of_64_bits(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
-def test_what_is_not_a_time_of_the_broker_is_a_value_error(text: str) -> None:
+def test_an_invalid_time_of_the_broker_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text)
 

@@ -60,7 +60,7 @@ def test_different_texts_give_different_tokens(one: str, other: str) -> None:
         ),
     ],
 )
-def test_tokens_are_what_other_programs_can_compute(text: str, token: str) -> None:
+def test_tokens_can_be_computed_by_other_programs(text: str, token: str) -> None:
     if token.startswith("=h"):
         import hashlib
 
@@ -104,14 +104,14 @@ def test_a_request_reaches_its_scope_and_no_other(key: str, value: str, node: st
 
 
 @given(nodes)
-def test_an_event_never_reaches_who_listens_for_requests(node: str) -> None:
+def test_an_event_never_reaches_subscribers_of_requests(node: str) -> None:
     subject = subjects.event_subject(AGENT_STARTUP, node)
 
     assert not subjects.subject_matches(f"{subjects.REQUEST_PREFIX}.>", subject)
     assert subjects.parse_event(subject) == EventAddress(protocol=AGENT_STARTUP, node=node)
 
 
-def test_the_event_of_a_run_says_who_and_in_which_run() -> None:
+def test_the_event_of_a_run_names_node_and_run() -> None:
     subject = subjects.event_subject(TRANSACTION_EVENT, "web1.example.com", RUN)
 
     assert subject == f"io.choria.ccm.v1.transaction.event.{RUN}.web1.example.com"
@@ -154,7 +154,7 @@ def test_the_stream_takes_events_but_no_answers_and_no_requests() -> None:
         "choria.ccm.due.manifest.apply.request.all",
     ],
 )
-def test_what_is_no_request_is_not_taken_for_one(subject: str) -> None:
+def test_an_invalid_subject_is_not_parsed_as_a_request(subject: str) -> None:
     with pytest.raises(ProtocolError):
         subjects.parse_request(subject)
 
@@ -172,12 +172,12 @@ def test_what_is_no_request_is_not_taken_for_one(subject: str) -> None:
         f"other.v1.transaction.event.{RUN}.web1",
     ],
 )
-def test_what_is_no_event_is_not_taken_for_one(subject: str) -> None:
+def test_an_invalid_subject_is_not_parsed_as_an_event(subject: str) -> None:
     with pytest.raises(ProtocolError):
         subjects.parse_event(subject)
 
 
-def test_an_event_is_of_a_run_or_of_the_agent_as_its_protocol_says() -> None:
+def test_the_protocol_decides_whether_an_event_belongs_to_a_run() -> None:
     with pytest.raises(ProtocolError):
         subjects.event_subject(AGENT_STARTUP, "web1", RUN)
     with pytest.raises(ProtocolError):
@@ -206,7 +206,7 @@ def test_a_due_request_comes_back_on_the_subject_it_was_made_for() -> None:
     assert subjects.subject_matches(subjects.due_pattern("fact.role.web"), subjects.due_subject(subject))
 
 
-def test_a_schedule_can_have_a_subject_of_its_own_within_what_nodes_may_receive() -> None:
+def test_a_schedule_can_have_its_own_subject_within_the_nodes_permissions() -> None:
     schedule = subjects.schedule_subject(MANIFEST_APPLY, "fact.role.web", "nightly")
 
     subject = subjects.own_subject(schedule)
@@ -239,7 +239,7 @@ def test_subjects_of_schedules_come_back_as_they_were_made(name: str, node: str)
         "io.choria.ccm.v1",
     ],
 )
-def test_what_no_schedule_sends_is_not_taken_for_it(subject: str) -> None:
+def test_an_invalid_subject_is_not_parsed_as_a_schedule(subject: str) -> None:
     with pytest.raises(ProtocolError):
         subjects.parse_scheduled(subject)
 
@@ -275,7 +275,7 @@ def test_a_key_that_no_bucket_takes_is_refused(key: str) -> None:
         subjects.check_key(key)
 
 
-def test_of_assignments_the_nodes_own_counts_over_a_facts_over_everybodys_then_the_newest() -> None:
+def test_precedence_is_node_then_fact_then_all_then_newest() -> None:
     ranks = [
         subjects.assignment_rank(scope, sequence)
         for scope, sequence in [("all", 9), ("fact.role.web", 3), ("fact.env.prod", 4), ("node.web1.x", 1)]

@@ -88,7 +88,7 @@ def test_signed_list_that_makes_no_sense_is_refused():
         pytest.param(NODE_CONVERGE, "all", False, id="does not converge everywhere"),
     ],
 )
-def test_signer_may_do_what_the_list_says(protocol, scope, allowed):
+def test_signer_may_do_what_its_entry_allows(protocol, scope, allowed):
     signer = Signer(
         name="bob", key=new_key().public_key, plan=("all",), apply=(WEB,), maintain=("node.web1",)
     )
@@ -96,7 +96,7 @@ def test_signer_may_do_what_the_list_says(protocol, scope, allowed):
     assert signer.may_request(protocol, scope) is allowed
 
 
-def test_signer_for_everywhere_may_assign_anywhere():
+def test_signer_foreverywhere_may_assign_anywhere():
     assert Signer(name="eve", key="x", apply=(EVERYWHERE,)).may_assign("node.db1")
     assert not Signer(name="ann", key="x").may_assign("all")
 

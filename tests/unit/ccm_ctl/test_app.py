@@ -99,7 +99,7 @@ def test_the_environment_may_name_the_authority_and_accept_an_open_broker(
         (ConnectionOptions(), {"USER": "bob"}, "bob"),
     ],
 )
-def test_requests_go_out_in_somebodys_name(
+def test_requests_are_sent_under_an_operators_name(
     home: Path, reach: ConnectionOptions, environ: dict[str, str], operator: str
 ) -> None:
     settings = bus_settings(reach, environ)
@@ -108,7 +108,7 @@ def test_requests_go_out_in_somebodys_name(
 
 
 @pytest.mark.parametrize(("entry", "operator"), [("carol", "carol"), (None, "uid-4711")])
-def test_where_the_environment_names_nobody_the_user_database_does(
+def test_without_an_environment_variable_the_user_database_gives_the_name(
     home: Path, monkeypatch: pytest.MonkeyPatch, entry: str | None, operator: str
 ) -> None:
     def getpwuid(uid: int) -> pwd.struct_passwd:
@@ -130,12 +130,12 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(home: Path) ->
     assert "hunter2" not in repr(settings)
 
 
-def test_an_address_that_is_none_is_refused(home: Path) -> None:
+def test_an_address_that_is_not_valid_is_refused(home: Path) -> None:
     with pytest.raises(UsageError):
         bus_settings(ConnectionOptions(server="http://x"), {})
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"ccmctl {VERSION}\n"
     assert Desk().ccmctl("--json", "--version").out == f"ccmctl {VERSION}\n"
@@ -177,7 +177,7 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ),
     ],
 )
-def test_a_wrong_command_line_says_what_is_wrong(argv: str, said: str) -> None:
+def test_a_wrong_command_line_names_the_mistake(argv: str, said: str) -> None:
     done = Desk().ccmctl(*argv.split())
 
     assert (done.code, done.out, done.err) == (1, "", f"ccmctl: {said}\n")

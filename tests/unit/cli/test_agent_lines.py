@@ -44,7 +44,7 @@ RUNNING: dict[str, Any] = {
 }
 
 
-def test_a_running_agent_is_told_on_one_screen() -> None:
+def test_a_running_agent_is_reported_on_one_screen() -> None:
     assert status_text(RUNNING, NOW) == (
         "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d 4h ago)\n"
         "  Broker:       connected\n"
@@ -77,7 +77,7 @@ def test_the_policy_has_a_line_of_its_own(policy: dict[str, Any], line: str) -> 
     assert line in status_text({**RUNNING, "policy": policy}, NOW)
 
 
-def test_one_that_is_disabled_alone_and_disputed_says_so_first() -> None:
+def test_a_disabled_duplicate_node_reports_both_first() -> None:
     disabled = {
         "since": "2026-11-21T14:00:00Z",
         "until": "2026-11-21T18:00:00Z",
@@ -114,14 +114,14 @@ def test_one_that_is_disabled_alone_and_disputed_says_so_first() -> None:
     ],
     ids=["nothing is left", "a file is left", "it hangs", "a file that is damaged"],
 )
-def test_an_agent_that_is_not_there_leaves_what_it_knew(left: dict[str, Any], headline: str) -> None:
+def test_a_missing_agent_leaves_its_last_status(left: dict[str, Any], headline: str) -> None:
     text = status_text({"node": "web1", "running": False, **left}, NOW)
 
     assert text.splitlines()[0] == headline
     assert "Broker:" not in text
 
 
-def test_what_others_named_gives_a_terminal_no_orders() -> None:
+def test_untrusted_names_cannot_control_the_terminal() -> None:
     text = status_text(RUNNING | {"name": "\x1b[2Jsite\nRun: none"}, NOW)
 
     assert "\x1b" not in text
@@ -138,7 +138,7 @@ ENDED = [
 ]  # fmt: skip
 
 
-def test_a_convergence_is_summed_up_by_manifest_with_what_failed() -> None:
+def test_a_convergence_is_summarized_by_manifest_with_failures() -> None:
     assert ended_text(ENDED) == (
         "/etc/site.yaml: changed: 1 changed, 0 failed of 3\n"
         "web: failed: 0 changed, 1 failed of 2\n"

@@ -44,7 +44,7 @@ def test_a_node_is_disabled_while_its_agent_is_off(config: str, capsys: pytest.C
     )
 
 
-def test_it_is_enabled_again_and_once_is_enough(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_enabling_twice_is_allowed(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     main.run(["agent", "--config", config, "disable", "--why", "x", "--json"])
     main.run(["agent", "--config", config, "enable"])
     main.run(["agent", "--config", config, "enable", "--json"])
@@ -58,7 +58,7 @@ def test_it_is_enabled_again_and_once_is_enough(config: str, capsys: pytest.Capt
     assert not (Path(config).parent / "state" / FILE).exists()
 
 
-def test_the_status_of_an_agent_that_never_ran_is_what_is_on_disk(
+def test_the_status_of_an_agent_that_never_ran_is_read_from_disk(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main.run(["agent", "disable", "--config", config, "--why", "x"])
@@ -118,7 +118,7 @@ def test_a_wrong_command_line_changes_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_nobody_is_an_agent_in_the_place_of_another_user(
+def test_a_process_of_another_user_is_not_accepted_as_the_agent(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = Path(config).parent / "state"
@@ -133,7 +133,7 @@ def test_nobody_is_an_agent_in_the_place_of_another_user(
 
 
 @pytest.mark.parametrize("verb", ["status", "enable"])
-def test_a_state_folder_that_is_not_there_is_told(
+def test_a_state_folder_that_is_missing_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     config = tmp_path / "agent.yaml"

@@ -70,7 +70,7 @@ def test_an_allowed_request_names_the_rule(host: Host) -> None:
     )
 
 
-def test_a_refused_request_says_why_no_rule_matched(host: Host) -> None:
+def test_a_refused_request_explains_why_no_rule_matched(host: Host) -> None:
     code, out, _ = host.test("--signer", "alice", "--at", "2026-11-22T09:30")
 
     assert code == 2
@@ -82,7 +82,7 @@ def test_a_refused_request_says_why_no_rule_matched(host: Host) -> None:
     )
 
 
-def test_a_restricted_plan_says_what_that_means(host: Host) -> None:
+def test_a_restricted_plan_explains_its_meaning(host: Host) -> None:
     code, out, _ = host.test("--role", "apprentice", "--action", "plan")
 
     assert code == 0
@@ -145,7 +145,7 @@ def test_a_manifest_is_judged_resource_by_resource(host: Host) -> None:
     assert (found["is_allowed"], found["rule"], found["line"]) == (False, "web team", 4)
 
 
-def test_a_manifest_whose_templates_read_what_they_may_not_is_refused(host: Host) -> None:
+def test_a_manifest_whose_templates_read_forbidden_data_is_refused(host: Host) -> None:
     manifest = host.folder / "site.yaml"
     manifest.write_text(
         "ccm: {resources: [{file: {name: \"{{ readFile('/etc/hostname') }}\", ensure: absent}}]}"
@@ -186,7 +186,7 @@ def test_without_a_policy_everything_is_allowed(host: Host) -> None:
         (("--signer", "alice", "--at", MONDAY, "--type", "fil", "--name", "/a"), "did you mean `file`?"),
     ],
 )
-def test_a_question_that_makes_no_sense_says_so(host: Host, arguments: tuple[str, ...], said: str) -> None:
+def test_a_contradictory_question_is_refused(host: Host, arguments: tuple[str, ...], said: str) -> None:
     code, out, err = host.test(*arguments)
 
     assert (code, out) == (1, "")

@@ -16,7 +16,7 @@ def test_pairs_split_at_the_first_sign_and_the_last_of_a_name_wins() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "=b"])
-def test_what_is_no_pair_is_refused(text: str) -> None:
+def test_an_invalid_pair_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="write NAME=VALUE"):
         given.pairs((text,), "--fact")
 
@@ -35,7 +35,7 @@ def test_an_empty_file_holds_no_facts(tmp_path: Path) -> None:
     assert given.more_facts((), str(tmp_path / "facts.yaml")) == {}
 
 
-def test_a_file_that_holds_no_mapping_or_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_holds_no_mapping_or_is_not_valid_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- a\n")
     (tmp_path / "bad.yaml").write_text("a: [\n")
     (tmp_path / "bytes").write_bytes(b"\xff")
@@ -51,7 +51,7 @@ def test_a_file_that_holds_no_mapping_or_is_none_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(5)
-def test_a_pipe_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(UsageError, match="not a regular file"):

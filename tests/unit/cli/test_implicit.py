@@ -87,7 +87,7 @@ def test_root_does_not_read_an_env_file_that_others_could_have_written(
 
 @needs_root
 @pytest.mark.parametrize(("make", "why"), UNTRUSTED)
-def test_unless_it_is_told_to(
+def test_unless_it_is_reported_to(
     here: Path, make: Callable[[Path], None], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(here)
@@ -107,7 +107,7 @@ def test_root_reads_its_own(here: Path, mode: int, capsys: pytest.CaptureFixture
 
 
 @needs_root
-def test_other_users_read_what_lies_there(here: Path) -> None:
+def test_other_users_can_read_the_result(here: Path) -> None:
     here.chmod(0o777)
     put(here / ".env", 0o666, owner=1)
     os.seteuid(NOBODY)

@@ -76,7 +76,7 @@ def test_an_outcome_is_one_line(fields: dict[str, Any], line: str) -> None:
         ),
     ],
 )
-def test_what_a_failed_command_said_stands_below(fields: dict[str, Any], said: list[str]) -> None:
+def test_a_failed_commands_output_is_printed_below(fields: dict[str, Any], said: list[str]) -> None:
     assert lines.output_lines(event("/a", **({"output": "a\n\t\x1b[2Jb\n\n"} | fields))) == said
 
 

@@ -71,7 +71,9 @@ def test_a_record_has_the_documented_fields(capsys: pytest.CaptureFixture[str]) 
     }
 
 
-def test_fix_writes_quotes_and_reports_what_is_left(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_adds_quotes_and_reports_remaining_findings(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status = main.run(["lint", "version.yaml", "--fix"])
 
     assert (status, capsys.readouterr().out) == (0, "1 fixed\n")
@@ -88,7 +90,7 @@ def test_fix_writes_quotes_and_reports_what_is_left(folder: Path, capsys: pytest
         pytest.param(["site"], 0, id="a directory"),
     ],
 )
-def test_the_exit_code_says_whether_a_manifest_can_be_used(
+def test_the_exit_code_reports_whether_a_manifest_is_valid(
     arguments: list[str], status: int, folder: Path
 ) -> None:
     (folder / "site").mkdir()

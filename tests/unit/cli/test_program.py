@@ -158,7 +158,7 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith(f"Usage: ccm {ALIASES.get(verb, verb)}"[:11])
 
 
-def test_the_list_of_verbs_imports_none_of_them() -> None:
+def test_the_list_of_verbs_does_not_import_them() -> None:
     context = click.Context(program)
 
     assert program.list_commands(context) == sorted(VERBS)  # type: ignore[attr-defined]
@@ -222,7 +222,7 @@ def test_flags_are_made_from_a_types_properties(arguments: list[str], properties
     assert ensure(arguments) == properties
 
 
-def test_a_type_says_how_its_flags_differ() -> None:
+def test_a_type_customizes_its_flags() -> None:
     line = CommandLine(
         arguments=("name",),
         flags=(
@@ -271,7 +271,7 @@ def test_a_request_holds_a_resource_in_either_form(properties: Any, found: dict[
         ),
     ],
 )
-def test_what_is_no_request_is_refused(request_: Any, sentence: str) -> None:
+def test_an_invalid_request_is_refused(request_: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         ensure_api.read_request(json.dumps(request_).encode())
 
@@ -404,7 +404,7 @@ def test_only_temporary_stores_are_removed(
         ),
     ],
 )
-def test_eval_prints_what_an_expression_gives(
+def test_eval_prints_the_value_of_an_expression(
     arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["eval", *arguments]) == 0

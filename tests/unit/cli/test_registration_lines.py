@@ -80,6 +80,6 @@ def test_a_settle_time_is_a_duration(written: str | None, seconds: float | None)
 
 
 @pytest.mark.parametrize("written", ["soon", "-1s"])
-def test_a_settle_time_that_is_none_is_refused(written: str) -> None:
+def test_a_settle_time_that_is_not_valid_is_refused(written: str) -> None:
     with pytest.raises(UsageError, match="--registration-settle"):
         options.settle_s(written)

@@ -60,7 +60,7 @@ def test_vscode_gets_the_schema_and_settings(folder: Path, capsys: pytest.Captur
         pytest.param(json.dumps(WANTED | {"editor.tabSize": 2}), False, id="with the schema"),
     ],
 )
-def test_settings_that_are_there_stay(
+def test_settings_that_exist_stay(
     settings: str, is_shown: bool, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / ".vscode").mkdir()

@@ -91,7 +91,7 @@ def test_a_chain_is_a_sentence(noop: bool, words: str) -> None:
     assert diff_lines(event(diff, noop=noop), Style()) == f"  {words}\n  command: nginx -s reload\n"
 
 
-def test_what_the_policy_withholds_is_said() -> None:
+def test_data_withheld_by_the_policy_is_reported() -> None:
     diff = ResourceDiff(why="the node's policy withholds diffs")
 
     assert diff_lines(event(diff), Style()) == "  no diff: the node's policy withholds diffs\n"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from ccm_agent.clikit.records import record
 
 
-def test_a_record_is_one_line_and_leaves_out_what_is_not_there() -> None:
+def test_a_record_is_one_line_and_leaves_out_the_missing_part() -> None:
     line = record(
         "node", node="web1", time=datetime(2026, 11, 21, tzinfo=UTC), note=None, text="a\n\x1b", kind="x"
     )
@@ -18,7 +18,7 @@ def test_a_record_is_one_line_and_leaves_out_what_is_not_there() -> None:
     )
 
 
-def test_what_a_node_says_moves_no_terminal_and_ends_no_line() -> None:
+def test_texts_of_a_node_cannot_control_the_terminal_or_break_lines() -> None:
     said = "\x1b[2J \x7f \x85 \x9b2J \u061c \u202e \u2028 \u2069 ä 東 😀"
 
     line = record("node", said=said)

@@ -31,7 +31,7 @@ def test_a_long_text_is_folded_within_its_column() -> None:
     )
 
 
-def test_no_rows_are_no_table() -> None:
+def test_no_rows_print_no_table() -> None:
     assert table(COLUMNS, [], Style()) == ""
 
 
@@ -48,7 +48,7 @@ def test_color_is_for_terminals_and_for_each_line() -> None:
     assert paint("a", "", Style(color=True)) == "a"
 
 
-def test_what_can_be_spared_goes_before_the_rest_is_hard_to_read() -> None:
+def test_spare_columns_are_dropped_before_others_get_too_narrow() -> None:
     columns = [Column("NAME"), Column("FOR", fold=True), Column("BY", spare=2), Column("SINCE", spare=1)]
     name = "the-name-of-an-assignment-of-some-length"
     rows = [[name, "role=web where x", "ann", "2 min ago"]]

@@ -57,7 +57,7 @@ def test_color_is_for_terminals_that_want_it(tty: bool, environ: dict[str, str],
     assert a_terminal(tty=tty, **environ)[0].style.color is color
 
 
-def test_nothing_is_folded_for_what_is_no_terminal() -> None:
+def test_nothing_is_folded_without_a_terminal() -> None:
     assert a_terminal()[0].style == Style(width=UNLIMITED, color=False)
 
 
@@ -75,7 +75,7 @@ def test_the_live_line_is_drawn_over_and_gets_out_of_the_way_of_results() -> Non
     assert out.getvalue() == "a result\n"
 
 
-def test_nothing_stands_behind_what_the_terminal_shows_of_an_interruption() -> None:
+def test_output_after_an_interruption_starts_on_a_new_line() -> None:
     idle, _, said = a_terminal(tty=True)
     live, _, drawn = a_terminal(tty=True)
     piped, _, nothing = a_terminal()
@@ -91,9 +91,7 @@ def test_nothing_stands_behind_what_the_terminal_shows_of_an_interruption() -> N
 @pytest.mark.parametrize(
     ("json", "environ", "tty"), [(True, {}, True), (False, {"TERM": "dumb"}, True), (False, {}, False)]
 )
-def test_there_is_no_live_line_where_nobody_could_see_it(
-    json: bool, environ: dict[str, str], tty: bool
-) -> None:
+def test_there_is_no_live_line_without_a_terminal(json: bool, environ: dict[str, str], tty: bool) -> None:
     terminal, _, err = a_terminal(json=json, tty=tty, **environ)
 
     terminal.live("1 of 2")
@@ -117,7 +115,7 @@ def test_a_yes_is_a_yes_and_everything_else_a_no(typed: str, answer: bool) -> No
     assert err.getvalue() == "apply to 12 nodes? [y/N] "
 
 
-def test_who_is_not_there_is_not_asked() -> None:
+def test_a_missing_metric_is_not_asked() -> None:
     terminal = Terminal("ccmctl", err=Screen(is_terminal=True), source=io.StringIO("y\n"), environ={})
 
     with pytest.raises(UsageError) as caught:

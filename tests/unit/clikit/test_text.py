@@ -50,7 +50,7 @@ def test_names_are_folded(names: list[str], folded: str) -> None:
         pytest.param({"failed": 0}, "", id="nothing"),
     ],
 )
-def test_what_there_is_is_counted(numbers: dict[str, int], words: str) -> None:
+def test_existing_metrics_are_counted(numbers: dict[str, int], words: str) -> None:
     assert counted(numbers) == words
 
 
@@ -66,7 +66,7 @@ def test_what_there_is_is_counted(numbers: dict[str, int], words: str) -> None:
         pytest.param("\udc80", "\\udc80", id="half a character"),
     ],
 )
-def test_what_came_from_a_node_is_safe_to_print(text: str, shown: str) -> None:
+def test_text_from_a_node_is_safe_to_print(text: str, shown: str) -> None:
     assert safe(text) == shown
 
 
@@ -86,7 +86,7 @@ def test_spans_are_short(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 
-def test_times_are_told() -> None:
+def test_times_are_reported() -> None:
     now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
     assert (ago(now - timedelta(minutes=5), now), ago(None, now)) == ("5 min ago", "")
@@ -94,12 +94,12 @@ def test_times_are_told() -> None:
     assert (clock(now), clock(None)) == ("2026-11-21 12:00:00Z", "")
 
 
-def test_counts_and_sizes_are_told() -> None:
+def test_counts_and_sizes_are_reported() -> None:
     assert [plural(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
     assert [size(count) for count in (0, 1023, 1024, 1 << 30)] == ["0 B", "1023 B", "1.0 KiB", "1.0 GiB"]
 
 
-def test_no_text_turns_or_ends_the_line_that_it_stands_in() -> None:
+def test_no_text_reverses_or_breaks_its_line() -> None:
     assert safe("a\u061cb\u2028c\u2029d") == "a\\u061cb\\u2028c\\u2029d"
 
 

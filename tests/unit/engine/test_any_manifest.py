@@ -233,7 +233,7 @@ async def apply(made: Bench, **options: Any) -> list[TransactionEvent]:
 
 @given(hosts(), manifests())
 @settings(max_examples=300, deadline=None)
-async def test_noop_changes_nothing_and_tells_what_apply_then_does_and_twice_is_stable(
+async def test_noop_changes_nothing_and_predicts_apply_and_a_second_apply_is_stable(
     made: Bench, resources: list[dict[str, Any]]
 ) -> None:
     made.files.put("/work/m.yaml", json.dumps({"data": {"word": "w"}, "ccm": {"resources": resources}}))

@@ -52,7 +52,7 @@ async def apply(on: Bench, *resources: str, top: str = "", **options: Any) -> Se
     return await on.engine.apply(ManifestSource(path="/work/m.yaml"), on.options(**options))
 
 
-async def test_a_property_lists_who_is_registered() -> None:
+async def test_a_property_lists_the_registered_nodes() -> None:
     registry = Registry([ENTRY])
     on = bench_with(registry)
 
@@ -71,7 +71,7 @@ async def test_a_key_of_a_bucket_is_read() -> None:
 
 
 @pytest.mark.parametrize("error", [UnsettledError("not yet"), BusUnavailableError("no broker answers")])
-async def test_what_cannot_be_told_fails_its_resource_and_no_other(error: BusError) -> None:
+async def test_an_undecidable_value_fails_only_its_resource(error: BusError) -> None:
     on = bench_with(Registry(error=error))
     on.board.notes["pool"] = "as it was"
 
@@ -90,7 +90,7 @@ async def test_what_cannot_be_told_fails_its_resource_and_no_other(error: BusErr
     assert (summary.state, summary.reason) == ("failed", "")
 
 
-async def test_what_cannot_be_told_before_anything_is_changed_refuses_the_manifest() -> None:
+async def test_an_error_found_before_any_change_refuses_the_manifest() -> None:
     on = bench_with(Registry(error=UnsettledError("not yet")))
 
     with pytest.raises(InputError, match="not yet"):

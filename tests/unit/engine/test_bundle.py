@@ -116,7 +116,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_a_bundle_must_not_hold_is_refused_before_anything_is_written(folder: Path, name: str) -> None:
+def test_a_forbidden_entry_of_a_bundle_is_refused_before_anything_is_written(folder: Path, name: str) -> None:
     with pytest.raises(ProtocolError, match=r"^site: "):
         unpack(HOSTILE[name], folder)
 

@@ -85,7 +85,7 @@ async def test_a_failure_in_a_child_is_one_of_its_resource() -> None:
     )
 
 
-async def test_what_breaks_a_child_off_fails_its_resource() -> None:
+async def test_an_interruption_of_a_child_fails_its_resource() -> None:
     on = bench()
 
     await run(
@@ -118,7 +118,7 @@ class TestNoop:
         assert on.events[1].status.announced
         assert on.board.notes == {"z": "z"}
 
-    async def test_of_the_whole_run_announces_what_would_be_triggered(self) -> None:
+    async def test_noop_of_the_whole_run_announces_triggered_resources(self) -> None:
         on = bench()
         on.board.notes = {"z": "z"}
 
@@ -195,7 +195,7 @@ class TestData:
         top="data: {word: child, own: c}",
     )
 
-    async def test_of_the_parent_goes_over_the_childs(self) -> None:
+    async def test_noop_of_the_parent_overrides_the_childs(self) -> None:
         on = bench()
 
         await run(
@@ -260,7 +260,7 @@ class TestDepth:
         deepest = next(one for one in on.events if one.name == "c10.yaml")
         assert "nested more than 10 levels deep" in deepest.error[0]
 
-    async def test_ends_at_once_for_a_manifest_that_includes_itself_for_ever(self) -> None:
+    async def test_ends_at_once_for_a_manifest_that_includes_itself_forever(self) -> None:
         on = bench()
 
         await run(on, {"m.yaml": manifest("note: {name: a, text: x}", "apply: {name: ./m.yaml}")})
@@ -268,7 +268,7 @@ class TestDepth:
         assert on.outcomes == [("a", "changed"), ("./m.yaml", "failed")]
         assert "includes itself with the same data" in on.events[1].error[0]
 
-    async def test_is_no_matter_where_data_ends_it(self) -> None:
+    async def test_a_data_error_in_a_child_fails_it(self) -> None:
         on = bench()
 
         await run(
@@ -310,7 +310,7 @@ async def test_a_child_is_a_file_and_no_url(name: str) -> None:
         await run(on, {"m.yaml": manifest(f'apply: {{name: "{name}"}}')})
 
 
-async def test_a_deferred_template_sees_what_stands_there_when_its_turn_has_come() -> None:
+async def test_a_deferred_template_sees_the_current_content_when_its_turn_comes() -> None:
     on = bench()
 
     await run(

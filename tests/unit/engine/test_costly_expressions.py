@@ -55,7 +55,7 @@ async def warm_up() -> None:
         pytest.param(f'note: {{name: a, text: "false", control: {{unless: "{LONG}"}}}}', id="control"),
     ],
 )
-async def test_the_loop_goes_on_while_a_manifests_expression_is_evaluated(resource: str) -> None:
+async def test_the_loop_continues_while_a_manifests_expression_is_evaluated(resource: str) -> None:
     await warm_up()
     on = bench()
     on.files.put("/work/m.yaml", f"ccm:\n  resources:\n    - {resource}\n")
@@ -68,7 +68,7 @@ async def test_the_loop_goes_on_while_a_manifests_expression_is_evaluated(resour
     assert watch.longest_s < PAUSE_S
 
 
-async def test_the_loop_goes_on_while_a_documents_expression_is_evaluated() -> None:
+async def test_the_loop_continues_while_a_documents_expression_is_evaluated() -> None:
     await warm_up()
     on = bench()
     on.files.put("/work/d.yaml", f'data: {{ok: "{{{{ {LONG} }}}}"}}\n')

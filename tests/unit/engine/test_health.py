@@ -31,7 +31,7 @@ async def run(on: Bench, rules: str) -> list[HealthResult]:
     return on.events[0].health_check
 
 
-async def test_a_plan_does_not_check_what_it_would_change() -> None:
+async def test_a_plan_does_not_check_resources_it_would_change() -> None:
     on = bench()
     on.files.put("/work/m.yaml", MANIFEST % "file: {/srv/x: {exists: true}}")
 
@@ -44,7 +44,7 @@ async def test_a_plan_does_not_check_what_it_would_change() -> None:
     assert (summary.state, summary.unknown_count) == ("changed", 1)
 
 
-async def test_a_plan_checks_what_is_right_already() -> None:
+async def test_a_plan_checks_stable_resources() -> None:
     on = bench()
     on.board.notes = {"a": "x"}
     on.files.put("/work/m.yaml", MANIFEST % "file: {/srv/x: {exists: true}}")

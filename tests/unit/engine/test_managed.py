@@ -23,7 +23,7 @@ ccm:
     assert await managed(bench(), text) == {"note#rip", "note#motd"}
 
 
-async def test_what_its_control_keeps_from_being_managed_here_is_left_out() -> None:
+async def test_resources_excluded_by_control_are_left_out() -> None:
     text = """
 ccm:
   resources:
@@ -36,7 +36,7 @@ ccm:
     assert await managed(bench(), text) == {"note#here"}
 
 
-async def test_a_child_stands_for_what_is_in_it_and_one_that_is_not_there_yet_for_nothing() -> None:
+async def test_a_child_represents_its_content_and_one_that_does_not_exist_yet_for_nothing() -> None:
     at = bench()
     at.files.put("/work/child.yaml", "ccm: {resources: [{note: [{inner: {text: a}}]}]}")
     text = """
@@ -49,6 +49,6 @@ ccm:
     assert await managed(at, text) == {"note#inner", "note#outer"}
 
 
-async def test_a_manifest_that_cannot_be_used_says_so() -> None:
+async def test_an_unusable_manifest_reports_why() -> None:
     with pytest.raises(InputError):
         await managed(bench(), "ccm: {resources: [{no_such_type: [{a: {}}]}]}")

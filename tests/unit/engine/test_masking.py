@@ -74,7 +74,7 @@ def test_a_secret_is_masked_wherever_it_travels() -> None:
     assert wanted.pin == "hunter22"
 
 
-def test_credentials_are_taken_out_of_urls_and_of_what_quotes_them() -> None:
+def test_credentials_are_removed_from_urls_and_quotations() -> None:
     masker = Masker()
     wanted = NoteProperties(name="a", url="https://me:p%40ss99@host/x")
 
@@ -116,7 +116,7 @@ def test_of_a_mapping_that_is_digested_no_value_leaves() -> None:
     assert "words" not in none
 
 
-def test_of_what_is_masked_not_even_a_digest_leaves() -> None:
+def test_of_masked_values_not_even_a_digest_is_published() -> None:
     wanted = PrivateProperties(name="a", pin="hunter22")
     masker = Masker()
     masking.register_secrets(masker, PRIVATE, wanted)
@@ -134,7 +134,7 @@ def variables(subscribe: list[str]) -> tuple[PrivateProperties, Masker]:
     return wanted, masker
 
 
-def test_values_of_an_environment_are_masked_in_what_a_command_says() -> None:
+def test_values_of_an_environment_are_masked_in_the_output() -> None:
     wanted, masker = variables(["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"])
 
     found = masking.mask_event(
@@ -145,7 +145,7 @@ def test_values_of_an_environment_are_masked_in_what_a_command_says() -> None:
     assert found.properties["subscribe"] == ["APP=some-value", "HOME=/root", "LC_ALL=C.UTF-8", "ON=true"]
 
 
-def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_that_it_is_secret() -> None:
+def test_a_value_of_an_environment_is_masked_in_names_only_if_its_variable_looks_secret() -> None:
     wanted, masker = variables(["MODE=production", "DB_PASSWORD=s3cret-word"])
     named = event(
         wanted,
@@ -163,7 +163,7 @@ def test_a_value_of_an_environment_changes_names_only_when_its_variable_says_tha
     assert (found.triggered_by, found.parent) == ("exec#***", "apply#***")
 
 
-def test_what_still_holds_a_template_is_not_learned() -> None:
+def test_unrendered_templates_are_not_learned_as_secrets() -> None:
     masker = Masker()
     wanted = PrivateProperties(name="a", subscribe=["A={{ x }}"], pin="{{ y }}")
 
@@ -172,7 +172,7 @@ def test_what_still_holds_a_template_is_not_learned() -> None:
     assert masker.is_idle
 
 
-def test_tokens_in_urls_are_taken_out_of_every_field_and_of_what_quotes_them() -> None:
+def test_tokens_in_urls_are_removed_from_every_field_and_quotation() -> None:
     masker = Masker()
     wanted = NoteProperties(
         name="get https://h/?sig=abcdef", plain="curl 'https://h/?access_token=ghijkl&n=1'"

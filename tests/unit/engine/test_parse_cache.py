@@ -32,7 +32,7 @@ def test_a_text_is_parsed_once_and_gives_the_same_values_each_time(parsed: list[
     assert parsed == [TEXT]
 
 
-def test_who_changes_the_values_changes_only_their_own(parsed: list[str]) -> None:
+def test_callers_get_their_own_copy_of_the_values(parsed: list[str]) -> None:
     documents = ParseCache()
     first = cast("Any", documents.read(TEXT, "a.yaml"))
     first["b"]["c"] = "other"
@@ -41,7 +41,7 @@ def test_who_changes_the_values_changes_only_their_own(parsed: list[str]) -> Non
     assert documents.read(TEXT, "a.yaml") == codec.decode_document(TEXT, "a.yaml")
 
 
-def test_what_cannot_be_read_is_an_error_each_time(parsed: list[str]) -> None:
+def test_an_unreadable_document_is_an_error_each_time(parsed: list[str]) -> None:
     documents = ParseCache()
     for source in ("a.yaml", "b.yaml"):
         with pytest.raises(DocumentError, match=source):
@@ -49,7 +49,7 @@ def test_what_cannot_be_read_is_an_error_each_time(parsed: list[str]) -> None:
     assert len(parsed) == 2
 
 
-def test_what_was_used_longest_ago_goes_first(parsed: list[str]) -> None:
+def test_the_least_recently_used_entry_is_dropped_first(parsed: list[str]) -> None:
     texts = [f"{name}: {'x' * 1000}" for name in "abc"]
     documents = ParseCache(limit_bytes=5000)
     for text in (texts[0], texts[1], texts[0], texts[2]):

@@ -209,7 +209,7 @@ async def test_the_guards_and_templates_of_a_forbidden_command_are_not_evaluated
     assert at.on.runner.commands == []
 
 
-async def test_what_requires_a_forbidden_resource_is_not_managed() -> None:
+async def test_resources_that_require_a_forbidden_one_are_not_managed() -> None:
     at = Stage()
 
     await at.apply(
@@ -284,7 +284,7 @@ async def test_a_command_in_rules_that_are_templates_is_refused_when_they_are_re
     assert at.on.runner.commands == []
 
 
-async def test_rendered_rules_that_look_like_templates_are_judged_all_the_same() -> None:
+async def test_rendered_rules_that_look_like_templates_are_judged_anyway() -> None:
     at = Stage()
     rules = """{command: {"{{ 'touch $' + '{HOME}/x' }}": {exit-status: 0}}}"""
 
@@ -298,7 +298,7 @@ async def test_rendered_rules_that_look_like_templates_are_judged_all_the_same()
     assert (event.outcome, event.code) == (Outcome.FAILED, "policy.command")
 
 
-async def test_a_look_by_goss_is_no_command() -> None:
+async def test_a_check_by_goss_is_not_a_command() -> None:
     at = Stage()
     at.on.runner.when("systemctl", code=0)
 
@@ -505,7 +505,7 @@ def _source(path: str) -> str:
         pytest.param("/srv/other", "", id="from a path that may be written"),
     ],
 )
-async def test_who_may_write_some_paths_copies_from_no_others(source: str, code: str) -> None:
+async def test_a_signer_limited_to_some_paths_copies_from_no_others(source: str, code: str) -> None:
     at = Stage()
     at.links["/bundle/link"] = "/etc/shadow"
     for path in ("/bundle/own.txt", "/etc/shadow", "/srv/other", "/bundle/link"):
@@ -541,7 +541,7 @@ async def test_urls_that_are_not_listed_are_not_fetched() -> None:
         "{{ readFile('../etc/shadow') }}",
     ],
 )
-async def test_a_template_reads_what_the_resource_could(template: str, tmp_path: Any) -> None:
+async def test_a_template_may_read_paths_the_resource_may(template: str, tmp_path: Any) -> None:
     at = Stage()
 
     await at.apply(
@@ -857,9 +857,7 @@ async def test_looks_of_providers_are_made_in_a_restricted_plan() -> None:
     assert [one.outcome for one in at.events] == [Outcome.STABLE] * 2
 
 
-async def test_a_type_of_others_that_does_not_say_what_it_touches_is_not_looked_at_in_a_restricted_plan() -> (
-    None
-):
+async def test_a_foreign_type_without_declared_access_is_not_checked_in_a_restricted_plan() -> None:
     at = Stage()
 
     await at.apply("note: {name: a, text: x}", noop=True, grant=RESTRICTED)
@@ -880,7 +878,7 @@ async def test_a_manifest_without_a_bundle_owns_no_file() -> None:
     assert [one.outcome for one in at.events] == [Outcome.UNKNOWN]
 
 
-async def test_a_restricted_plan_fails_what_its_author_may_never_touch() -> None:
+async def test_a_restricted_plan_fails_resources_its_author_may_never_touch() -> None:
     at = Stage()
 
     await at.apply(RESOURCES["exec"], noop=True, grant=grant("forbid: {types: [exec]}", is_restricted=True))
@@ -913,7 +911,7 @@ async def test_a_run_that_asks_for_diffs_gets_them_and_another_does_not() -> Non
     assert with_diff.diff.files[0].text == "@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n"
 
 
-async def test_a_policy_withholds_diffs_also_from_one_who_asks() -> None:
+async def test_a_policy_withholds_diffs_also_from_one_the_requester() -> None:
     stage = Stage()
 
     await stage.apply(FILE_X, noop=True, diff=True, grant=Grant(who="bob", withheld=frozenset({"diff"})))

@@ -72,7 +72,7 @@ async def test_a_change_is_seen() -> None:
     assert (await ahead.look(second, board)).text == "new"
 
 
-async def test_what_the_look_depends_on_must_be_rendered_first() -> None:
+async def test_properties_that_decide_the_check_are_rendered_first() -> None:
     board = Board()
     resources = declared(board, "a", "b", pending=("later",))
     ahead = StatePrefetcher(resources, HostChanges())

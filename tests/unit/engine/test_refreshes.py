@@ -82,7 +82,7 @@ async def test_stopped_run_leaves_the_refresh_to_the_next_one(host: Host) -> Non
     assert outcomes(host) == [("conf", "stable", []), ("reload", "refreshed", [])]
 
 
-async def test_plan_shows_what_is_pending_and_writes_nothing(host: Host) -> None:
+async def test_plan_shows_pending_refreshes_and_writes_nothing(host: Host) -> None:
     await failed_once(host)
     before = {path: path.read_bytes() for path in host.folder.iterdir()}
 
@@ -247,7 +247,7 @@ async def test_resource_without_subscribers_is_changed_on_a_full_disk(host: Host
     assert summary.state == "changed"
 
 
-async def test_damaged_file_is_reported_and_what_can_be_read_counts(host: Host) -> None:
+async def test_damaged_file_is_reported_and_readable_lines_count(host: Host) -> None:
     await failed_once(host)
     (path,) = host.folder.glob("*.log")
     path.write_bytes(path.read_bytes() + b'{"change":{"id":\xff}}\n')
@@ -262,7 +262,7 @@ async def test_damaged_file_is_reported_and_what_can_be_read_counts(host: Host) 
     assert not path.exists()
 
 
-async def test_file_full_of_rubbish_is_reported_and_the_run_goes_on(host: Host) -> None:
+async def test_file_full_of_rubbish_is_reported_and_the_run_continues(host: Host) -> None:
     await failed_once(host)
     (path,) = host.folder.glob("*.log")
     path.write_bytes(bytes(range(256)) * 10)

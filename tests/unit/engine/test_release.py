@@ -30,7 +30,7 @@ def more_than(before: list[ResolvedResource]) -> list[ResolvedResource]:
     return [one for one in declared() if not any(one is known for known in before)]
 
 
-async def test_what_a_run_made_is_gone_when_it_has_ended() -> None:
+async def test_objects_of_a_run_are_released_at_its_end() -> None:
     one = bench(Catalog().find("file"))
     one.files.put("/work/child.yaml", CHILD)
     source = ManifestSource(text=MANIFEST, name="site", directory="/work")

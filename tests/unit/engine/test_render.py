@@ -18,7 +18,7 @@ async def rendered(on: Bench, text: str, name: str = "m.yaml") -> str:
     return render_plan(plan.loaded)
 
 
-async def test_what_is_rendered_is_a_manifest_without_secrets() -> None:
+async def test_the_rendered_output_is_a_manifest_without_secrets() -> None:
     on = bench()
     text = (
         "data: {w: world}\n"
@@ -57,7 +57,7 @@ LIKE_TEMPLATES = [
 
 
 @pytest.mark.parametrize("content", LIKE_TEMPLATES)
-async def test_a_manifest_of_tinycm_is_the_same_when_what_was_rendered_is_loaded(content: str) -> None:
+async def test_a_tinycm_manifest_is_unchanged_after_rendering_and_loading(content: str) -> None:
     on = bench(FILE, PACKAGE)
     head = "global: {marker: 'x{{ 1 }}'}\n---\n"
     body = yaml.safe_dump({"file": {"name": "/etc/{{ a }}", "owner": "root", "contents": content}})
@@ -75,7 +75,7 @@ async def test_a_manifest_of_tinycm_is_the_same_when_what_was_rendered_is_loaded
     assert second.loaded.data == first.loaded.data
 
 
-async def test_what_expressions_gave_is_not_rendered_once_more() -> None:
+async def test_results_of_expressions_are_not_rendered_again() -> None:
     text = (
         "data: {open: '{{ \"{{\" }} 1 }}'}\n"
         "ccm:\n"

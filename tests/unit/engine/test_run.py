@@ -31,7 +31,7 @@ def manifest(*resources: str, top: str = "", section: str = "") -> str:
     return f"{top}\nccm:\n  {section}\n  resources:\n{listed}\n"
 
 
-async def test_a_change_is_made_verified_and_told() -> None:
+async def test_a_change_is_made_verified_and_reported() -> None:
     on = bench()
 
     summary = await apply(on, manifest("note: {name: a, text: hello}"))
@@ -54,7 +54,7 @@ async def test_a_second_run_is_stable() -> None:
     assert on.events[1].status.stable
 
 
-async def test_noop_changes_nothing_and_says_all_that_it_would_do() -> None:
+async def test_noop_changes_nothing_and_reports_all_changes() -> None:
     on = bench()
 
     summary = await apply(on, manifest("note: {name: a, text: x, bold: true}"), noop=True)
@@ -76,7 +76,7 @@ async def test_a_resource_that_is_still_wrong_after_its_steps_has_failed() -> No
     assert (on.events[0].code, on.events[0].status, summary.state) == ("host.desired_state", None, "failed")
 
 
-async def test_the_output_of_what_failed_is_in_event_and_summary() -> None:
+async def test_the_output_of_a_failed_resource_is_in_event_and_summary() -> None:
     on = bench()
     on.board.broken = {"a": "unable"}
 
@@ -99,7 +99,7 @@ async def test_a_bug_fails_its_resource_and_no_other(caplog: pytest.LogCaptureFi
     assert "unexpected error" in caplog.text
 
 
-async def test_what_cannot_be_done_at_all_is_not_tried() -> None:
+async def test_an_impossible_resource_is_not_tried() -> None:
     on = bench()
     on.board.notes = {"a": "carved in stone"}
 
@@ -269,7 +269,7 @@ class TestSubscribe:
         assert on.outcomes == [("a", "changed"), ("b", "refreshed")]
         assert (on.events[1].changed, on.events[1].triggered_by) == (True, "note#a")
 
-    async def test_to_nobody_fails_that_resource_alone(self) -> None:
+    async def test_a_subscription_to_an_unknown_resource_fails_only_that_resource(self) -> None:
         on = bench()
 
         await apply(on, manifest("note: {name: a, subscribe: [note#z]}", "note: {name: b, text: y}"))
@@ -330,7 +330,7 @@ async def test_noop_and_health_checks_exclude_each_other() -> None:
     assert on.events == []
 
 
-async def test_what_stop_leaves_is_skipped_and_said_so() -> None:
+async def test_resources_left_by_a_stop_are_skipped_and_reported() -> None:
     stop = StopFlag()
     on = bench()
     on.files.put("/work/m.yaml", manifest("note: {name: a, text: x}", "note: {name: b}", "note: {name: c}"))
@@ -373,7 +373,7 @@ async def test_run_that_the_agent_interrupts_has_failed() -> None:
     assert (summary.state, summary.reason, summary.code) == ("failed", "interrupted", "run.interrupted")
 
 
-async def test_the_start_is_told_before_anything_and_the_position_of_each() -> None:
+async def test_the_start_is_reported_before_anything_and_the_position_of_each() -> None:
     starts: list[SessionStart] = []
     positions: list[tuple[str, int, int]] = []
     on = bench()
@@ -493,7 +493,7 @@ def second(resource: str, **more: str) -> str:
         ),
     ],
 )
-async def test_what_is_wrong_with_a_manifest_is_found_before_anything_is_changed(
+async def test_the_mistake_with_a_manifest_is_found_before_anything_is_changed(
     text: str, error: type[InputError], message: str
 ) -> None:
     on = bench()
@@ -531,7 +531,7 @@ async def test_a_missing_manifest_is_named() -> None:
         await bench().engine.apply(ManifestSource(path="none.yaml"), ApplyOptions())
 
 
-async def test_a_provider_that_is_not_there_breaks_the_run_off() -> None:
+async def test_a_provider_that_is_missing_breaks_the_run_off() -> None:
     on = bench()
 
     summary = await apply(
@@ -587,7 +587,7 @@ async def test_a_secret_is_in_no_reason_of_a_run_that_breaks_off() -> None:
     assert "hunter22" not in str(summary)
 
 
-async def test_a_secret_is_in_no_line_that_people_are_told() -> None:
+async def test_a_secret_is_in_no_line_that_people_are_reported() -> None:
     board = Board()
 
     def make(context: ResourceContext) -> Board:
@@ -627,7 +627,7 @@ class TestEnsure:
 
         assert on.board.notes == {}
 
-    async def test_finds_what_another_process_did_in_the_session(self, tmp_path: Any) -> None:
+    async def test_a_session_includes_events_of_another_process(self, tmp_path: Any) -> None:
         board = Board()
         first, second = bench(board=board), bench(board=board)
 
@@ -677,7 +677,7 @@ class TestRegistration:
         )
         return on, published
 
-    async def test_is_published_for_what_is_as_wanted_alone(self) -> None:
+    async def test_registrations_are_published_only_for_stable_resources(self) -> None:
         assert (await self.publish())[1] == ["s"]
 
     async def test_is_not_published_under_noop(self) -> None:
@@ -700,7 +700,7 @@ class TestRegistration:
         assert (summary.state, on.notes[-1][1]) == ("changed", "Registration failed")
 
 
-async def test_a_type_whose_provider_cannot_work_here_says_so() -> None:
+async def test_a_type_whose_provider_does_not_work_here_reports_why() -> None:
     from ccm_agent.resources.contract import ProviderSpec
 
     lost = ProviderSpec(name="tool", make=lambda _context: None, is_usable=lambda _facts, _probe: False)

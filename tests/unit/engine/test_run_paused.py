@@ -49,7 +49,7 @@ class Relay:
         return summary, on
 
 
-async def test_the_resource_in_hand_is_finished_and_the_rest_has_no_outcome() -> None:
+async def test_the_resource_in_progress_is_finished_and_the_rest_has_no_outcome() -> None:
     relay = Relay(resources("note: {name: a, text: x}", "note: {name: b, text: y}", "note: {name: c}"))
 
     summary, on = await relay.go(pause_at="a")
@@ -72,7 +72,7 @@ async def test_the_next_process_does_the_rest_and_counts_all() -> None:
     assert numbers(summary) == {"total_resources": 3, "unique_resources": 3, "changed_resources": 3}
 
 
-async def test_requirements_and_subscriptions_know_what_was_done_before() -> None:
+async def test_requirements_and_subscriptions_include_earlier_processes() -> None:
     relay = Relay(
         resources(
             "note: {name: bad, text: x}",
@@ -91,7 +91,7 @@ async def test_requirements_and_subscriptions_know_what_was_done_before() -> Non
     assert (summary.state, [one.resource for one in summary.failed]) == ("failed", ["note#bad"])
 
 
-async def test_a_pause_at_the_last_resource_is_none() -> None:
+async def test_a_pause_at_the_last_resource_is_a_normal_end() -> None:
     relay = Relay(resources("note: {name: a, text: x}"))
 
     summary, _ = await relay.go(pause_at="a")
@@ -141,7 +141,7 @@ async def test_a_stop_counts_for_more_than_a_pause() -> None:
     assert summary.code == "run.stopped"
 
 
-async def test_what_was_done_need_hold_no_more_than_its_outcome() -> None:
+async def test_finished_resources_keep_only_their_outcome() -> None:
     relay = Relay(resources("note: {name: a, text: x}", "note: {name: b, text: y}"))
 
     await relay.go(pause_at="a")

@@ -79,7 +79,7 @@ def test_a_session_on_disk_holds_names_masked_and_a_later_process_finds_them(tmp
     assert summary.state == "changed"
 
 
-async def test_a_run_goes_on_after_what_another_process_did_under_a_masked_name() -> None:
+async def test_a_run_resumes_after_another_process_under_a_masked_name() -> None:
     first, second = bench(), bench()
     await first.engine.apply(source(*PAIR), first.options())
 
@@ -126,7 +126,7 @@ def test_lint_names_declared_secrets_as_ours() -> None:
     assert lint(document, Catalog()) == []
 
 
-async def test_a_manifest_whose_secrets_are_no_list_is_refused() -> None:
+async def test_a_manifest_whose_secrets_are_not_a_list_is_refused() -> None:
     on = bench()
 
     with pytest.raises(DataError, match=r"hierarchy\.secret"):

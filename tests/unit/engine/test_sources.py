@@ -91,7 +91,7 @@ async def test_credentials_are_not_in_the_name() -> None:
         pytest.param("https://host/m.tgz", "has no manifest.yaml at its top", id="no manifest"),
     ],
 )
-async def test_what_is_no_source_is_refused(url: str, message: str) -> None:
+async def test_an_invalid_source_is_refused(url: str, message: str) -> None:
     with pytest.raises(ManifestError) as caught:
         await opened(url, packed(readme="x"))
 

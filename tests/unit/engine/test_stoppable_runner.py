@@ -44,7 +44,7 @@ async def test_kill_ends_the_current_program_and_starts_no_other() -> None:
     assert at.stop.has_taken_effect
 
 
-async def test_stop_lets_the_current_program_go_on_until_it_becomes_a_kill() -> None:
+async def test_stop_lets_the_current_program_continue_until_it_becomes_a_kill() -> None:
     at = Stage()
     program = at.begin("sleep", "1d")
     await at.started.wait()

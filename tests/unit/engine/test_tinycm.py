@@ -149,7 +149,7 @@ async def test_a_file_definition_becomes_a_file_resource(definition: str, proper
     assert await Site().resources(definition) == [("file", {"name": "/srv/x", **properties})]
 
 
-async def test_what_is_fetched_is_rendered_with_jinja_where_constants_are_put_in() -> None:
+async def test_fetched_manifests_with_constants_are_rendered_with_jinja() -> None:
     site = Site()
     site.bench.files.put(
         "/work/t.conf", "{{foo}}\n{% for ns in nameservers %}{{ns}} {% endfor %}{{dns.domain}}\n"
@@ -218,7 +218,7 @@ async def test_a_fact_called_fqdn_is_the_hosts_name() -> None:
     assert found[0][1]["content"] == "2.2.2.2"
 
 
-async def test_data_of_the_caller_goes_over_constants() -> None:
+async def test_data_of_the_caller_overrides_constants() -> None:
     found = await Site().resources(
         "file: {name: /srv/x, interpolate: true, contents: '{foo}'}", data={"foo": "theirs"}
     )
@@ -297,7 +297,7 @@ async def test_definitions_that_contradict_each_other_are_an_error_that_names_bo
     )
 
 
-async def test_order_is_as_declared_but_after_what_is_named() -> None:
+async def test_resources_run_in_declared_order_but_after_their_requirements() -> None:
     found = await Site().resources(
         "file: {name: /srv/c, contents: c, after: [file::/srv/b, package::vim]}",
         "file: {name: /srv/b, contents: b}",
@@ -414,7 +414,7 @@ async def test_order_is_as_declared_but_after_what_is_named() -> None:
         ),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_right_is_refused_with_its_place(definitions: list[str], message: str) -> None:
+async def test_an_invalid_value_is_refused_with_its_place(definitions: list[str], message: str) -> None:
     assert await Site().refusal(*definitions) == message
 
 
@@ -522,7 +522,7 @@ async def test_a_manifest_is_known_by_its_shape_too() -> None:
     assert site.bench.files.nodes["/srv/x"].content == b"hi"
 
 
-async def test_the_example_of_the_page_comes_to_what_the_page_says() -> None:
+async def test_the_documented_example_has_the_documented_result() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/tinycm.md").read_text()
     header, *definitions = page.split("```yaml\n")[1].split("```")[0].split("---\n")
 
@@ -556,7 +556,7 @@ async def test_the_example_of_the_page_comes_to_what_the_page_says() -> None:
     ]
 
 
-def test_a_manifest_of_one_flat_definition_is_told_where_its_type_goes() -> None:
+def test_a_flat_definition_is_refused_with_the_place_for_its_type() -> None:
     document = make_document(b"name: /srv/x\ncontents: a\n", "site.cm.yml", "/work")
 
     with pytest.raises(DocumentError, match=r"write `file: \{name: …\}`"):

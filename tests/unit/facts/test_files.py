@@ -68,7 +68,7 @@ def test_a_broken_file_is_skipped_with_a_word(
 
 
 @pytest.mark.parametrize("content", ["", "null\n"])
-def test_an_empty_file_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str) -> None:
+def test_an_empty_file_has_no_facts(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str) -> None:
     (tmp_path / "facts.yaml").write_text(content)
 
     assert files.gather([str(tmp_path)]) == {}
@@ -95,7 +95,7 @@ def test_a_directory_that_is_a_symlink_is_read(tmp_path: Path) -> None:
     assert files.gather([str(tmp_path / "link")]) == {"a": 1}
 
 
-def test_a_fifo_and_a_directory_in_place_of_a_file_hold_nobody_up(tmp_path: Path) -> None:
+def test_a_fifo_and_a_directory_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "facts.yaml")
     (tmp_path / "facts.json").mkdir()
 

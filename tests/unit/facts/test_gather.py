@@ -116,7 +116,7 @@ def test_facts_of_this_machine_have_ccms_families(tmp_path: Path) -> None:
     assert (facts["role"], facts["host"]["info"]["hostname"]) == ("option", "made-up")
 
 
-def test_what_changes_by_itself_does_not_last() -> None:
+def test_changing_values_are_not_lasting_facts() -> None:
     facts = {
         "host": {"info": {"hostname": "a", "uptime": 5, "procs": 9}},
         "memory": {

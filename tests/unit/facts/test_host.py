@@ -85,7 +85,7 @@ from ccm_agent.facts.host import Guest, Platform, host_id, parse_assignments, pa
         pytest.param({}, Platform("", "", ""), id="nothing is known"),
     ],
 )
-def test_the_distribution_is_told_from_release_files(etc: dict[str, str], platform: Platform) -> None:
+def test_the_distribution_is_detected_from_release_files(etc: dict[str, str], platform: Platform) -> None:
     assert parse_platform(etc) == platform
 
 
@@ -117,7 +117,7 @@ def test_the_distribution_is_told_from_release_files(etc: dict[str, str], platfo
         pytest.param({"proc/vz": ""}, Guest("openvz", "guest"), id="OpenVZ"),
     ],
 )
-def test_a_guest_is_told_from_what_its_kernel_shows(files: dict[str, str], guest: Guest) -> None:
+def test_a_guest_is_detected_from_what_its_kernel_shows(files: dict[str, str], guest: Guest) -> None:
     assert parse_guest(lambda name: files.get(name, ""), files.__contains__) == guest
 
 

@@ -25,7 +25,7 @@ def test_memory_is_counted_in_bytes() -> None:
     assert len(found) == 38
 
 
-def test_cached_counts_what_slabs_give_back() -> None:
+def test_cached_includes_reclaimable_slabs() -> None:
     text = "MemTotal: 100 kB\nMemAvailable: 60 kB\nCached: 10 kB\nSReclaimable: 5 kB\n"
 
     assert parse_meminfo(text)["cached"] == 15 * KIB
@@ -37,7 +37,7 @@ def test_a_kernel_that_does_not_say_is_named(text: str) -> None:
         parse_meminfo(text)
 
 
-def test_swap_is_what_meminfo_and_vmstat_say() -> None:
+def test_swap_is_read_from_meminfo_and_vmstat() -> None:
     swap = parse_swap({"swapTotal": 1000, "swapFree": 250}, "pswpin 2\npswpout 3\npgfault 1\nother 9\n")
 
     assert swap == {

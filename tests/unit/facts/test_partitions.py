@@ -6,11 +6,11 @@ from ccm_agent.facts.partitions import parse_filesystems, parse_mountinfo
 DATA = Path(__file__).parent / "data"
 
 
-def test_filesystems_that_keep_data_are_told_from_the_others() -> None:
+def test_filesystems_that_keep_data_are_detected_from_the_others() -> None:
     assert parse_filesystems("nodev\tproc\n\text4\nnodev\tzfs\n\tbtrfs\n") == {"ext4", "zfs", "btrfs"}
 
 
-def test_only_what_keeps_data_is_a_partition() -> None:
+def test_only_file_systems_with_data_are_partitions() -> None:
     kinds = parse_filesystems((DATA / "filesystems_debian_12_linux_6.18.txt").read_text())
 
     found = parse_mountinfo((DATA / "mountinfo_debian_12_linux_6.18.txt").read_text(), kinds)
@@ -34,7 +34,7 @@ def test_subvolumes_are_partitions_and_bind_mounts_are_not() -> None:
     ]
 
 
-def test_lines_that_are_none_are_left_out() -> None:
+def test_lines_that_are_not_valid_are_left_out() -> None:
     assert parse_mountinfo("\n1 2\n1 2 3 4 5 6 - ext4\n - \n", frozenset({"ext4"})) == []
 
 

@@ -72,7 +72,7 @@ class Host:
         ),
     ],
 )
-def test_what_cannot_be_right_is_refused_before_anything_runs(check: HealthCheck, message: str) -> None:
+def test_invalid_rules_are_refused_before_anything_runs(check: HealthCheck, message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         normalise(check)
 
@@ -87,7 +87,7 @@ def test_rules_that_are_templates_are_looked_at_when_they_are_rendered() -> None
     )
 
 
-async def test_tries_go_on_until_one_is_right_with_the_pause_between() -> None:
+async def test_tries_continue_until_one_is_right_with_the_pause_between() -> None:
     host = Host()
     host.runner.when("sh", "-c", "probe", code=1)
     host.runner.when("sh", "-c", "probe", code=0)

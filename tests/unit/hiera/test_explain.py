@@ -85,7 +85,7 @@ def test_with_merge_first_the_first_override_counts_and_replaces_whole_keys() ->
     ]
 
 
-def test_a_later_document_goes_over_an_earlier_one_and_rules_hold_for_the_end() -> None:
+def test_a_later_document_overrides_an_earlier_one_and_rules_apply_to_the_result() -> None:
     found = explain(
         "port", [SourceDocument(name="common", text=COMMON), SourceDocument(name="node", text=NODE)], FACTS
     )
@@ -96,7 +96,7 @@ def test_a_later_document_goes_over_an_earlier_one_and_rules_hold_for_the_end() 
     assert found.broken == ("common:8: the value of `port` does not satisfy `isInt(value)`",)
 
 
-def test_a_document_takes_back_to_the_one_before_it_what_its_override_drops() -> None:
+def test_a_removed_override_restores_the_earlier_documents_value() -> None:
     below = SourceDocument(name="a", text="data:\n  tls: {cipher: old}\n")
 
     found = explain("tls.cipher", [below, SourceDocument(name="b", text=FIRST)], FACTS)
@@ -107,7 +107,7 @@ def test_a_document_takes_back_to_the_one_before_it_what_its_override_drops() ->
     ]  # fmt: skip
 
 
-def test_a_document_that_puts_something_else_where_the_key_stands_removes_it() -> None:
+def test_a_document_that_replaces_the_parent_of_a_key_removes_the_key() -> None:
     sources = [
         SourceDocument(name="a", text="data:\n  tls: {cipher: old}\n"),
         SourceDocument(name="b", text="data:\n  tls: none\n"),
@@ -121,7 +121,7 @@ def test_a_document_that_puts_something_else_where_the_key_stands_removes_it() -
     )
 
 
-def test_a_key_that_holds_dots_is_found_and_one_that_nobody_has_is_not() -> None:
+def test_a_key_with_dots_is_found_and_an_unknown_one_is_not() -> None:
     text = "data:\n  a.b:\n    c.d: 1\n"
 
     assert explain("a.b.c.d", [SourceDocument(name="x", text=text)], {}).key == ("a.b", "c.d")
@@ -131,7 +131,7 @@ def test_a_key_that_holds_dots_is_found_and_one_that_nobody_has_is_not() -> None
 @pytest.mark.parametrize("text", [COMMON, FIRST])
 @pytest.mark.parametrize("facts", [{}, {"env": "prod"}, {"role": "web"}, FACTS, FACTS | {"node": "x"}])
 @pytest.mark.parametrize("key", ["port", "tls", "packages"])
-def test_what_is_explained_is_what_the_node_gets(text: str, facts: dict[str, Any], key: str) -> None:
+def test_the_explained_value_is_the_nodes_value(text: str, facts: dict[str, Any], key: str) -> None:
     data = merge.deep(resolve_document(text, facts).data, resolve_document(NODE, facts).data)
 
     found = explain(key, [SourceDocument(name="a", text=text), SourceDocument(name="b", text=NODE)], facts)

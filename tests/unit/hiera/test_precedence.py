@@ -63,7 +63,7 @@ def test_other_orders_are_left_alone(root: object) -> None:
         ("${ Facts.a }db", False),
     ],
 )
-def test_an_entry_names_what_its_literal_parts_fit(entry: str, is_named: bool) -> None:
+def test_an_entry_names_overrides_that_match_its_literal_parts(entry: str, is_named: bool) -> None:
     found = {one.specific for one in reversals(document([entry, "common"]))}
 
     assert ("role:web" in found) is is_named

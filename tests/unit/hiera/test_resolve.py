@@ -21,7 +21,7 @@ def data_of(document: str, facts: dict[str, Any] | None = None) -> dict[str, Any
     return resolve_document(document, FACTS if facts is None else facts, "s.yaml").data
 
 
-def test_the_first_override_that_is_there_replaces_whole_keys() -> None:
+def test_the_first_override_that_exists_replaces_whole_keys() -> None:
     document = """
         hierarchy:
           order: ["none", "env:${ lookup('facts.env') }", common]
@@ -34,7 +34,7 @@ def test_the_first_override_that_is_there_replaces_whole_keys() -> None:
     assert data_of(document) == {"level": "info", "web": {"port": 443}, "list": [2]}
 
 
-def test_deep_merges_all_that_are_there_in_order() -> None:
+def test_deep_merges_all_that_exist_in_order() -> None:
     document = """
         hierarchy:
           order: ["env:{{ lookup('facts.env') }}", "role:{{ Facts.role }}"]
@@ -131,7 +131,7 @@ def test_a_document_resolves(document: str, data: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_cannot_be_right_is_said_with_its_place(document: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_its_place(document: str, said: str) -> None:
     with pytest.raises(DataError) as caught:
         data_of(document)
 
@@ -212,7 +212,7 @@ def test_only_the_facts_that_a_document_looks_at_are_gathered() -> None:
     assert gathered == ["host", "cpu"]
 
 
-def test_the_example_of_the_page_gives_what_it_says() -> None:
+def test_the_documented_example_gives_the_documented_data() -> None:
     page = (Path(__file__).parents[3] / "docs/concepts/hiera.md").read_text()
     document = page.split("```yaml\n")[1].split("```")[0]
 

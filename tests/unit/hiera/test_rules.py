@@ -76,7 +76,7 @@ def test_json_has_no_rules() -> None:
 
 
 @pytest.mark.parametrize("value", [0, False, 0.0, [], {}, " "])
-def test_what_is_there_satisfies_require(value: object) -> None:
+def test_existing_content_satisfies_require(value: object) -> None:
     check({"a": value}, [rule("a", required=True)])
 
 

@@ -33,7 +33,7 @@ DATA = {
         (["**"], ["p1", 5432, "a", "p2", "k", "c1", "c2", True, "dotted"]),
     ],
 )
-def test_what_stands_at_a_key_or_below_is_secret(keys: list[str], values: list[object]) -> None:
+def test_the_current_one_at_a_key_or_below_is_secret(keys: list[str], values: list[object]) -> None:
     assert list(secret_values(DATA, keys)) == values
 
 
@@ -59,6 +59,6 @@ def test_a_hierarchy_that_declares_secrets_alone_has_the_usual_order() -> None:
 
 
 @pytest.mark.parametrize("keys", ["a", "[1]", "{a: 1}", "['']", "[.]"])
-def test_what_is_no_list_of_keys_is_refused(keys: str) -> None:
+def test_an_invalid_list_of_keys_is_refused(keys: str) -> None:
     with pytest.raises(DataError, match=r"`hierarchy\.secret` must be a list of keys"):
         resolve_document(f"hierarchy: {{secret: {keys}}}\ndata: {{}}\n", {}, "d.yaml")

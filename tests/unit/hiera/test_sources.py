@@ -73,7 +73,7 @@ async def test_a_file_is_found_by_path_or_url(url: str) -> None:
     assert fetched.content == PLAIN
 
 
-async def test_a_missing_file_says_so_in_its_number() -> None:
+async def test_a_missing_file_has_the_errno_enoent() -> None:
     with pytest.raises(FileError) as caught:
         await sources().fetch("nope.yaml")
 
@@ -152,14 +152,14 @@ async def test_a_stamp_that_is_wrong_is_refused(
     assert (str(caught.value), numbers) == (said, before)
 
 
-async def test_what_a_key_held_before_it_was_stamped_can_be_pinned() -> None:
+async def test_a_value_from_before_stamping_can_be_pinned() -> None:
     numbers = {"CCM_DATA/common": 6}
     room = sources(bucket={"common": stamped(6), "common_at_3": PLAIN}, numbers=numbers, pins={"CCM_DATA": 3})
 
     assert (await room.fetch("kv://CCM_DATA/common")).content == PLAIN
 
 
-async def test_a_plain_json_document_is_no_stamp() -> None:
+async def test_a_plain_json_document_is_not_a_stamp() -> None:
     document = b'{"data": {"bucket": 1}, "bucket": "x", "key": "y", "number": 3}'
 
     assert (await sources(bucket={"common": document}).fetch("kv://CCM_DATA/common")).content == document
@@ -184,7 +184,7 @@ async def test_a_plain_json_document_is_no_stamp() -> None:
         ("empty.yaml", "empty.yaml is empty: it holds no hiera document"),
     ],
 )
-async def test_what_is_no_source_is_said(url: str, said: str) -> None:
+async def test_an_invalid_source_is_reported(url: str, said: str) -> None:
     with pytest.raises(DataError) as caught:
         await sources({"/etc/site/empty.yaml": b""}).fetch(url)
 
@@ -215,13 +215,13 @@ async def test_a_pinned_bucket_is_read_as_it_was_whichever_number_was_seen_since
     assert (fetched.content, numbers) == (PLAIN, {"CCM_DATA/common": 9})
 
 
-async def test_a_pinned_document_of_another_key_is_refused_all_the_same() -> None:
+async def test_a_pinned_document_of_another_key_is_refused_anyway() -> None:
     room = sources(bucket={"common_at_3": stamped(2, key="other")})
 
     with pytest.raises(ProtocolError, match="was written for"):
         await room.pinned({"CCM_DATA": 3}).fetch("kv://CCM_DATA/common")
 
 
-async def test_a_document_that_was_absent_at_the_pinned_revision_says_so() -> None:
+async def test_a_document_absent_at_the_pinned_revision_is_reported() -> None:
     with pytest.raises(DataError, match="had no key common at revision 3"):
         await sources().pinned({"CCM_DATA": 3}).fetch("kv://CCM_DATA/common")

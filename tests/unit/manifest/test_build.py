@@ -71,7 +71,7 @@ def test_a_key_without_a_value_leaves_the_default() -> None:
     assert (wanted.control.if_, wanted.control.unless) == ("true", "true")
 
 
-def test_of_a_property_that_may_be_none_null_takes_the_default_away() -> None:
+def test_null_removes_the_default_of_an_optional_property() -> None:
     (wanted,) = properties("- note:\n  - defaults: {control: {if: 'false'}}\n  - a: {control: }\n")
 
     assert wanted.control is None
@@ -84,7 +84,7 @@ def test_a_key_of_a_mapping_whose_expression_gives_nothing_is_left_out() -> None
     assert render(written, expressions) == {"b": {"d": "x"}, "e": None}
 
 
-def test_what_a_type_refuses_in_a_manifest_a_request_may_say() -> None:
+def test_a_request_may_use_values_that_a_manifest_may_not() -> None:
     def refuse(wanted: Any) -> None:
         if wanted.text == "odd":
             raise PropertyError("this is odd")
@@ -165,7 +165,7 @@ def test_values_are_bent_as_the_reference_bends_them(value: str, bent: dict[str,
         pytest.param("[1]", "a resource is a mapping", id="a list for a resource"),
     ],
 )
-def test_what_has_no_sense_is_refused_with_its_place(entry: str, message: str) -> None:
+def test_a_contradiction_is_refused_with_its_place(entry: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         expand(f"- note: {{name: right}}\n- {entry}\n")
 
@@ -192,12 +192,12 @@ class TestTemplates:
 
         assert (one.pending, one.wanted.later) == (("later",), "{{ nope }}")  # type: ignore[attr-defined]
 
-    def test_in_literal_fields_are_none(self) -> None:
+    def test_templates_in_literal_fields_are_text(self) -> None:
         assert properties('- note: {name: a, plain: "{{ 1 }}", require: ["note#{{ 1 }}"]}') == [
             note("a", plain="{{ 1 }}", require=["note#1"])
         ]
 
-    def test_are_rendered_once_so_data_is_no_code(self) -> None:
+    def test_templates_are_rendered_once_so_data_is_not_code(self) -> None:
         assert properties('- note: {name: a, text: "{{ Data.x }}"}', x="{{ 1 + 1 }}") == [
             note("a", text="{{ 1 + 1 }}")
         ]

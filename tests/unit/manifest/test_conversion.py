@@ -39,7 +39,7 @@ def test_every_mistake_is_returned_and_the_rest_is_converted() -> None:
     assert raw["colour"] == "red", "the values given are not changed"
 
 
-def test_what_is_missing_ends_it() -> None:
+def test_the_missing_part_ends_it() -> None:
     car, mistakes = convert_all({"color": "red"}, lambda value: convert_as(value, Car))
 
     assert car is None

@@ -50,7 +50,7 @@ ccm:
         pytest.param("ccm: {resources: [{package: {name: x, ensure: .inf}}]}", id="no digits"),
     ],
 )
-def test_what_is_not_certain_stays(text: str) -> None:
+def test_uncertain_findings_are_not_fixed(text: str) -> None:
     found = lint(make_document(text.encode(), "m.yaml", "/"))
 
     assert [one.rule for one in found] == ["unquoted"]

@@ -131,7 +131,7 @@ def test_each_kind_of_mistake_is_found(text: str, found: str) -> None:
     assert any(found in one for one in said), said
 
 
-def test_all_findings_are_told_in_the_order_of_lines() -> None:
+def test_all_findings_are_reported_in_the_order_of_lines() -> None:
     text = resources(
         "note: {name: a, x: 1}", "note: {name: /b}", "nope: {}", 'note: {name: c, text: "{{ ( }}"}'
     )
@@ -148,7 +148,7 @@ def test_references_that_cannot_be_known_are_left_alone() -> None:
     assert (findings(text), findings(templated), findings(rendered)) == ([], [], [])
 
 
-def test_strict_ccm_names_what_is_ours_alone() -> None:
+def test_strict_ccm_names_our_extensions() -> None:
     text = resources("note: {name: a, bold: true, txt: x}")
 
     assert findings(text) == []

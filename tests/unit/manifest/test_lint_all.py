@@ -64,7 +64,7 @@ ccm:
     ]
 
 
-def test_what_follows_from_another_mistake_is_not_reported() -> None:
+def test_consequences_of_another_mistake_are_not_reported() -> None:
     """The misspelled `owner` is not missing, `absnt` needs no mode, and the list with a wrong item is not empty."""
     text = """\
 ccm:
@@ -208,7 +208,7 @@ def test_a_comment_silences_a_rule(comment: str, left: list[str]) -> None:
     assert sorted(one[1] for one in found(text)) == sorted(left)
 
 
-def test_what_is_not_yaml_cannot_be_silenced() -> None:
+def test_invalid_yaml_cannot_be_silenced() -> None:
     document = make_document(b"# ccm-lint: ignore-file[syntax]\nccm: [\n", "m.yaml", "/")
 
     assert [one.rule for one in lint(document, ignored={"syntax"})] == ["syntax"]

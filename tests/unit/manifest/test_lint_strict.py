@@ -123,7 +123,7 @@ OWNED = "owner: root, group: root"
         ),
     ],
 )
-def test_what_is_ours_alone_is_named(resource: str, said: str) -> None:
+def test_our_extensions_are_named(resource: str, said: str) -> None:
     assert strict(resource) == [said]
 
 
@@ -142,7 +142,7 @@ def test_what_is_ours_alone_is_named(resource: str, said: str) -> None:
         "apply: {name: child.yaml, noop: true, data: {a: 1}}",
     ],
 )
-def test_what_choria_ccm_knows_is_left_alone(resource: str) -> None:
+def test_features_of_choria_ccm_are_not_reported(resource: str) -> None:
     assert strict(resource) == []
 
 

@@ -20,7 +20,7 @@ from ccm_agent.resources.file import TYPE
         pytest.param(0, "0000", id="0"),
     ],
 )
-def test_an_unquoted_mode_is_refused_with_what_was_probably_typed(mode: int, typed: str) -> None:
+def test_an_unquoted_mode_is_refused_with_the_probable_value(mode: int, typed: str) -> None:
     with pytest.raises(PropertyError) as caught:
         make_properties(TYPE, {"name": "/a", "mode": mode})
 

@@ -19,7 +19,7 @@ EXAMPLES = dict(
 )
 
 
-def test_the_page_lists_every_rule_with_what_it_finds() -> None:
+def test_the_page_lists_every_rule_with_its_findings() -> None:
     rows = re.findall(
         r"^\| `([a-z-]+)` \| (?:error|warning|error or warning) \| (.*) \|$", PAGE, re.MULTILINE
     )

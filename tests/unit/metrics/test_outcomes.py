@@ -28,7 +28,7 @@ def test_resources_are_counted_by_outcome_with_the_names_of_choria_ccm() -> None
     ]
 
 
-def test_what_would_have_been_changed_is_counted_as_noop_alone_and_by_its_alias() -> None:
+def test_noop_changes_are_counted_only_as_noop_and_by_alias() -> None:
     registry = MetricsRegistry()
     OutcomeMetrics(registry).resource(resource_event("/a", alias="motd", noop=True, changed=True))
 

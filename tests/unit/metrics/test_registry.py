@@ -5,7 +5,7 @@ from ccm_agent.metrics.registry import CallbackMetric, Counter, MetricsRegistry,
 from ccm_agent.model.errors import UsageError
 
 
-def test_metrics_are_told_as_prometheus_reads_them() -> None:
+def test_metrics_are_reported_as_prometheus_reads_them() -> None:
     one = MetricsRegistry()
     changed, took = Counter("changed", "What\nchanged", ["name"]), Summary("took_seconds", "How long")
     one.add(changed, took, CallbackMetric("waiting", "How many wait", lambda: 3))

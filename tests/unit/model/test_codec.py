@@ -51,11 +51,11 @@ def test_content_decides_between_json_and_yaml() -> None:
         pytest.param("- a\n- b\n", ["a", "b"], id="block style"),
     ],
 )
-def test_what_begins_a_manifest_as_json_may_be_yaml(text: str, value: object) -> None:
+def test_a_document_that_begins_like_json_may_be_yaml(text: str, value: object) -> None:
     assert codec.decode_manifest(text) == value
 
 
-def test_a_manifest_that_is_neither_is_told_why_it_is_no_json() -> None:
+def test_an_invalid_manifest_reports_the_json_error() -> None:
     with pytest.raises(DocumentError, match=r"^m\.json:1:11: not JSON: "):
         codec.decode_manifest('{"a": "b" "c": 1}', "m.json")
 
@@ -98,7 +98,7 @@ def test_a_document_becomes_a_struct() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(text: str, said: str) -> None:
+def test_an_invalid_value_is_named_with_its_place(text: str, said: str) -> None:
     with pytest.raises(DocumentError) as caught:
         codec.decode_as(text, Site, "s.yaml")
 
@@ -153,7 +153,7 @@ def test_the_nearest_word_is_offered() -> None:
     assert nearest("ownr", known) == "owner"
 
 
-def test_whole_numbers_past_64_bits_are_text_in_json_as_in_yaml() -> None:
+def test_integers_beyond_64_bits_are_text_in_json_and_yaml() -> None:
     assert codec.decode_json("[18446744073709551615, 18446744073709551616, 1.5]") == [
         18446744073709551615,
         "18446744073709551616",
@@ -180,7 +180,7 @@ def test_json_for_people_is_indented_and_sorted() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"a": [float("-inf")]}, object()])
-def test_what_json_has_no_word_for_is_refused(value: object) -> None:
+def test_values_without_a_json_form_are_refused(value: object) -> None:
     with pytest.raises(DocumentError, match="cannot be written as JSON"):
         codec.encode_json(value)
 
@@ -225,7 +225,7 @@ def test_a_text_that_could_be_taken_for_something_else_is_quoted_as_choria_ccm_d
 @pytest.mark.parametrize(
     "text", ["a:b", "a-b", "-a", "it's", 'a "b"', "a=b", "v1.2", "1.2.3", "http://x/y", "$HOME", "~/x"]
 )
-def test_a_text_that_is_nothing_else_stands_plain(text: str) -> None:
+def test_an_unambiguous_text_is_written_plain(text: str) -> None:
     assert codec.encode_yaml({text: text}) == f"{text}: {text}\n"
 
 
@@ -245,7 +245,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_what_is_written_as_yaml_is_read_back_the_same(value: object) -> None:
+def test_written_yaml_is_read_back_unchanged(value: object) -> None:
     assert codec.decode_yaml(codec.encode_yaml(value)) == value
 
 

@@ -48,7 +48,7 @@ def test_the_next_time_is_the_first_after_now(
         ("*/0 0 2 * * *", "'*/0' is not a valid second, which goes from 0 to 59"),
     ],
 )
-def test_what_is_no_cron_is_refused(fields: str, said: str) -> None:
+def test_an_invalid_cron_is_refused(fields: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         Cron(fields)
 

@@ -26,7 +26,7 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "5m x", "1h-5m", "five minutes"])
-def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_duration(text)
 

@@ -83,7 +83,7 @@ def test_a_text_without_escapes_is_read_once() -> None:
     assert [view.text for view in views("nothing to see here")] == ["nothing to see here"]
 
 
-def test_an_unknown_character_number_is_no_error() -> None:
+def test_an_unknown_character_number_is_not_an_error() -> None:
     assert found("&#9999999; &#xFFFFFF;x", "x") != []
 
 

@@ -117,7 +117,7 @@ def test_custom_facts_stay_plain(custom: dict[str, Any]) -> None:
     assert custom == before
 
 
-def test_naming_changes_nothing_of_what_it_is_given_and_is_done_once() -> None:
+def test_naming_does_not_change_its_input_and_is_idempotent() -> None:
     facts = {"host": {"info": dict(HOST), "site": "a"}, "role": "web"}
 
     named = with_go_names(facts)

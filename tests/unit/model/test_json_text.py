@@ -12,11 +12,11 @@ from ccm_agent.model.wire import Disabled
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def test_what_is_no_utf_8_stands_as_a_question_mark() -> None:
+def test_invalid_utf_8_becomes_a_question_mark() -> None:
     assert json_safe(b"/media/caf\xe9 \xc3\xa9".decode(errors="surrogateescape")) == "/media/caf? é"
 
 
-def test_whatever_a_text_holds_it_is_told() -> None:
+def test_any_text_can_be_reported() -> None:
     told = Disabled(since=NOW, why="a \udcff", by="é")
     facts = {"mounts": [("/\udcff", 1)], "\udcfe": None}
 
@@ -24,7 +24,7 @@ def test_whatever_a_text_holds_it_is_told() -> None:
     assert encode_message(facts, order="sorted") == b'{"?":null,"mounts":[["/?",1]]}'
 
 
-def test_what_is_text_is_told_as_it_is() -> None:
+def test_valid_text_is_reported_unchanged() -> None:
     told = Disabled(since=NOW, why="é ✓")
 
     assert encode_message(told) == msgspec.json.encode(told)

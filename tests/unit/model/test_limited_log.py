@@ -59,7 +59,7 @@ def test_each_message_has_lines_of_its_own(caplog: pytest.LogCaptureFixture, lim
     assert caplog.records[-1].levelno == logging.ERROR
 
 
-def test_a_window_without_losses_says_nothing_at_its_end(
+def test_a_window_without_losses_logs_nothing_at_its_end(
     caplog: pytest.LogCaptureFixture, limited: LimitedLog, clock: Clock
 ) -> None:
     limited.warning("refused")
@@ -89,7 +89,7 @@ def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture, 
     assert caplog.records[0].funcName == "test_a_line_names_the_place_that_wrote_it"
 
 
-def test_a_filter_limits_each_message_of_each_logger_and_says_how_many_it_left_out(
+def test_a_filter_limits_each_message_of_each_logger_and_counts_the_dropped_ones(
     caplog: pytest.LogCaptureFixture, clock: Clock
 ) -> None:
     caplog.handler.addFilter(one := FloodFilter(clock))

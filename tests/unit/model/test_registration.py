@@ -89,7 +89,7 @@ def test_an_entry_is_written_as_the_reference_writes_it() -> None:
     )
 
 
-def test_an_entry_without_a_port_says_null_as_the_reference_does() -> None:
+def test_an_entry_without_a_port_has_null_as_in_the_reference() -> None:
     assert json.loads(encode_entry(an_entry(port=None)))["port"] is None
 
 
@@ -109,7 +109,7 @@ def test_an_entry_is_read_back() -> None:
         pytest.param({"annotations": None}, {}, id="no annotations"),
     ],
 )
-def test_what_other_writers_write_is_read(fields: dict[str, Any], read: dict[str, Any]) -> None:
+def test_records_of_other_writers_are_read(fields: dict[str, Any], read: dict[str, Any]) -> None:
     document = json.loads(encode_entry(an_entry())) | fields
 
     assert decode_entry(json.dumps(document).encode()) == an_entry(**read)
@@ -145,12 +145,12 @@ def a_document(more: bytes) -> bytes:
         pytest.param(encode_entry(an_entry(annotations={"a": "x" * ANNOTATIONS_LIMIT_BYTES})), id="too much"),
     ],
 )
-def test_what_breaks_the_rules_is_refused(body: bytes) -> None:
+def test_an_invalid_record_is_refused(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_entry(body)
 
 
-def test_prometheus_is_told_of_what_says_that_it_may_be_scraped() -> None:
+def test_prometheus_gets_the_services_marked_for_scraping() -> None:
     scraped = {"prometheus.io/scrape": "true", "env": "staging", "__meta": "x", "with space": "x", "none": ""}
     entries = [
         an_entry(annotations=scraped),
@@ -168,7 +168,7 @@ def test_prometheus_is_told_of_what_says_that_it_may_be_scraped() -> None:
     ]
 
 
-def test_a_service_or_protocol_named_prometheus_may_be_scraped_unless_it_says_no() -> None:
+def test_a_service_or_protocol_named_prometheus_is_scraped_unless_disabled() -> None:
     entries = [
         an_entry(service="prometheus"),
         an_entry(protocol="prometheus", address="2001:db8::5"),

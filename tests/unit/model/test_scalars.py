@@ -97,12 +97,12 @@ def test_a_tag_decides_the_type(tag: str, text: str, value: object) -> None:
     assert tagged_value(CORE_TAG + tag, text, True) == value
 
 
-def test_a_nought_in_front_of_a_tagged_number_in_quotes_is_no_octal() -> None:
+def test_a_leading_zero_of_a_quoted_tagged_number_is_not_octal() -> None:
     assert tagged_value(CORE_TAG + "int", "017", False) == 17
     assert tagged_value(CORE_TAG + "float", "017", False) == 17.0
 
 
-def test_a_timestamp_is_a_moment_in_utc_unless_it_says_otherwise() -> None:
+def test_a_timestamp_is_utc_by_default() -> None:
     from datetime import UTC, datetime
 
     assert tagged_value(CORE_TAG + "timestamp", "2024-01-02", True) == datetime(2024, 1, 2, tzinfo=UTC)

@@ -22,7 +22,7 @@ def test_a_secret_shows_itself_as_a_mask(show: Any) -> None:
     assert "hunter2" not in show(Secret("hunter2"))
 
 
-def test_a_secret_is_revealed_to_who_asks_and_not_pickled() -> None:
+def test_a_secret_is_revealed_to_the_requester_and_not_pickled() -> None:
     secret = Secret("hunter2")
 
     assert secret.reveal() == "hunter2"
@@ -53,7 +53,7 @@ def test_a_short_secret_is_masked_only_where_it_is_all_there_is() -> None:
 
 
 @given(st.text("abc123\n", min_size=4).filter(str.strip), st.text("xyz "), st.text("xyz "))
-def test_a_long_secret_becomes_a_mask_wherever_it_stands(secret: str, before: str, after: str) -> None:
+def test_a_long_secret_is_masked_everywhere(secret: str, before: str, after: str) -> None:
     assert Masker([secret]).text(before + secret + after) in (before + MASK + after, MASK)
 
 
@@ -125,7 +125,7 @@ def test_a_short_secret_is_masked_as_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("word", ["true", "False", " no ", "null", "", " \n "])
-def test_words_of_everybodys_are_no_secrets(word: str) -> None:
+def test_common_words_are_not_secrets(word: str) -> None:
     masker = Masker([word])
 
     assert (masker.is_idle, masker.text(f"it is {word}")) == (True, f"it is {word}")
@@ -145,7 +145,7 @@ def test_numbers_are_masked_by_their_digits_and_as_values() -> None:
     assert masker.text("pin 54321, 7 times") == f"pin {MASK}, 7 times"
 
 
-def test_what_may_be_an_ordinary_word_leaves_names_as_they_are() -> None:
+def test_a_possible_ordinary_word_does_not_change_names() -> None:
     masker = Masker()
     masker.learn("production", is_certain=False)
 

@@ -56,7 +56,7 @@ def test_a_line_becomes_words(line: str, words: list[str]) -> None:
         pytest.param("echo x\\", "nothing follows the backslash at the end: echo x\\", id="backslash"),
     ],
 )
-def test_what_is_not_closed_is_refused(line: str, message: str) -> None:
+def test_an_unclosed_bracket_is_refused(line: str, message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         split_words(line)
 

@@ -17,7 +17,7 @@ def names(plain: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize(("plain", "sentence"), HOLD_UPS)
-def test_what_would_take_for_ever_is_refused(plain: bytes, sentence: str) -> None:
+def test_an_endless_schedule_is_refused(plain: bytes, sentence: str) -> None:
     with pytest.raises(tarfile.ReadError) as caught:
         names(plain)
 
@@ -62,7 +62,7 @@ def test_more_headers_than_there_may_be_are_not_read() -> None:
     assert str(caught.value) == "it holds more than 100 headers"
 
 
-def test_an_archive_forgets_what_it_has_handed_on() -> None:
+def test_an_archive_releases_returned_entries() -> None:
     long = "g" * 300
     plain = attributes(record("uname", long) + record("comment", "x")) + header("a") + header("b")
 

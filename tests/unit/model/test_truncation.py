@@ -59,7 +59,7 @@ def test_output_that_nearly_fits_loses_its_beginning_and_nothing_else_is_cut() -
         pytest.param({"error": ['"\\\n\x01' * 20_000]}, id="text that JSON makes longer"),
     ],
 )
-def test_whatever_is_too_long_the_event_fits_and_says_what_was_cut(fields: dict[str, object]) -> None:
+def test_a_long_event_is_truncated_and_reports_the_fields(fields: dict[str, object]) -> None:
     body = encode_event(resource_event(**({"name": "/a"} | fields)))
 
     told = json.loads(body)

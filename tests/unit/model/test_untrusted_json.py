@@ -36,7 +36,7 @@ def test_depth_is_an_error_like_any_other(kind: type) -> None:
         pytest.param(b"[" * 101 + b'"' + b"]" * 101 + b'"' + b"]" * 101, False, id="and none to hide behind"),
     ],
 )
-def test_as_many_levels_as_anybody_walks(body: bytes, fits: bool) -> None:
+def test_the_deepest_supported_nesting_is_read(body: bytes, fits: bool) -> None:
     """A reader of some hundred more would end in whoever goes through the values by recursion."""
     with contextlib.nullcontext() if fits else pytest.raises(msgspec.DecodeError, match="nested too deeply"):
         assert decode_foreign(body, Any) == msgspec.json.decode(body)

@@ -15,14 +15,14 @@ from ccm_agent.model.urls import looks_secret, mask_url, mask_urls, secrets_of_u
         *("X-Amz-Signature", "X-Amz-Credential", "credentials", "jwt", "OTP", "auth", "Authorization", "set-cookie"),
     ],
 )  # fmt: skip
-def test_a_name_says_that_its_value_is_secret(name: str) -> None:
+def test_a_secret_value_is_recognized_by_its_name(name: str) -> None:
     assert looks_secret(name)
 
 
 @pytest.mark.parametrize(
     "name", ["passenger", "author", "key", "path", "keyboard", "pinned", "HOME", "url", "compass", "spin", ""]
 )
-def test_a_name_says_nothing_of_the_kind(name: str) -> None:
+def test_an_ordinary_name_is_not_secret(name: str) -> None:
     assert not looks_secret(name)
 
 
@@ -61,7 +61,7 @@ def test_urls_are_found_in_commands_and_outputs() -> None:
     )
 
 
-def test_what_is_secret_in_urls_is_learned_as_it_is_written_and_decoded() -> None:
+def test_secrets_in_urls_are_learned_encoded_and_decoded() -> None:
     text = "https://me:p%40ss@h/?sig=a%2Bb+c&page=2 https://git@h/x"
 
     assert set(secrets_of_url(text)) == {"p%40ss", "p@ss", "a%2Bb+c", "a+b+c", "a+b c"}

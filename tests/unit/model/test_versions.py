@@ -145,7 +145,7 @@ def test_the_table_for_dnf_holds_row_by_row(left: str, right: str, lenient: bool
         "9" * 5000 + ":1",
     ],
 )
-def test_what_is_no_debian_version_is_refused(version: str) -> None:
+def test_an_invalid_debian_version_is_refused(version: str) -> None:
     with pytest.raises(PropertyError, match="is not a Debian version"):
         compare_debian(version, "1.0")
 

@@ -61,7 +61,7 @@ def test_a_text_that_is_nested_too_deeply_is_an_error() -> None:
 
 
 @given(st.text(alphabet=" \n:-[]{},#|'\"ab", max_size=40))
-def test_what_can_be_read_can_be_searched_for_comments(text: str) -> None:
+def test_readable_documents_can_be_searched_for_comments(text: str) -> None:
     try:
         decode_yaml(text)
     except DocumentError:

@@ -61,7 +61,7 @@ def test_the_layout_is_one(text: str, new: str) -> None:
     assert formatted(text) == new
 
 
-def test_comments_stay_with_what_they_are_about() -> None:
+def test_comments_stay_with_their_keys() -> None:
     text = """\
 # the whole
 a:   # the value
@@ -113,7 +113,7 @@ e: |
         ("a: [1\n", "m.yaml:1:4: the list that opens with `[` is not closed, or a comma is missing"),
     ],
 )
-def test_what_cannot_be_formatted_is_an_error(text: str, message: str) -> None:
+def test_a_document_that_cannot_be_formatted_is_an_error(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         format_yaml(text, "m.yaml")
 

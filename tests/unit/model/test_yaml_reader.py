@@ -55,7 +55,7 @@ def test_a_document_is_read(text: str, value: object) -> None:
         pytest.param("'<<': *x", {"<<": {"k": 1}}, id="in quotes it is a key like any other"),
     ],
 )
-def test_a_merge_key_counts_where_it_stands(text: str, value: object) -> None:
+def test_a_merge_key_applies_at_its_position(text: str, value: object) -> None:
     read = decode_yaml(f"a: &x {{k: 1}}\nb:\n  {text}\n")
 
     assert read == {"a": {"k": 1}, "b": value}
@@ -252,5 +252,5 @@ def test_no_text_leaves_the_error_tree(text: str) -> None:
     assert value is None or isinstance(value, (str, int, float, bool, list, dict))
 
 
-def test_an_alias_without_a_value_in_braces_is_no_crash() -> None:
+def test_an_alias_without_a_value_in_braces_does_not_crash() -> None:
     assert decode_yaml("a: &x k\nb: {*x }\n") == {"a": "k", "b": {"k": None}}

@@ -105,7 +105,7 @@ def rule(text: str) -> str:
         pytest.param("default: [", "policy.yaml:2", id="no YAML"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_right_is_refused_with_its_place(text: str, said: str) -> None:
+def test_an_invalid_value_is_refused_with_its_place(text: str, said: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse(text)
 
@@ -159,7 +159,7 @@ def refusal(text: str) -> str:
 
 
 @given(VALUES)
-def test_whatever_a_document_holds_is_a_policy_or_an_error_with_a_place(value: object) -> None:
+def test_any_document_is_a_policy_or_an_error_with_a_place(value: object) -> None:
     document = {"default": "deny", "rules": [{"name": "one", "allow": ["all"]}]}
     if isinstance(value, dict):
         document |= value
@@ -170,7 +170,7 @@ def test_whatever_a_document_holds_is_a_policy_or_an_error_with_a_place(value: o
 
 
 @given(st.text(max_size=60))
-def test_whatever_a_file_holds_is_a_policy_or_an_error(text: str) -> None:
+def test_any_file_is_a_policy_or_an_error(text: str) -> None:
     assert refusal(text) == "" or refusal(text).startswith("policy.yaml")
 
 

@@ -39,7 +39,7 @@ def test_every_example_is_a_policy(text: str) -> None:
     parsed(text)
 
 
-def test_the_first_example_refuses_what_the_page_shows() -> None:
+def test_the_first_example_refuses_as_the_page_shows() -> None:
     ruling = ask(example("apprentices"), "alice", "apply")
 
     assert ruling.grant is not None

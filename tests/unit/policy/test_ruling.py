@@ -169,7 +169,7 @@ def test_the_own_configuration_is_not_bound_without_a_rule_for_it() -> None:
         pytest.param(LOCAL, "check", None, True, id="own checks under a rule without exec"),
     ],
 )
-def test_a_plan_runs_no_programs_for_who_could_not_have_them_run_by_an_apply(
+def test_a_plan_runs_no_programs_without_permission_to_apply(
     principal: Principal, action: str, mode: str | None, restricted: bool
 ) -> None:
     ruling = ask(principal, action, mode)
@@ -182,14 +182,14 @@ def test_a_plan_runs_no_programs_for_who_could_not_have_them_run_by_an_apply(
 @pytest.mark.parametrize(
     "text", ["default: allow\nmax_mode: plan\n", "default: allow\nforbid: {types: [exec]}\n"]
 )
-def test_a_policy_for_everyone_restricts_plans_too(text: str) -> None:
+def test_a_policy_foreveryone_restricts_plans_too(text: str) -> None:
     ruling = ask(EVE, "plan", text=text)
 
     assert ruling.grant is not None
     assert ruling.grant.is_restricted
 
 
-def test_max_mode_for_everyone_refuses_to_apply() -> None:
+def test_max_mode_foreveryone_refuses_to_apply() -> None:
     text = "default: allow\nmax_mode: plan\nrules: [{name: all, allow: [all]}]\n"
 
     assert ask(EVE, "apply", text=text).code == "policy.mode"
@@ -198,14 +198,14 @@ def test_max_mode_for_everyone_refuses_to_apply() -> None:
     assert ask(EVE, "stop", text=text).is_allowed
 
 
-def test_a_rule_that_names_nobody_is_for_everyone_who_asks_over_the_bus() -> None:
+def test_a_rule_without_signers_applies_to_all_requesters_over_the_bus() -> None:
     text = "default: deny\nrules: [{name: anyone, allow: [plan]}]\n"
 
     assert ask(UNVERIFIED_ALICE, "plan", text=text).rule == "anyone"
     assert ask(LOCAL, "apply", text=text).rule == ""
 
 
-def test_without_a_policy_everything_goes_but_for_a_signer_who_may_only_plan() -> None:
+def test_without_a_policy_everything_is_allowed_except_for_a_signer_without_apply() -> None:
     planner = Principal(name="pia", key="UP", is_verified=True, is_plan_only=True)
 
     assert rule_on(None, UNVERIFIED_ALICE, "apply", "apply", SUNDAY).grant is None
@@ -259,7 +259,9 @@ principals = st.builds(
 @given(
     principals, st.sampled_from([*RUN_ACTIONS, *LOOK_ACTIONS]), st.sampled_from(["apply", "plan", "check"])
 )
-def test_who_is_not_verified_gets_what_anyone_gets(principal: Principal, action: str, mode: str) -> None:
+def test_an_unverified_requester_gets_the_rights_of_anyone(
+    principal: Principal, action: str, mode: str
+) -> None:
     nameless = Principal(is_plan_only=principal.is_plan_only)
     if principal.is_verified:
         return
@@ -271,7 +273,7 @@ def test_who_is_not_verified_gets_what_anyone_gets(principal: Principal, action:
 
 
 @given(principals, st.sampled_from(["plan", "check"]))
-def test_only_who_may_have_commands_run_plans_without_restriction(principal: Principal, mode: str) -> None:
+def test_only_signers_with_commands_run_plans_without_restriction(principal: Principal, mode: str) -> None:
     planned = rule_on(policy(), principal, mode, mode, MONDAY_NOON)
     applied = rule_on(policy(), principal, "apply", "apply", MONDAY_NOON)
 
@@ -307,7 +309,7 @@ rules:
 """
 
 
-def test_what_is_withheld_is_that_of_the_rule_and_of_the_whole_policy() -> None:
+def test_a_grant_combines_the_limits_of_the_rule_and_the_policy() -> None:
     rulings = [rule_on(policy(WITHHOLDING), who, "plan", "plan", MONDAY_NOON) for who in (BOB, ALICE, LOCAL)]
 
     withheld = [set(one.grant.withheld) if one.grant is not None else None for one in rulings]

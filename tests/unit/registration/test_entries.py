@@ -50,7 +50,7 @@ def test_the_broker_s_marker_is_an_entry_that_is_gone() -> None:
         ),
     ],
 )
-def test_what_is_no_entry_of_its_subject_is_spoilt(message: Stored) -> None:
+def test_an_invalid_entry_on_a_subject_is_spoilt(message: Stored) -> None:
     assert read_stored(message) == StreamEntry(subject=message.subject, sequence=7, time=NOW, is_spoilt=True)
 
 

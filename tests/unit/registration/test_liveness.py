@@ -28,7 +28,7 @@ def test_another_server_process_is_a_break() -> None:
     assert sightings == LastSeen(servers={"A": 1000, "B": 2000}, steady_since=2000)
 
 
-def test_a_server_that_is_known_is_no_break() -> None:
+def test_a_known_server_is_not_a_break() -> None:
     sightings = LastSeen(servers={"A": 1000, "B": 1200}, steady_since=1200)
 
     sightings.met("A", 2000)
@@ -79,13 +79,13 @@ def test_the_servers_that_are_remembered_are_bounded() -> None:
         pytest.param((), {WEB1}, [WEB2], id="an operator removed one"),
     ],
 )
-def test_missing_is_who_was_known_and_fits(there: set[str], removed: set[str], missing: list[str]) -> None:
+def test_missing_entries_are_known_and_match(there: set[str], removed: set[str], missing: list[str]) -> None:
     sightings = LastSeen(known=[DB1, WEB1, WEB2])
 
     assert sightings.missing(WEB, there, removed) == missing
 
 
-def test_what_is_believed_takes_the_place_of_what_was_known() -> None:
+def test_an_accepted_answer_replaces_the_known_entries() -> None:
     sightings = LastSeen(known=[DB1, WEB1])
 
     sightings.believe(WEB, {WEB2})

@@ -19,7 +19,7 @@ def seen(sequence: int, **fields: Any) -> StreamEntry:
     return StreamEntry(subject=entry_subject(ENTRY), sequence=sequence, time=NOW, **fields)
 
 
-def test_an_entry_that_is_new_or_renewed_is_told_once() -> None:
+def test_an_entry_that_is_new_or_renewed_is_reported_once() -> None:
     known: dict[str, StreamEntry] = {}
 
     looks = [_changes(known, [seen(n, entry=ENTRY)]) for n in (1, 1, 2)]
@@ -28,7 +28,7 @@ def test_an_entry_that_is_new_or_renewed_is_told_once() -> None:
     assert looks == [[told], [], [told]]
 
 
-def test_an_entry_that_is_gone_is_told_with_what_it_was() -> None:
+def test_a_removed_entry_is_reported_with_its_old_content() -> None:
     gone = {"expired": [seen(2, reason="MaxAge")], "silent": [], "spoilt": [seen(2, is_spoilt=True)]}
 
     told = {}
@@ -43,5 +43,5 @@ def test_an_entry_that_is_gone_is_told_with_what_it_was() -> None:
     }
 
 
-def test_marks_of_what_was_gone_before_are_not_told() -> None:
+def test_marks_of_earlier_removals_are_not_reported() -> None:
     assert _changes({}, [seen(1, reason="MaxAge"), seen(2, is_spoilt=True)]) == []

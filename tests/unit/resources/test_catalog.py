@@ -36,7 +36,7 @@ def test_our_own_types_are_folders_beside_the_catalog() -> None:
     assert found.find("file") is found.find("file")
 
 
-def test_only_what_is_asked_for_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_requested_modules_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         (tmp_path / "toys" / name).mkdir(parents=True)
         (tmp_path / "toys" / name / "__init__.py").write_text(
@@ -54,14 +54,14 @@ def test_only_what_is_asked_for_is_imported(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["fiel", "File", "../file", "contract", "", "file.model"])
-def test_a_name_that_is_no_type_is_refused_with_the_nearest(name: str) -> None:
+def test_an_unknown_type_is_refused_with_the_nearest(name: str) -> None:
     with pytest.raises(ManifestError, match="unknown resource type") as caught:
         Catalog().find(name)
 
     assert ("did you mean `file`?" in str(caught.value)) == (name in ("fiel", "File", "../file"))
 
 
-def test_a_type_that_is_broken_says_so_and_is_not_called_unknown(
+def test_a_broken_type_reports_its_error_and_is_not_called_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_types" / "bad").mkdir(parents=True)

@@ -49,7 +49,7 @@ def test_a_missing_newline_at_the_end_is_named() -> None:
 
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
-def test_it_is_the_unified_diff_of_both_texts(old: list[str], new: list[str]) -> None:
+def test_the_diff_is_the_unified_diff_of_both_texts(old: list[str], new: list[str]) -> None:
     before, after = ("".join(f"{line}\n" for line in lines) for lines in (old, new))
 
     diff = shown(before, after)
@@ -96,7 +96,7 @@ def test_of_a_private_file_lines_are_counted() -> None:
     )
 
 
-def test_a_private_file_is_shown_if_the_resource_says_so() -> None:
+def test_a_private_file_is_shown_on_request() -> None:
     diff = shown("a\n", "b\n", is_private=True, shows_private=True)
 
     assert diff.text == "@@ -1 +1 @@\n-a\n+b\n"

@@ -306,7 +306,7 @@ async def test_without_the_question_nothing_is_compared() -> None:
     assert len(files.looked_at) == 1
 
 
-async def test_what_the_policy_withholds_is_not_read() -> None:
+async def test_files_withheld_by_the_policy_are_not_read() -> None:
     files = host_with("old\n")
 
     diff = await plan_of(files, RunDiffs(Masker(), is_wanted=True, is_withheld=True))
@@ -315,7 +315,7 @@ async def test_what_the_policy_withholds_is_not_read() -> None:
     assert len(files.looked_at) == 1
 
 
-async def test_a_restricted_plan_shows_no_lines_of_a_private_file_whatever_the_resource_says() -> None:
+async def test_a_restricted_plan_never_shows_lines_of_a_private_file() -> None:
     diffs = RunDiffs(Masker(), is_wanted=True, is_restricted=True)
 
     diff = await plan_of(host_with("old\n", 0o600), diffs, diff=True)

@@ -69,7 +69,7 @@ async def test_the_provider_is(wanted: str, programs: tuple[str, ...], picked: s
         pytest.param("", "no provider of `note` can work on this host: none of slow, fast", id="none usable"),
     ],
 )
-async def test_none_is_an_error_that_says_which_there_are(wanted: str, message: str) -> None:
+async def test_a_missing_provider_is_an_error_with_the_available_ones(wanted: str, message: str) -> None:
     with pytest.raises(NoProviderError, match=message):
         await pick(wanted)
 

@@ -21,7 +21,7 @@ def own(name: str, after_s: float = 0, **fields: object) -> TransactionEvent:
     return msgspec.structs.replace(event(name, after_s, **fields), event_id=new_id())
 
 
-async def test_the_next_process_finds_what_one_recorded(tmp_path: Path) -> None:
+async def test_the_next_process_reads_recorded_events(tmp_path: Path) -> None:
     first = await open_session(str(tmp_path))
     told = own("/a", changed=True)
 
@@ -56,7 +56,7 @@ async def test_events_of_a_second_process_come_after_those_of_the_first_within_o
     assert new_id() > theirs.event_id
 
 
-async def test_what_is_no_event_is_passed_over(tmp_path: Path) -> None:
+async def test_an_invalid_event_is_skipped(tmp_path: Path) -> None:
     right = own("/a", changed=True)
     (tmp_path / f"{right.event_id}.event").write_bytes(msgspec.json.encode(right))
     for name, text in {"a": "{broken", "b": "", "c": "[]", "d": '{"protocol": "other"}'}.items():
@@ -132,7 +132,7 @@ async def test_a_store_that_went_away_is_an_error_and_no_crash(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
-async def test_what_a_stranger_put_into_a_directory_for_everybody_does_not_count(tmp_path: Path) -> None:
+async def test_events_of_strangers_in_a_shared_directory_are_ignored(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)  # noqa: ASYNC240
     session = await open_session(str(tmp_path))
     await session.record(own("/a"))
@@ -148,7 +148,7 @@ async def test_what_a_stranger_put_into_a_directory_for_everybody_does_not_count
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
-async def test_what_the_directorys_owner_recorded_counts_for_root_too(tmp_path: Path) -> None:
+async def test_events_of_the_directorys_owner_are_valid_for_root(tmp_path: Path) -> None:
     told = own("/a", changed=True)
     (tmp_path / f"{told.event_id}.event").write_bytes(msgspec.json.encode(told))
     for path in (tmp_path, tmp_path / f"{told.event_id}.event"):
@@ -161,7 +161,7 @@ async def test_what_the_directorys_owner_recorded_counts_for_root_too(tmp_path: 
 
 
 @pytest.mark.parametrize("what", ["symlink", "fifo", "deep"])
-async def test_what_would_lead_astray_or_hold_up_is_passed_over(tmp_path: Path, what: str) -> None:
+async def test_links_and_fifos_are_skipped(tmp_path: Path, what: str) -> None:
     told = own("/a", changed=True)
     path = tmp_path / f"{told.event_id}.event"
     if what == "symlink":

@@ -47,7 +47,7 @@ async def test_the_last_event_of_a_name_or_alias_is_found() -> None:
     assert session.last("exec", "/a") is None
 
 
-async def test_every_resource_counts_once_by_what_became_of_it() -> None:
+async def test_every_resource_counts_once_by_its_outcome() -> None:
     session = MemorySession()
     await session.start(SessionStart(protocol=SESSION_START, event_id="s", timestamp=NOON))
     for one in (

@@ -51,7 +51,7 @@ def test_change_is_pending_for_each_subscriber_until_it_is_refreshed(log: Refres
     assert names(log) == [("file#1", "exec#b")]
 
 
-def test_open_change_waits_for_everything_but_what_was_refreshed(log: RefreshLog) -> None:
+def test_open_change_waits_for_all_but_refreshed_subscribers(log: RefreshLog) -> None:
     log.add(change("1", is_open=True))
 
     log.refreshed(["a"], ["1"])
@@ -70,7 +70,7 @@ def test_change_that_was_not_made_is_dropped(log: RefreshLog) -> None:
     assert names(log) == []
 
 
-def test_settling_keeps_what_others_recorded_and_removes_an_empty_file(log: RefreshLog) -> None:
+def test_settling_keeps_records_of_others_and_removes_an_empty_file(log: RefreshLog) -> None:
     log.add(change("mine", "a"))
     log.add(change("theirs", "b"))
 
@@ -115,7 +115,7 @@ def test_file_of_a_newer_version_is_reported(log: RefreshLog) -> None:
 
 
 @pytest.mark.parametrize("what", ["link", "folder", "fifo"])
-def test_what_is_not_a_regular_file_is_not_read(log: RefreshLog, what: str) -> None:
+def test_a_file_that_is_not_regular_is_not_read(log: RefreshLog, what: str) -> None:
     log.path.parent.mkdir(mode=0o700)
     if what == "link":
         log.path.symlink_to("/etc/passwd")

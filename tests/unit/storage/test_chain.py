@@ -132,7 +132,7 @@ async def test_each_event_names_the_one_before_it_and_the_one_before_it_in_its_r
     one.close()
 
 
-async def test_another_attempt_to_send_an_event_says_the_same_place(folder: Path) -> None:
+async def test_another_attempt_to_send_an_event_has_the_same_position(folder: Path) -> None:
     one = await opened(folder)
     put(one, "r1", 1)
 
@@ -146,7 +146,7 @@ async def test_another_attempt_to_send_an_event_says_the_same_place(folder: Path
 
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
 @pytest.mark.parametrize("is_told", [True, False])
-async def test_the_chain_goes_on_after_a_restart(folder: Path, ends: str, is_told: bool) -> None:
+async def test_the_chain_continues_after_a_restart(folder: Path, ends: str, is_told: bool) -> None:
     one = await opened(folder)
     put_run(one, "r1")
     put(one, "r2", 1, Kind.START)
@@ -163,7 +163,7 @@ async def test_the_chain_goes_on_after_a_restart(folder: Path, ends: str, is_tol
     one.close()
 
 
-async def test_the_chain_goes_on_though_the_files_of_all_its_events_were_removed(folder: Path) -> None:
+async def test_the_chain_continues_though_the_files_of_all_its_events_were_removed(folder: Path) -> None:
     events = []
     one = await opened(folder, segment=2000)
     for number in range(200):
@@ -180,7 +180,7 @@ async def test_the_chain_goes_on_though_the_files_of_all_its_events_were_removed
     one.close()
 
 
-async def test_a_node_without_its_state_begins_another_chain_that_names_none_before(folder: Path) -> None:
+async def test_a_node_without_its_state_begins_a_chain_without_anchor(folder: Path) -> None:
     one = await opened(folder)
     put_run(one, "r1")
     (first, *_) = places(await sent(one))
@@ -240,7 +240,9 @@ async def test_after_a_power_cut_another_chain_begins_that_names_the_last_known_
     one.close()
 
 
-async def test_the_chain_goes_on_after_the_host_was_shut_down_in_good_order(folder: Path, boot: Path) -> None:
+async def test_the_chain_continues_after_the_host_was_shut_down_in_good_order(
+    folder: Path, boot: Path
+) -> None:
     one = await opened(folder)
     put_run(one, "r1")
     events = await sent(one)
@@ -358,7 +360,7 @@ async def test_a_kill_while_half_of_the_memory_is_on_disk_gives_no_place_twice(
     one.close()
 
 
-async def test_the_chain_of_events_in_memory_goes_on_when_the_disk_has_room_again(
+async def test_the_chain_of_events_in_memory_continues_when_the_disk_has_room_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened(folder)
@@ -378,7 +380,7 @@ async def test_the_chain_of_events_in_memory_goes_on_when_the_disk_has_room_agai
     one.close()
 
 
-async def test_what_is_given_up_leaves_a_gap_that_is_named(folder: Path) -> None:
+async def test_discarded_events_leave_a_named_gap(folder: Path) -> None:
     one = await opened(folder, limit=80_000, segment=10_000)
     for number in range(1, 201):
         put(one, "r1", number, size=1000)
@@ -398,7 +400,7 @@ async def test_what_is_given_up_leaves_a_gap_that_is_named(folder: Path) -> None
     one.close()
 
 
-async def test_what_the_disk_never_took_is_lost_with_the_process_and_named_after_it(
+async def test_events_that_were_never_on_disk_are_lost_with_the_process_and_named_afterwards(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await opened(folder)
@@ -591,7 +593,7 @@ def by_place(events: list[Spooled]) -> dict[str, dict[int, Spooled]]:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
-def test_whatever_fails_no_place_is_given_twice_and_what_is_linked_is_right(
+def test_no_position_is_used_twice_whatever_fails(
     steps: list[tuple[str, int]],
 ) -> None:
     chains = by_place(live(steps).received)

@@ -33,7 +33,7 @@ def reopened(path: Path) -> Read:
     return read
 
 
-def test_what_was_appended_is_there_after_reopening(path: Path) -> None:
+def test_appended_events_are_read_after_reopening(path: Path) -> None:
     written(path)
 
     assert [payload for _, payload in reopened(path).records] == PAYLOADS

@@ -16,7 +16,7 @@ def test_places_are_named_as_ranges_by_chain() -> None:
     assert lost.format_ranges() == {"a": "3-5,9-10", "b": "1"}
 
 
-def test_what_was_reported_is_not_named_again() -> None:
+def test_reported_losses_are_not_named_again() -> None:
     lost = Losses()
     lost.add([("a", 1)])
 

@@ -101,7 +101,7 @@ async def test_first_waits_for_an_event(folder: Path) -> None:
     spool.close()
 
 
-async def test_what_was_not_acknowledged_is_there_after_a_restart_and_nothing_else(folder: Path) -> None:
+async def test_only_unacknowledged_events_remain_after_a_restart(folder: Path) -> None:
     spool, _ = await opened(folder)
     put_run(spool, "r1", is_stable=False)
     put_run(spool, "r2")
@@ -144,7 +144,7 @@ async def test_an_empty_spool_takes_little_room_whatever_went_through_it(folder:
     spool.close()
 
 
-async def test_a_run_that_was_told_as_it_went_leaves_nothing_behind_at_its_end(folder: Path) -> None:
+async def test_a_run_that_was_reported_as_it_went_leaves_nothing_behind_at_its_end(folder: Path) -> None:
     spool, _ = await opened(folder)
     for number in range(300):
         put(spool, f"r{number}", 1, Kind.START, size=2000)
@@ -157,7 +157,7 @@ async def test_a_run_that_was_told_as_it_went_leaves_nothing_behind_at_its_end(f
     spool.close()
 
 
-async def test_what_an_open_run_has_told_stays_on_disk_until_its_end(folder: Path) -> None:
+async def test_events_of_an_open_run_stay_on_disk_until_its_end(folder: Path) -> None:
     spool, _ = await opened(folder, segment=2000)
     for number in range(1, 31):
         put(spool, "r1", number, Kind.START if number == 1 else Kind.RESOURCE, size=300)
@@ -170,7 +170,7 @@ async def test_what_an_open_run_has_told_stays_on_disk_until_its_end(folder: Pat
     spool.close()
 
 
-async def test_files_of_what_was_told_before_a_restart_are_removed_after_it(folder: Path) -> None:
+async def test_files_sent_before_a_restart_are_removed_afterwards(folder: Path) -> None:
     spool, _ = await opened(folder, segment=2000)
     for number in range(20):
         put_run(spool, f"r{number}", size=300)
@@ -186,7 +186,9 @@ async def test_files_of_what_was_told_before_a_restart_are_removed_after_it(fold
     spool.close()
 
 
-async def test_a_large_file_is_emptied_when_all_of_it_is_told_and_nothing_is_sent_again(folder: Path) -> None:
+async def test_a_large_file_is_emptied_when_all_of_it_is_reported_and_nothing_is_sent_again(
+    folder: Path,
+) -> None:
     spool, _ = await opened(folder, segment=1 << 20, limit=8 << 20)
     put(spool, "", 0, Kind.AGENT)
     spool.give_up((await spool.first()).seq)
@@ -203,7 +205,7 @@ async def test_a_large_file_is_emptied_when_all_of_it_is_told_and_nothing_is_sen
     spool.close()
 
 
-async def test_what_was_given_up_does_not_come_back_and_its_count_outlives_its_file(folder: Path) -> None:
+async def test_discarded_events_do_not_come_back_and_their_count_survives_their_file(folder: Path) -> None:
     spool, _ = await opened(folder, segment=2000)
     put(spool, "r0", 1, size=300)
     spool.give_up((await spool.first()).seq)
@@ -234,7 +236,7 @@ async def test_half_a_file_that_a_kill_left_is_removed(folder: Path) -> None:
     spool.close()
 
 
-async def test_a_new_event_is_no_old_one_though_the_last_before_it_was_damaged(folder: Path) -> None:
+async def test_a_new_event_is_not_an_old_one_even_after_a_damaged_record(folder: Path) -> None:
     spool, _ = await opened(folder)
     put(spool, "r1", 1, Kind.SUMMARY, size=100)
     await drain(spool)
@@ -253,7 +255,7 @@ async def test_a_new_event_is_no_old_one_though_the_last_before_it_was_damaged(f
     spool.close()
 
 
-async def test_what_is_flushed_outlives_a_power_cut_and_so_does_the_name_of_a_new_file(
+async def test_flushed_events_and_names_of_new_files_survive_a_power_cut(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -314,9 +316,7 @@ async def test_a_kill_at_any_byte_loses_nothing_that_was_written_before_it(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_happens_in_whatever_order_nothing_is_lost_or_sent_again(
-    folder: Path, seed: int
-) -> None:
+async def test_in_any_order_of_failures_nothing_is_lost_or_sent_again(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     spool, _ = await opened(folder, segment=2000)
     wanted: list[str] = []
@@ -383,7 +383,7 @@ async def test_a_spool_full_of_changes_gives_up_the_oldest_and_stays_within_its_
     spool.close()
 
 
-async def test_the_count_of_lost_events_is_told_once_over_restarts(folder: Path) -> None:
+async def test_the_count_of_lost_events_is_reported_once_over_restarts(folder: Path) -> None:
     spool, _ = await opened(folder, limit=80_000, segment=10_000)
     for number in range(1, 201):
         put(spool, "r1", number, size=1000)

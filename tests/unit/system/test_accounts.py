@@ -27,7 +27,7 @@ def test_a_number_that_no_user_can_have_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["no-such-one", "-1", " root", "٣", "a\0b"])
-def test_who_is_unknown_is_named(text: str) -> None:
+def test_an_unknown_user_is_named(text: str) -> None:
     with pytest.raises(FileError) as of_user:
         user_id(text)
     with pytest.raises(FileError) as of_group:

@@ -53,6 +53,6 @@ def test_a_name_that_does_not_exist_has_no_records() -> None:
     assert texts(answer("A", flags=0x8183), "A") == []
 
 
-def test_a_refusal_says_so() -> None:
+def test_a_refusal_is_reported() -> None:
     with pytest.raises(ValueError, match="the server answered REFUSED"):
         texts(answer("A", flags=0x8185), "A")

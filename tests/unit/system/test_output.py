@@ -34,7 +34,7 @@ def test_lines_do_not_depend_on_how_they_were_read(parts: list[bytes]) -> None:
     assert seen == [line.removesuffix("\r") for line in ended] + ([rest] if rest else [])
 
 
-def test_bytes_that_are_no_text_do_not_stop_a_line() -> None:
+def test_bytes_that_are_not_text_do_not_stop_a_line() -> None:
     seen: list[str] = []
     lines = Lines(seen.extend)
 

@@ -163,7 +163,7 @@ def test_a_process_that_has_gone_is_started_again(worker: RenderProcess) -> None
     assert env.render("jinja", "b") == "b"
 
 
-def test_a_process_that_goes_while_it_renders_fails_the_template(worker: RenderProcess) -> None:
+def test_a_process_that_dies_while_rendering_fails_the_template(worker: RenderProcess) -> None:
     def kill(bucket: str, key: str) -> str:
         os.kill(pid_of(worker), signal.SIGKILL)
         return ""
@@ -229,7 +229,7 @@ def test_a_process_ends_with_the_one_that_started_it() -> None:
     worker.close()
 
 
-def test_whoever_closes_does_not_wait_for_a_template() -> None:
+def test_closing_does_not_wait_for_a_template() -> None:
     worker = RenderProcess(RenderLimits(cpu_s=60))
     env = environment(worker)
     env.render("jinja", "a")

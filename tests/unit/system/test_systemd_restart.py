@@ -38,7 +38,7 @@ def test_only_a_job_of_our_own_that_restarts_is_a_restart(line: str, is_so: bool
     assert is_restart(line, "ccm-agent.service") is is_so
 
 
-async def test_who_is_no_service_asks_nobody(tmp_path: Path) -> None:
+async def test_a_process_outside_of_a_service_does_not_ask_systemd(tmp_path: Path) -> None:
     cgroups = tmp_path / "cgroup"
     cgroups.write_text("0::/user.slice\n")
 
@@ -54,5 +54,5 @@ async def test_a_service_asks_the_service_manager(tmp_path: Path) -> None:
     assert await is_restarting(runner, cgroups)
 
 
-async def test_where_nobody_can_be_asked_it_is_a_stop(tmp_path: Path) -> None:
+async def test_without_an_answer_it_is_a_stop(tmp_path: Path) -> None:
     assert not await is_restarting(FakeRunner(), tmp_path / "missing")

@@ -217,7 +217,7 @@ def test_special_bits_are_kept_as_tar_keeps_them_unless_they_are_to_be_dropped(
     assert [(place / "into" / n).stat().st_mode & 0o7777 for n in ("shared", "shared/tool")] == modes
 
 
-def test_what_is_there_is_replaced_and_what_is_not_packed_stays(place: Path) -> None:
+def test_existing_content_is_replaced_and_unpacked_files_only(place: Path) -> None:
     (place / "into/file").write_text("old")
     (place / "into/other").write_text("mine")
     (place / "into/link").symlink_to("../outside/file")
@@ -324,7 +324,7 @@ class TestWhatTellsThatItWasDone:
         unpack(Packed(path=str(archive), kind="tar.gz", proof=proof), str(place / "into"), CancelFlag())
 
     @pytest.mark.parametrize("proof", ["app/bin/app", "app", "app/bin", "app/README", "elsewhere", ""])
-    def test_it_is_there_in_the_end_with_all_else(self, place: Path, proof: str) -> None:
+    def test_the_marker_exists_in_the_end(self, place: Path, proof: str) -> None:
         self.unpack(place, tar(*self.APP), proof)
 
         assert tree(place / "into") == {
@@ -337,7 +337,7 @@ class TestWhatTellsThatItWasDone:
         assert (place / "into/app/bin/app").stat().st_nlink == 2
 
     @pytest.mark.parametrize("proof", ["app/bin/app", "app", "app/bin", "app/README"])
-    def test_it_is_not_there_when_what_comes_later_fails(self, place: Path, proof: str) -> None:
+    def test_the_marker_is_missing_when_a_later_entry_fails(self, place: Path, proof: str) -> None:
         (place / "into/in-the-way").mkdir()
 
         with pytest.raises(
@@ -348,7 +348,7 @@ class TestWhatTellsThatItWasDone:
         assert not (place / "into" / proof).exists()
         assert not list((place / "into").rglob(".ccm-*"))
 
-    def test_it_is_not_there_when_something_came_to_it_through_a_symlink(self, place: Path) -> None:
+    def test_the_marker_is_missing_when_an_entry_reached_it_through_a_symlink(self, place: Path) -> None:
         (place / "into/in-the-way").mkdir()
         parts = [{"name": "way", "symlink": "app"}, {"name": "way/x", "content": "x"}, {"name": "in-the-way"}]
 
@@ -357,7 +357,7 @@ class TestWhatTellsThatItWasDone:
 
         assert tree(place / "into") == {"in-the-way": "/", "way": "-> app"}
 
-    def test_it_is_an_error_when_something_else_has_taken_its_place_by_then(self, place: Path) -> None:
+    def test_a_marker_path_taken_by_something_else_is_an_error(self, place: Path) -> None:
         parts = [
             {"name": "way", "symlink": "app"},
             {"name": "way/x", "content": "x"},
@@ -371,7 +371,7 @@ class TestWhatTellsThatItWasDone:
 
         assert tree(place / "into") == {"way": "-> app"}
 
-    def test_what_was_there_before_stays_until_it_is_replaced(self, place: Path) -> None:
+    def test_the_previous_content_before_stays_until_it_is_replaced(self, place: Path) -> None:
         (place / "into/app/bin").mkdir(parents=True)
         (place / "into/app/bin/app").write_text("old")
         (place / "into/in-the-way").mkdir()
@@ -497,7 +497,7 @@ def test_damage_within_xz_is_an_error_of_ours(place: Path) -> None:
     assert caught.value.message == f"{place}/a.tar: archive cannot be unpacked: Corrupt input data"
 
 
-def test_what_somebody_puts_in_the_place_of_a_new_file_gets_none_of_its_attributes(
+def test_a_replacement_of_a_new_file_gets_none_of_its_attributes(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who owns the directory sees a new file come, and is faster: a program of his own must not become setuid, and root's."""
@@ -516,7 +516,9 @@ def test_what_somebody_puts_in_the_place_of_a_new_file_gets_none_of_its_attribut
     assert (place / "into/tool").stat().st_mode & 0o7777 == 0o600
 
 
-def test_nor_what_comes_in_the_place_of_a_new_symlink(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_of_a_new_symlink_gets_none_of_its_attributes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = OpenTree.own_symlink
 
     def swapped(self: OpenTree, parent: int, name: str, entry: ArchiveEntry) -> None:
@@ -574,7 +576,7 @@ class TestAChecksum:
         packed = Packed(path=str(archive), kind="tar.gz", sha256=digest)
         return unpack(packed, str(place / "into"), CancelFlag())
 
-    def test_what_it_fits_is_unpacked(self, place: Path) -> None:
+    def test_an_archive_that_fits_is_unpacked(self, place: Path) -> None:
         content = tar({"name": "a", "content": "honest"})
 
         self.unpack(place, content, content)
@@ -591,7 +593,7 @@ class TestAChecksum:
         assert tree(place / "into") == {}
 
     @pytest.mark.parametrize("nameless", [True, False], ids=["", "where files must have names"])
-    def test_who_may_write_to_it_changes_nothing_while_it_is_unpacked(
+    def test_a_user_with_write_access_cannot_change_it_during_unpacking(
         self, place: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
     ) -> None:
         archive = place / "a.tar.gz"
@@ -625,7 +627,7 @@ def no_nameless(real: Callable[..., int]) -> Callable[..., int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")
-def test_no_directory_is_made_where_somebody_elses_symlink_leads(place: Path) -> None:
+def test_no_directory_is_made_where_anothers_symlink_leads(place: Path) -> None:
     shared = place / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

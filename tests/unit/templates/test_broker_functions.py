@@ -33,7 +33,7 @@ async def test_a_thread_is_answered_from_the_loop() -> None:
     assert await asyncio.to_thread(asking.kv_get, "B", "there") == "one \udcff"
 
 
-async def test_who_knows_is_made_once_and_not_before_it_is_asked() -> None:
+async def test_the_broker_client_is_created_once_and_on_demand() -> None:
     made: list[Broker] = []
 
     def make() -> Broker:
@@ -48,7 +48,7 @@ async def test_who_knows_is_made_once_and_not_before_it_is_asked() -> None:
     assert (before, len(made)) == (0, 1)
 
 
-async def test_on_the_loop_itself_it_is_refused_for_it_would_wait_for_ever() -> None:
+async def test_on_the_loop_itself_it_is_refused_for_it_would_wait_forever() -> None:
     asking = BrokerFunctions(asyncio.get_running_loop(), Broker)
 
     with pytest.raises(ExpressionError, match="cannot be asked here"):
@@ -60,7 +60,7 @@ async def test_without_a_loop_it_is_refused() -> None:
         await asyncio.to_thread(BrokerFunctions(None, Broker).kv_get, "B", "there")
 
 
-async def test_a_key_that_is_not_there_is_an_error() -> None:
+async def test_a_key_that_is_missing_is_an_error() -> None:
     asking = BrokerFunctions(asyncio.get_running_loop(), Broker)
 
     with pytest.raises(ExpressionError, match="no key gone in the bucket B"):

@@ -90,7 +90,7 @@ def test_files_are_read_relative_to_the_working_directory(tmp_path: Path) -> Non
     assert env.read_file(str(tmp_path / "sub" / "a.txt")) == "a\r\n\udcff"
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_reports_why(tmp_path: Path) -> None:
     env = Environment(working_dir=tmp_path)
     os.mkfifo(tmp_path / "pipe")
 
@@ -147,7 +147,7 @@ def test_an_unknown_engine_is_refused() -> None:
         Environment().render("mustache", "x")
 
 
-def test_what_needs_a_broker_says_so() -> None:
+def test_a_function_without_a_broker_reports_it() -> None:
     env = Environment()
 
     with pytest.raises(ExpressionError, match="no broker is configured"):
@@ -156,7 +156,7 @@ def test_what_needs_a_broker_says_so() -> None:
         env.registrations("c", "p", "s", "a")
 
 
-def test_what_a_broker_gives_is_given() -> None:
+def test_the_brokers_values_are_returned() -> None:
     env = Environment(
         kv_get=lambda bucket, key: f"{bucket}/{key}",
         registrations=lambda *asked: [list(asked)],
@@ -179,7 +179,7 @@ def test_what_a_broker_gives_is_given() -> None:
         ("registrations('a')", "registrations() takes 4 arguments, not 1"),
     ],
 )
-def test_functions_say_what_they_take(expression: str, wrong: str) -> None:
+def test_functions_declare_their_arguments(expression: str, wrong: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         evaluate(expression, Environment())
 

@@ -177,7 +177,7 @@ def test_any_path_gives_something_or_nothing(path: str, value: Any) -> None:
     st.text(alphabet='{}[]",:\\ab01.-+ntf \n', max_size=40),
     st.sampled_from(("a", "#", "0.a", "@keys", "#.a", "@pretty")),
 )
-def test_a_document_that_is_no_json_does_no_harm(text: str, path: str) -> None:
+def test_an_invalid_json_document_does_no_harm(text: str, path: str) -> None:
     get(text, path).value()
 
 

@@ -48,7 +48,7 @@ def test_levels_are_indented() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, {1: 2}, AnyMap(), object(), [object()]])
-def test_what_has_no_json_is_refused(value: Any) -> None:
+def test_values_without_a_json_form_are_refused(value: Any) -> None:
     with pytest.raises(JSONError):
         write(value)
 
@@ -69,7 +69,7 @@ def test_json_is_read(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "1 2", "NaN", "-Infinity", "01", "+1", "1.", "1e999", "'a'", '"\n"', "[" * 100_000]
 )
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(JSONError):
         read(text)
 
@@ -81,6 +81,6 @@ def test_what_is_no_json_is_refused(text: str) -> None:
         max_leaves=20,
     )
 )
-def test_what_is_written_is_read_again(value: Any) -> None:
+def test_written_values_are_read_again(value: Any) -> None:
     assert read(write(value)) == value
     assert read(write(value, "  ")) == value

@@ -77,7 +77,7 @@ def test_layouts_are_read(layout: str, text: str, moment: str) -> None:
         ("MST", "cet"),
     ],
 )
-def test_what_is_not_written_so_is_refused(layout: str, text: str) -> None:
+def test_values_in_another_format_are_refused(layout: str, text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(layout, text)
 

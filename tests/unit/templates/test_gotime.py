@@ -43,7 +43,7 @@ def test_durations_are_read_and_printed(text: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "h", "1x", "1h ", "--1h", ".s", "2562048h", "1h-1m"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_duration(text)
 

@@ -120,7 +120,7 @@ def test_text_without_expressions_stays_as_it_is(text: str) -> None:
 
 
 @given(st.text())
-def test_a_text_literal_says_what_is_in_it(text: str) -> None:
+def test_a_text_literal_gives_its_content(text: str) -> None:
     literal = "".join(f"\\u{{{ord(char):x}}}" for char in text)
 
     assert evaluate(f'"{literal}"', ENV) == "".join(

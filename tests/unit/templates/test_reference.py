@@ -33,7 +33,9 @@ def environment() -> Environment:
 
 
 @pytest.mark.parametrize(("expression", "printed"), examples())
-def test_examples_give_what_the_page_says(environment: Environment, expression: str, printed: str) -> None:
+def test_examples_give_the_documented_results(
+    environment: Environment, expression: str, printed: str
+) -> None:
     if printed == "error":
         with pytest.raises(ExpressionError):
             evaluate_shown(expression, environment)

@@ -128,7 +128,7 @@ def test_facts_are_gathered_when_a_template_needs_one() -> None:
     assert (gathered, worker.asked) == (["os"], ["facts"])
 
 
-def test_what_a_template_reads_is_read_by_who_asked_for_it(tmp_path: Any) -> None:
+def test_reads_of_a_template_are_executed_by_the_requester(tmp_path: Any) -> None:
     (tmp_path / "motd").write_bytes(b"caf\xe9")
     entries = [
         RegistrationEntry(
@@ -156,7 +156,7 @@ def test_templates_render_other_templates_there() -> None:
     assert worker.asked == []
 
 
-def test_what_a_template_does_to_data_ends_with_it() -> None:
+def test_changes_of_data_in_a_template_end_with_it() -> None:
     data: dict[str, Any] = {"x": 1}
     env = environment(Here(), data=data)
 
@@ -184,7 +184,7 @@ def test_errors_come_back_with_their_place(text: str, kind: type[CcmError], mess
     assert str(caught.value) == message
 
 
-def test_behind_an_error_stands_the_broker_that_is_away() -> None:
+def test_an_error_keeps_the_unreachable_broker_as_its_cause() -> None:
     with pytest.raises(TemplateError) as caught:
         environment(Here(), kv_get=fails).render("jinja", "{{ kvGet('B', 'k') }}", name="motd")
 
@@ -200,7 +200,7 @@ def test_a_broker_that_is_away_is_not_behind_another_error() -> None:
     assert caught.value.__cause__ is None
 
 
-def test_the_nodes_policy_judges_what_a_template_reads() -> None:
+def test_the_nodes_policy_judges_reads_of_a_template() -> None:
     def check_read(path: str) -> None:
         raise PolicyError(f"the policy does not let {path} be read")
 
@@ -265,7 +265,7 @@ def test_files_of_a_directory_are_bounded_on_both_sides(monkeypatch: pytest.Monk
         render_apart(tree(a="12345", b="12345"), wish, env)
 
 
-def test_what_cannot_be_read_is_an_error() -> None:
+def test_an_unreadable_file_is_an_error() -> None:
     class Babbling(Here):
         def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
             hear(b"\xc1")

@@ -71,7 +71,7 @@ def test_a_string_becomes_its_value(env: Environment, text: str, value: Any) -> 
         ("{{ 1 + 'a' }}", "+ does not go between an integer and text (at character 3 of `1 + 'a'`)"),
     ],
 )
-def test_errors_say_what_and_where(env: Environment, text: str, wrong: str) -> None:
+def test_errors_name_cause_and_place(env: Environment, text: str, wrong: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         render_text(text, env)
 
@@ -110,7 +110,7 @@ def test_the_plain_shapes_are_answered_without_the_language(env: Environment) ->
         ("{{ false }}", "false", True),
     ],
 )
-def test_it_is_told_whether_any_expression_gave_something(
+def test_the_result_tells_whether_any_expression_had_a_value(
     env: Environment, text: str, rendered: str, has_something: bool
 ) -> None:
     assert render_matching(text, env) == (rendered, has_something)

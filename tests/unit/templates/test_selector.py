@@ -82,7 +82,7 @@ def test_a_selector_is_read_term_by_term(text: str, terms: list[Term]) -> None:
         ("!node", "selector '!node': at its end expected `=` and a name after `node`"),
     ],
 )
-def test_what_is_no_selector_says_where(text: str, said: str) -> None:
+def test_an_invalid_selector_is_reported_with_its_place(text: str, said: str) -> None:
     with pytest.raises(SelectorError) as caught:
         parse_selector(text)
 
@@ -106,7 +106,7 @@ def test_a_selector_without_end_is_refused() -> None:
         ("role in (web)", ("role",), (), ()),
     ],
 )
-def test_what_a_request_can_be_addressed_to(
+def test_subjects_of_selectors(
     text: str, keys: tuple[str, ...], nodes: tuple[str, ...], equalities: tuple[tuple[str, str], ...]
 ) -> None:
     selector = parse_selector(text)
@@ -131,7 +131,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
     ANY_TEXT.filter(bool),
     st.lists(ANY_TEXT, min_size=1, max_size=3),
 )
-def test_what_is_written_is_read_again(operator: str, key: str, values: list[str]) -> None:
+def test_written_values_are_read_again(operator: str, key: str, values: list[str]) -> None:
     chosen = values if operator in ("in", "notin") else values[:1]
     selector = Selector((Term(key=key, operator=operator, values=tuple(chosen)),))
 
@@ -157,7 +157,7 @@ def test_an_expression_means_a_node_or_not(text: str, means: bool) -> None:
     assert parse_where(text).matches("web1", FACTS) is means
 
 
-def test_an_expression_says_why_it_fails() -> None:
+def test_an_expression_reports_why_it_fails() -> None:
     failure = parse_where('lookup("facts.nope") == "x"').failure("web1", FACTS)
 
     assert failure is not None
@@ -169,6 +169,6 @@ def test_an_expression_says_why_it_fails() -> None:
     "text",
     ["", "Facts.role ==", "1 + 1", "readFile('/etc/shadow') != ''", "Environ.HOME == '/root'", "Data.x == 1"],
 )
-def test_what_is_no_question_about_a_node_is_refused(text: str) -> None:
+def test_an_invalid_question_about_a_node_is_refused(text: str) -> None:
     with pytest.raises(SelectorError):
         parse_where(text)

@@ -94,7 +94,7 @@ def test_a_costly_expression_is_refused_within_its_time(where: str) -> None:
     assert cpu_s < 10 * WHERE_CPU_S
 
 
-def test_a_refusal_says_which_limit_was_met() -> None:
+def test_a_refusal_names_the_limit() -> None:
     with pytest.raises(SelectorLimitError) as caught:
         parse_where("any(1..9999, any(1..9999, # == -1))").matches("web1", {})
 
@@ -114,7 +114,7 @@ def test_a_refusal_says_which_limit_was_met() -> None:
         "Node in map(1..2000, 'web' + string(#))",
     ],
 )
-def test_what_people_ask_is_within_the_limits(where: str) -> None:
+def test_ordinary_selectors_are_within_the_limits(where: str) -> None:
     assert parse_where(where).matches("web1", FACTS)
 
 

@@ -60,7 +60,7 @@ async def test_targets_and_expression_must_both_mean_the_node(
         (["role=a"] * TARGETS_LIMIT, "", SelectorLimitError),
     ],
 )
-async def test_what_is_wrong_is_raised_where_it_was_asked(
+async def test_the_mistake_is_raised_where_it_was_asked(
     targets: list[str], where: str, kind: type[SelectorError]
 ) -> None:
     with pytest.raises(kind):
@@ -93,7 +93,7 @@ async def test_requests_are_refused_at_once_when_their_expressions_have_had_thei
     assert await selecting([], "true", "web1", FACTS, is_request=True)
 
 
-async def test_the_loop_goes_on_while_costly_expressions_are_evaluated() -> None:
+async def test_the_loop_continues_while_costly_expressions_are_evaluated() -> None:
     selecting = TargetMatcher(one_thread())
     longest = 0.0
 

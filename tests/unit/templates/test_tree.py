@@ -110,7 +110,7 @@ async def test_data_of_the_resource_stand_in_the_place_of_the_manifests() -> Non
     assert await rendered(host, data={}) == {"a": "world world world"}
 
 
-async def test_what_a_template_does_to_data_ends_with_the_scaffold() -> None:
+async def test_changes_of_data_in_a_template_end_with_the_scaffold() -> None:
     host = Host({"a": '[[ data.name = "moon" ]][[ data.name ]]', "b": "[[ data.name ]]"})
 
     assert await rendered(host) == {"a": "moon", "b": "moon"}
@@ -118,7 +118,7 @@ async def test_what_a_template_does_to_data_ends_with_the_scaffold() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_bytes_that_are_no_text_pass_through(engine: str) -> None:
+async def test_bytes_that_are_not_text_pass_through(engine: str) -> None:
     blob = bytes(range(256)).replace(b"[", b"").replace(b"{", b"") + b"\r\n\r\n"
 
     (content,) = (await rendered(Host({"a": blob}), engine=engine)).values()
@@ -151,7 +151,7 @@ class TestWalk:
     @pytest.mark.parametrize(
         ("kind", "what"), [("symlink", "a symlink"), ("fifo", "neither file nor directory")]
     )
-    async def test_what_is_neither_file_nor_directory_fails_it_all(self, kind: str, what: str) -> None:
+    async def test_a_special_file_fails_the_whole_directory(self, kind: str, what: str) -> None:
         host = Host({"a": "a"})
         if kind == "symlink":
             host.files.put_symlink(f"{SOURCE}/b", "a")
@@ -163,7 +163,7 @@ class TestWalk:
 
         assert caught.value.message == f"src: b is {what}, and a source holds only those"
 
-    async def test_a_template_that_fails_says_where(self) -> None:
+    async def test_a_failing_template_names_its_place(self) -> None:
         host = Host({"a": "fine", "d/b": "line\n[[ nothing() ]]"})
 
         with pytest.raises(TemplateError) as caught:
@@ -194,7 +194,7 @@ class TestRender:
             ("jinja", '{{ render("_partials/p") }}!', "<{{ data.name }}>"),
         ],
     )
-    async def test_a_partial_sees_what_its_template_sees(self, engine: str, text: str, partial: str) -> None:
+    async def test_a_partial_sees_its_templates_variables(self, engine: str, text: str, partial: str) -> None:
         host = Host({"a": text, "_partials/p": partial})
 
         assert await rendered(host, engine=engine) == {"a": "<world>!"}
@@ -241,7 +241,7 @@ class TestRender:
             ("_partials", "render: '_partials': it is a directory, not a file"),
         ],
     )
-    async def test_what_is_not_in_the_source_is_refused(self, path: str, message: str) -> None:
+    async def test_a_path_outside_the_source_is_refused(self, path: str, message: str) -> None:
         host = Host({"a": f'[[ render("{path}", .) ]]', "_partials/p": "p"})
         host.files.put("/site/secret", "s")
 
@@ -305,7 +305,7 @@ class TestWrite:
             ('1, ""', "write: the path must be text"),
         ],
     )
-    async def test_what_cannot_be_written_is_refused(self, arguments: str, message: str) -> None:
+    async def test_an_invalid_target_is_refused(self, arguments: str, message: str) -> None:
         host = Host({"d/a": "a", "e": f"[[ write({arguments}) ]]"})
 
         with pytest.raises(TemplateError) as caught:

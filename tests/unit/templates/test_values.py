@@ -144,7 +144,7 @@ def test_types_have_go_names(value: Any, name: str) -> None:
     assert type_name(value) == name
 
 
-def test_booleans_are_no_numbers() -> None:
+def test_booleans_are_not_numbers() -> None:
     assert [is_number(value) for value in (1, 1.5, True, False, "1", None)] == [
         True,
         True,

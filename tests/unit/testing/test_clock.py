@@ -26,7 +26,7 @@ async def test_sleepers_wake_in_the_order_of_their_times() -> None:
     assert clock.monotonic() == 3.5
 
 
-async def test_who_sleeps_again_within_the_time_wakes_again() -> None:
+async def test_a_task_that_sleeps_again_within_the_time_wakes_again() -> None:
     clock, times = FakeClock(NOON), []
 
     async def tick() -> None:
@@ -42,7 +42,7 @@ async def test_who_sleeps_again_within_the_time_wakes_again() -> None:
     assert times == [1.0, 2.0, 3.0]
 
 
-async def test_a_jump_of_the_wall_clock_wakes_nobody() -> None:
+async def test_a_jump_of_the_wall_clock_wakes_no_sleeper() -> None:
     clock = FakeClock(NOON)
     task = asyncio.create_task(clock.sleep(1))
     await asyncio.sleep(0)

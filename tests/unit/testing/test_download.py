@@ -9,7 +9,7 @@ from ccm_agent.testing.download import FakeDownload
 URL = "https://host/a"
 
 
-async def test_what_was_put_there_is_fetched_and_asked_for_is_recorded() -> None:
+async def test_stored_content_is_fetched_and_requests_are_recorded() -> None:
     download = FakeDownload()
     download.serve(URL, b"text", etag='"1"')
 
@@ -20,7 +20,7 @@ async def test_what_was_put_there_is_fetched_and_asked_for_is_recorded() -> None
     assert [transfer.etag for transfer in download.transfers] == ["", '"1"']
 
 
-async def test_what_is_saved_is_kept_by_path() -> None:
+async def test_saved_files_are_kept_by_path() -> None:
     download, progress = FakeDownload(), []
     download.serve(URL, b"text")
 

@@ -35,7 +35,7 @@ async def test_a_key_expires_when_its_time_has_come() -> None:
     assert await nodes.keys() == []
 
 
-async def test_a_lost_acknowledgement_is_stored_all_the_same() -> None:
+async def test_a_lost_acknowledgement_is_stored_anyway() -> None:
     broker = MemoryBroker()
     events = MemoryBus(broker, "web1").events
     broker.lost_acks = 1
@@ -59,7 +59,7 @@ async def test_a_lost_acknowledgement_of_a_key_shows_at_the_next_update() -> Non
         await bucket.update("common", b"one", 0)
 
 
-async def test_who_is_denied_hears_so_and_others_do_not() -> None:
+async def test_a_denied_client_gets_an_error_and_others_do_not() -> None:
     broker = MemoryBroker()
     broker.deny("web1", "$KV.CCM_FACTS.>")
     broker.deny("web1", "io.choria.ccm.v1.*.*.request.all")
@@ -87,7 +87,7 @@ async def test_a_due_request_is_heard_as_a_scheduled_one() -> None:
     assert heard[0].headers["Nats-Sequence"] == "1"
 
 
-async def test_what_was_sent_can_be_looked_at() -> None:
+async def test_sent_messages_can_be_inspected() -> None:
     broker = MemoryBroker()
     bus = MemoryBus(broker, "web1")
 
@@ -110,7 +110,7 @@ async def test_nothing_is_delivered_after_the_broker_stopped() -> None:
     assert heard == []
 
 
-async def test_a_broker_that_was_made_anew_knows_nothing_and_counts_from_1() -> None:
+async def test_a_broker_recreated_knows_nothing_and_counts_from_1() -> None:
     broker = MemoryBroker()
     bus = MemoryBus(broker, "op")
     bucket, bundles = bus.bucket("CCM_DATA"), bus.objects("CCM_MANIFESTS")

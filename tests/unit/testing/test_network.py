@@ -11,7 +11,7 @@ from ccm_agent.model.network import HttpRequest, HttpResponse
 from ccm_agent.testing.network import FakeNetwork
 
 
-async def test_it_answers_what_it_was_told_and_remembers_what_it_was_asked() -> None:
+async def test_the_runner_gives_scripted_answers_and_records_commands() -> None:
     network = FakeNetwork()
     network.answers["http://a/"] = HttpResponse(status=204)
     network.listening.add("tcp://db:5432")
@@ -23,7 +23,7 @@ async def test_it_answers_what_it_was_told_and_remembers_what_it_was_asked() -> 
     assert network.asked == [HttpRequest(url="http://a/")]
 
 
-async def test_what_it_was_not_told_is_not_there() -> None:
+async def test_an_unscripted_program_is_missing() -> None:
     network = FakeNetwork()
 
     with pytest.raises(DownloadError) as caught:

@@ -4,7 +4,7 @@ from ccm_agent.model.ports import Command
 from ccm_agent.testing.runner import FakeRunner, UnscriptedCommandError
 
 
-async def test_what_was_not_scripted_fails_the_test() -> None:
+async def test_an_unscripted_command_fails_the_test() -> None:
     with pytest.raises(UnscriptedCommandError) as caught:
         await FakeRunner().run(Command(argv=("rm", "-rf", "/")))
 

@@ -90,7 +90,7 @@ def test_keys_are_made_once_with_the_first_operators_credentials(keys: Path) -> 
     assert name_in_credentials((keys / "op.creds").read_text()) == "op"
 
 
-def test_making_keys_says_what_is_next_and_no_secret(tmp_path: Path) -> None:
+def test_creating_keys_prints_the_next_step_and_no_secret(tmp_path: Path) -> None:
     said = Desk().ccmctl("init", "--security", "--keys", str(tmp_path / "k"))
 
     seeds = [path.read_text().strip() for path in (tmp_path / "k").glob("*.seed")]
@@ -100,7 +100,7 @@ def test_making_keys_says_what_is_next_and_no_secret(tmp_path: Path) -> None:
     assert f"export CCM_CREDS={tmp_path}/k/op.creds" in said.out
 
 
-def test_a_nodes_credentials_say_what_a_node_may(keys: Path) -> None:
+def test_a_nodes_credentials_contain_its_permissions(keys: Path) -> None:
     said = ccmctl(keys, "node", "add", "web1.example.com", "--address", "10.0.0.5", "--expires", "1h")
 
     found = claims(said.out)
@@ -118,7 +118,7 @@ def test_a_nodes_credentials_say_what_a_node_may(keys: Path) -> None:
     }
 
 
-def test_a_load_balancers_credentials_let_it_read_what_is_registered(keys: Path) -> None:
+def test_a_load_balancers_credentials_let_it_read_registrations(keys: Path) -> None:
     plain, lb = (
         claims(ccmctl(keys, "node", "add", "lb1", *more).out)["nats"]["pub"]["allow"]
         for more in ([], ["--reads-registrations"])
@@ -181,7 +181,7 @@ def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[
         (["node", "revoke", "web9"], "web9: no node was given credentials under that name from KEYS"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_given_is_refused(keys: Path, words: list[str], said: str) -> None:
+def test_permissions_that_do_not_exist_are_refused(keys: Path, words: list[str], said: str) -> None:
     ccmctl(keys, "node", "add", "web1")
 
     done = ccmctl(keys, *words)
@@ -189,7 +189,7 @@ def test_what_cannot_be_given_is_refused(keys: Path, words: list[str], said: str
     assert (done.code, done.out, done.err.replace(str(keys), "KEYS")) == (1, "", f"ccmctl: {said}\n")
 
 
-def test_a_seed_that_others_can_read_or_that_is_none_is_refused(keys: Path, tmp_path: Path) -> None:
+def test_a_seed_that_others_can_read_or_that_is_not_valid_is_refused(keys: Path, tmp_path: Path) -> None:
     seed = keys / "nodes.seed"
     seed.chmod(0o640)
     readable = ccmctl(keys, "node", "add", "web1")

@@ -59,7 +59,7 @@ def test_each_node_gets_the_request_and_its_outcome_is_shown(motd: str) -> None:
     )
 
 
-def test_a_request_goes_to_the_role_and_to_nobody_else(motd: str) -> None:
+def test_a_request_goes_only_to_the_role(motd: str) -> None:
     desk = Desk(*three())
 
     said = desk.ccmctl(
@@ -111,7 +111,7 @@ def test_a_limit_takes_present_nodes_first_and_stays_on_the_roles_subject(motd: 
     assert desk.nodes[2].heard == []
 
 
-def test_a_plan_needs_no_yes_and_says_what_would_change(motd: str) -> None:
+def test_a_plan_needs_no_confirmation_and_shows_the_changes(motd: str) -> None:
     note = event("/etc/motd", 2, noop_message="Would have created the file")
     desk = Desk(FakeNode("web1", {}, [note]))
 
@@ -127,7 +127,7 @@ def test_a_plan_needs_no_yes_and_says_what_would_change(motd: str) -> None:
     )
 
 
-def test_what_a_restricted_plan_leaves_open_is_named(motd: str) -> None:
+def test_resources_that_a_restricted_plan_cannot_judge_are_named(motd: str) -> None:
     why = "unknown until applied: the guards are not run in a plan by pat, who may not apply here"
     guarded = event("deploy", 2, type="exec", changed=False, skipped=True, noop=True, unknown=why)
     checked = event("/etc/motd", 3, noop_message="Would have created the file", unknown=why)
@@ -178,7 +178,7 @@ def test_a_failure_is_shown_last_with_the_tail_of_its_output(motd: str) -> None:
     )
 
 
-def test_output_is_shown_where_the_resource_says_logoutput_and_all_of_it_by_run_show(motd: str) -> None:
+def test_output_is_shown_with_logoutput_and_all_of_it_by_run_show(motd: str) -> None:
     quiet = event("migrate", 2, type="exec", output="10 tables\n")
     loud = event("version", 3, type="exec", output="PostgreSQL 17\n", properties={"logoutput": True})
     desk = Desk(FakeNode("db1", {"role": "db"}, [quiet, loud]))
@@ -197,7 +197,7 @@ def test_offline_nodes_are_forgiven_when_that_is_said(motd: str) -> None:
     assert desk.ccmctl("apply", motd, "--all", "--yes", "--offline=ok").code == 0
 
 
-def test_programs_are_told_of_each_result_as_it_comes(motd: str) -> None:
+def test_programs_are_reported_each_result_as_it_comes(motd: str) -> None:
     desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)]), FakeNode("web2", {}, is_present=False))
 
     records = desk.ccmctl("apply", motd, "--all", "--yes", "--json").records
@@ -267,7 +267,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
         ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_done_says_why_and_sends_nothing(motd: str, argv: str, said: str) -> None:
+def test_an_impossible_command_reports_why_and_sends_nothing(motd: str, argv: str, said: str) -> None:
     desk = Desk(*three())
 
     done = desk.ccmctl("apply", *(motd if word == "PATH" else word for word in argv.split()))
@@ -278,7 +278,7 @@ def test_what_cannot_be_done_says_why_and_sends_nothing(motd: str, argv: str, sa
     assert desk.ccmctl("run", "list").out == "no run yet\n"
 
 
-def test_what_the_broker_does_not_allow_leaves_no_run_behind(motd: str) -> None:
+def test_a_denied_request_leaves_no_run_behind(motd: str) -> None:
     desk = Desk(*three())
     desk.broker.deny("op", "io.choria.ccm.v1.manifest.apply.request.>")
 
@@ -289,7 +289,7 @@ def test_what_the_broker_does_not_allow_leaves_no_run_behind(motd: str) -> None:
     assert desk.ccmctl("run", "list").out == "no run yet\n"
 
 
-def test_without_any_node_it_says_so(motd: str) -> None:
+def test_an_empty_fleet_is_reported(motd: str) -> None:
     said = Desk().ccmctl("apply", motd, "--all", "--yes")
 
     assert (said.code, said.err) == (
@@ -298,7 +298,7 @@ def test_without_any_node_it_says_so(motd: str) -> None:
     )
 
 
-def test_the_live_line_says_where_a_run_is_and_is_gone_at_the_end(motd: str) -> None:
+def test_the_live_line_shows_progress_and_disappears_at_the_end(motd: str) -> None:
     busy = Progress(
         protocol="io.choria.ccm.v1.session.progress", resource="exec#long", resource_s=9, position=2, total=3
     )
@@ -325,12 +325,12 @@ def test_a_deadline_is_a_duration_or_a_time(text: str, moment: datetime) -> None
 
 
 @pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0", "2020-01-01T00:00Z"])
-def test_what_is_no_deadline_is_refused(text: str) -> None:
+def test_an_invalid_deadline_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--deadline "):
         parse_deadline(text, NOW)
 
 
-def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(
+def test_a_broker_that_disconnects_during_a_request_is_asked_again(
     motd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "RESEND_AFTER_S", 0.0)
@@ -351,7 +351,7 @@ def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(
     assert [request.get("named") for request in desk.nodes[0].heard] == [["web1"]]
 
 
-def test_who_was_offline_is_told_how_they_get_it_in_words_for_a_shell(tmp_path: Path) -> None:
+def test_offline_nodes_are_listed_with_a_command_for_the_shell(tmp_path: Path) -> None:
     site = tmp_path / "my site"
     site.mkdir()
     (site / "web.yaml").write_text(MANIFEST)
@@ -372,7 +372,7 @@ def test_who_was_offline_is_told_how_they_get_it_in_words_for_a_shell(tmp_path: 
     assert len(planned.err.splitlines()) == 1
 
 
-def test_a_run_over_an_assignment_says_that_nodes_go_back_to_it(tmp_path: Path) -> None:
+def test_a_run_over_an_assignment_warns_that_nodes_revert_to_it(tmp_path: Path) -> None:
     assigned, path = tmp_path / "base.yaml", tmp_path / "fix.yaml"
     start = "ccm: {resources: [{file: [{defaults: {ensure: absent}}, {/etc/motd: {}}, {/etc/issue: {}}"
     assigned.write_text(f"{start}, {{/etc/hosts: {{}}}}]}}]}}")

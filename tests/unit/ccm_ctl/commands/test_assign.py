@@ -50,7 +50,7 @@ def stored(desk: Desk) -> dict[str, Stamped]:
     return {key: msgspec.json.decode(body, type=Stamped) for key, body in newest.items() if body}
 
 
-def test_a_manifest_is_pinned_with_the_data_and_stands_for_the_role(motd: str, tmp_path: Path) -> None:
+def test_a_manifest_is_pinned_with_the_data_and_represents_the_role(motd: str, tmp_path: Path) -> None:
     desk = fleet()
     put_data(desk, tmp_path)
 
@@ -98,7 +98,7 @@ def test_a_manifest_is_pinned_with_the_data_and_stands_for_the_role(motd: str, t
         (["-w", "Facts.role == 'web'"], "all"),
     ],
 )
-def test_it_stands_under_one_scope(motd: str, targets: list[str], scope: str) -> None:
+def test_an_assignment_has_one_scope(motd: str, targets: list[str], scope: str) -> None:
     desk = fleet()
 
     assert desk.ccmctl("assign", "web", motd, *targets, "--yes").code == 0
@@ -106,7 +106,7 @@ def test_it_stands_under_one_scope(motd: str, targets: list[str], scope: str) ->
     assert list(stored(desk)) == [f"{scope}.web"]
 
 
-def test_what_it_replaces_is_shown_and_asked_about(motd: str, tmp_path: Path) -> None:
+def test_replaced_assignments_are_shown_and_confirmed(motd: str, tmp_path: Path) -> None:
     desk = fleet()
     put_data(desk, tmp_path)
     arguments = ("assign", "web", motd, "-t", "role=web", "--data", "kv://CCM_DATA/common")
@@ -170,7 +170,7 @@ def test_data_can_be_followed_and_a_deadline_set(motd: str) -> None:
     )
 
 
-def test_a_document_that_is_not_there_is_refused(motd: str, tmp_path: Path) -> None:
+def test_a_document_that_is_missing_is_refused(motd: str, tmp_path: Path) -> None:
     desk = fleet()
     arguments = ("assign", "web", motd, "--all", "--yes", "-d", "kv://CCM_DATA/common")
     refusal = (
@@ -186,7 +186,7 @@ def test_a_document_that_is_not_there_is_refused(motd: str, tmp_path: Path) -> N
     assert (empty.err, other.err, followed.code) == (refusal, refusal, 0)
 
 
-def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -> None:
+def test_an_assignment_to_another_role_is_moved_or_kept_beside(motd: str) -> None:
     desk = fleet()
     desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
 
@@ -214,7 +214,7 @@ def test_another_role_of_the_same_name_is_moved_to_or_stands_beside(motd: str) -
     }
 
 
-def test_a_nodes_own_counts_over_the_roles_and_everybodys_under_it(motd: str) -> None:
+def test_a_nodes_own_assignment_wins_over_the_roles_and_all(motd: str) -> None:
     desk = fleet()
     desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes")
 
@@ -250,7 +250,7 @@ def test_a_resource_that_another_assignment_manages_is_refused_and_both_are_name
     assert (elsewhere.code, apart.code) == (0, 0)
 
 
-def test_a_plan_manages_nothing_and_is_in_nobodys_way(motd: str) -> None:
+def test_a_plan_manages_nothing_and_conflicts_with_nothing(motd: str) -> None:
     desk = fleet()
     desk.ccmctl("assign", "base", motd, "-t", "env=prod", "--yes")
 
@@ -276,7 +276,7 @@ def test_names_that_only_a_node_knows_are_left_to_the_node(tmp_path: Path) -> No
     )
 
 
-def test_an_operator_is_told_where_the_broker_does_not_let_it_assign(motd: str) -> None:
+def test_an_operator_is_reported_where_the_broker_does_not_let_it_assign(motd: str) -> None:
     desk = fleet()
     desk.broker.deny("op", "$KV.CCM_ASSIGNMENTS.fact.role.db.*")
 
@@ -290,7 +290,7 @@ def test_an_operator_is_told_where_the_broker_does_not_let_it_assign(motd: str) 
     assert desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes").code == 0
 
 
-def test_what_stands_is_brought_forward_to_the_data_of_now(motd: str, tmp_path: Path) -> None:
+def test_the_current_one_is_brought_forward_to_the_data_of_now(motd: str, tmp_path: Path) -> None:
     desk = fleet()
     put_data(desk, tmp_path)
     desk.ccmctl("assign", "web", motd, "-t", "role=web", "-d", "kv://CCM_DATA/common", "--yes")
@@ -304,7 +304,7 @@ def test_what_stands_is_brought_forward_to_the_data_of_now(motd: str, tmp_path: 
     assert desk.ccmctl("assign", "web", "--refresh", "--yes").out == "web: unchanged, revision 2\n"
 
 
-def test_who_stores_data_is_told_which_assignments_stay_with_the_old(motd: str, tmp_path: Path) -> None:
+def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path: Path) -> None:
     desk = fleet()
     put_data(desk, tmp_path)
     for name, *options in (("web", "-d", "kv://CCM_DATA/{{ lookup('facts.layer') }}"), ("db",)):
@@ -333,7 +333,7 @@ def test_who_stores_data_is_told_which_assignments_stay_with_the_old(motd: str, 
         (["web", "--refresh", "--scope", "x"], "x: no scope; write all, node=NAME or a fact such as role=web"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(arguments: list[str], sentence: str) -> None:
+def test_contradictory_options_are_refused(arguments: list[str], sentence: str) -> None:
     said = fleet().ccmctl("assign", *arguments)
 
     assert (said.code, said.err) == (1, f"ccmctl: {sentence}\n")

@@ -208,7 +208,7 @@ def test_a_node_that_said_goodbye_is_away_since_then(motd: str) -> None:
     )
 
 
-def test_a_node_that_is_expected_and_one_that_is_too_late_are_told(motd: str) -> None:
+def test_a_node_that_is_expected_and_one_that_is_too_late_are_reported(motd: str) -> None:
     desk = Desk(FakeNode("web1", WEB, is_present=False))
     desk.ccmctl("facts", "set", "web9", "role=web", "--new")
     desk.ccmctl("assign", "web", motd, "-t", "role=web", "--deadline", "1h", "--yes")
@@ -261,7 +261,7 @@ def test_only_those_that_lag_are_shown_when_asked_for(motd: str) -> None:
     )
 
 
-def test_waiting_ends_when_nobody_is_on_the_way(motd: str) -> None:
+def test_waiting_ends_when_no_node_is_converging(motd: str) -> None:
     here, gone = FakeNode("web1", WEB), FakeNode("web2", WEB, is_present=False)
     desk, digest = assigned(motd, here, gone)
 
@@ -275,7 +275,7 @@ def test_waiting_ends_when_nobody_is_on_the_way(motd: str) -> None:
     assert (said.code, [one["state"] for one in said.records[1:]]) == (3, ["converged", "offline"])
 
 
-def test_each_scope_of_a_name_is_named_and_each_node_stands_to_its_own(motd: str) -> None:
+def test_each_scope_of_a_name_is_shown_with_the_state_of_its_nodes(motd: str) -> None:
     nodes = FakeNode("web1", WEB), FakeNode("web2", WEB)
     desk, digest = assigned(motd, *nodes)
     desk.ccmctl("assign", "web", motd, "-t", "node=web2", "--yes")
@@ -294,7 +294,7 @@ def test_each_scope_of_a_name_is_named_and_each_node_stands_to_its_own(motd: str
     ]
 
 
-def test_a_name_with_a_slip_is_told_what_is_near(motd: str) -> None:
+def test_a_misspelled_name_suggests_similar_ones(motd: str) -> None:
     desk, _ = assigned(motd, FakeNode("web1", WEB))
 
     slips = [
@@ -325,7 +325,7 @@ def test_an_assignment_that_vanished_from_the_bucket_is_deleted_for_the_nodes_th
     assert (deletion.subject, deletion.body) == ("fact.role.web.web", b"")
 
 
-def test_what_is_not_assigned_is_not_there() -> None:
+def test_an_unknown_assignment_is_reported_as_missing() -> None:
     desk = Desk(FakeNode("web1"))
     sentence = "ccmctl: web: there is no such assignment; `ccmctl assignments` shows which there are"
 
@@ -366,7 +366,7 @@ def test_assignments_are_listed_with_how_many_have_converged(motd: str, tmp_path
     ]
 
 
-def test_a_plan_says_what_would_change_and_a_node_that_failed_and_left_says_both(motd: str) -> None:
+def test_a_plan_shows_changes_and_a_failed_node_that_left_shows_both(motd: str) -> None:
     here, gone = FakeNode("web1", WEB), FakeNode("web2", WEB, is_present=False)
     desk, digest = assigned(motd, here, gone, options=("--mode", "plan"))
     here.record = says("changed", digest=digest)

@@ -80,7 +80,7 @@ def test_a_rule_that_an_override_breaks_names_key_rule_line_nodes_and_layer(docu
     assert not desk.broker.buckets.get("CCM_DATA")
 
 
-def test_it_is_stored_by_force_and_what_it_breaks_is_said(document: Path) -> None:
+def test_force_stores_a_document_and_reports_the_broken_rules(document: Path) -> None:
     document.write_text(layered(port="https"))
 
     done = a_fleet().ccmctl("data", "put", "common", str(document), "--force")
@@ -117,7 +117,7 @@ def test_document_of_one_node_is_tried_on_that_node_alone(document: Path, key: s
     assert a_fleet().ccmctl("data", "put", key, str(document)).code == code
 
 
-def test_without_nodes_nobody_can_be_wronged(document: Path) -> None:
+def test_without_nodes_no_rule_can_be_broken(document: Path) -> None:
     document.write_text(layered(port="https"))
 
     assert Desk().ccmctl("data", "put", "common", str(document)).code == 0
@@ -137,7 +137,7 @@ async def assigned(broker: MemoryBroker) -> None:
         await bus.bucket("CCM_DATA").put("role/web", b"data: {owner: web-team}\n")
 
 
-def test_what_an_assignment_reads_together_is_tried_together_on_its_nodes(document: Path) -> None:
+def test_documents_of_one_assignment_are_checked_together_on_its_nodes(document: Path) -> None:
     desk = a_fleet()
     desk.hooks.append(assigned)
     document.write_text("data:\n  # @require\n  owner:\n  # @require\n  port:\n")
@@ -155,7 +155,7 @@ def test_what_an_assignment_reads_together_is_tried_together_on_its_nodes(docume
     assert (stored.code, stored.err) == (0, follows)
 
 
-def test_a_rollback_to_what_would_be_refused_now_is_refused(document: Path) -> None:
+def test_a_rollback_to_invalid_data_is_refused(document: Path) -> None:
     desk = Desk()
     document.write_text("data:\n  # @require\n  owner:\n")
     desk.ccmctl("data", "put", "common", str(document))

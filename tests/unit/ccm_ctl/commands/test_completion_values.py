@@ -88,7 +88,7 @@ def test_files_are_left_to_the_shell(line: str) -> None:
     assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON), line) == [("s", "file")]
 
 
-def test_what_a_shell_might_expand_or_run_is_not_offered(desk: Desk) -> None:
+def test_words_that_a_shell_would_expand_are_not_offered(desk: Desk) -> None:
     async def evil(broker: MemoryBroker) -> None:
         for name in ("web3", "$(id)", "*", "--force"):
             broker.store("KV_CCM_NODES", broker.buckets["CCM_NODES"], f"node.{name}", b"{}")

@@ -19,7 +19,7 @@ def common(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_document_is_stamped_and_what_changed_is_shown(common: Path) -> None:
+def test_a_document_is_stamped_and_the_changes_is_shown(common: Path) -> None:
     desk = Desk()
     first = desk.ccmctl("data", "put", "common", str(common))
     same = desk.ccmctl("data", "put", "common", str(common))
@@ -44,7 +44,7 @@ def test_a_document_is_stamped_and_what_changed_is_shown(common: Path) -> None:
     assert desk.ccmctl("data", "get", "common").out == "data:\n  a: 1\n  b: 3\n"
 
 
-def test_a_document_that_somebody_else_changed_is_not_written_over(common: Path) -> None:
+def test_a_document_changed_by_another_operator_is_not_written_over(common: Path) -> None:
     desk = Desk()
     desk.ccmctl("data", "put", "common", str(common))
 
@@ -96,7 +96,7 @@ def test_documents_are_listed(common: Path) -> None:
         ("a:\n\tb: 1\n", "FILE:2:1: "),
     ],
 )
-def test_what_is_no_hiera_data_is_not_stored(common: Path, text: str, said: str) -> None:
+def test_invalid_hiera_data_is_not_stored(common: Path, text: str, said: str) -> None:
     common.write_text(text)
     desk = Desk()
 
@@ -107,7 +107,7 @@ def test_what_is_no_hiera_data_is_not_stored(common: Path, text: str, said: str)
     assert desk.broker.buckets.get("CCM_DATA", []) == []
 
 
-def test_a_document_of_which_no_node_gets_anything_is_told_of(tmp_path: Path) -> None:
+def test_a_document_of_which_no_node_gets_anything_is_reported(tmp_path: Path) -> None:
     desk, path = Desk(FakeNode("web1", {})), tmp_path / "plain.yaml"
     path.write_text("greeting: hi\n")
 
@@ -129,7 +129,7 @@ def test_a_document_of_which_no_node_gets_anything_is_told_of(tmp_path: Path) ->
     assert (meant.code, meant.err) == (0, "")
 
 
-def test_what_is_not_there_says_what_is() -> None:
+def test_a_missing_key_lists_the_existing_ones() -> None:
     desk = Desk()
 
     assert [desk.ccmctl("data", "get", key).err for key in ("nope", "a b")] == [

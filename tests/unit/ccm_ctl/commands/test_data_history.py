@@ -29,7 +29,7 @@ def editor(tmp_path: Path, script: str) -> dict[str, str]:
     return {"EDITOR": str(path)}
 
 
-def test_revisions_are_listed_with_who_and_when(desk: Desk) -> None:
+def test_revisions_are_listed_with_author_and_time(desk: Desk) -> None:
     assert desk.ccmctl("data", "history", "common").out == (
         "REVISION  SIZE  BY  WHEN\n"
         "       3  13 B  op  2026-11-21 12:00:00Z\n"
@@ -139,13 +139,13 @@ def test_a_difference_is_colored_on_a_terminal_only(desk: Desk) -> None:
     assert (record["changed"], "\x1b[" in record["diff"]) == (True, False)
 
 
-def test_what_was_saved_in_the_editor_is_stored(desk: Desk, tmp_path: Path) -> None:
+def test_the_edited_document_is_stored(desk: Desk, tmp_path: Path) -> None:
     said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, 'echo "  b: 1" >> "$1"'))
 
     assert said.out.endswith("   a: 3\n+  b: 1\ncommon: revision 4\n")
 
 
-def test_what_was_not_saved_changes_nothing(desk: Desk, tmp_path: Path) -> None:
+def test_an_unsaved_edit_changes_nothing(desk: Desk, tmp_path: Path) -> None:
     said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, "true"))
 
     assert (said.code, said.out) == (0, "common: not saved, so nothing is changed\n")
@@ -167,7 +167,7 @@ def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(
     assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("- a\n", 0o600)
 
 
-def test_an_edit_of_what_somebody_else_wrote_meanwhile_is_refused(
+def test_an_edit_of_a_concurrently_changed_document_is_refused(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -186,7 +186,7 @@ def test_an_edit_of_what_somebody_else_wrote_meanwhile_is_refused(
 
 
 @pytest.mark.parametrize("name", ["data", "hierarchy", "overrides"])
-def test_what_hiera_would_not_read_is_not_stored(tmp_path: Path, name: str) -> None:
+def test_a_document_that_hiera_cannot_read_is_not_stored(tmp_path: Path, name: str) -> None:
     (tmp_path / "x.yaml").write_text(f"{name}: [1]\n")
     desk = Desk()
 
@@ -196,7 +196,7 @@ def test_what_hiera_would_not_read_is_not_stored(tmp_path: Path, name: str) -> N
     assert desk.broker.buckets.get("CCM_DATA", []) == []
 
 
-def test_what_was_assigned_to_a_node_is_listed() -> None:
+def test_assigned_facts_are_listed() -> None:
     desk = Desk(FakeNode("web1", is_present=False))
     desk.ccmctl("facts", "set", "web1", "role=web")
     desk.ccmctl("facts", "set", "web1", "role=db")

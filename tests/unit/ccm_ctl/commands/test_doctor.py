@@ -32,7 +32,7 @@ def desk(**record: object) -> Desk:
     return Desk(FakeNode("web1", record=HEALTHY | record))
 
 
-def test_what_cannot_be_asked_is_unknown_and_not_ok() -> None:
+def test_a_check_without_permission_is_unknown_and_not_ok() -> None:
     said = desk().ccmctl("doctor", "--json")
 
     found = {one["id"]: one["state"] for one in said.records if one["record"] == "check"}
@@ -50,9 +50,7 @@ def test_what_cannot_be_asked_is_unknown_and_not_ok() -> None:
         pytest.param({"signatures": False}, [], 2, id="a problem fails"),
     ],
 )
-def test_exit_code_says_whether_there_are_problems(
-    record: dict[str, object], argv: list[str], code: int
-) -> None:
+def test_exit_code_reports_problems(record: dict[str, object], argv: list[str], code: int) -> None:
     said = desk(**record).ccmctl("doctor", *argv, "--json")
 
     assert (said.code, said.records[-1]["exit"]) == (code, code)
@@ -71,7 +69,7 @@ def test_without_a_broker_the_connection_is_the_problem() -> None:
     assert (said.code, last["counts"]["problem"]) == (2, 1)
 
 
-def test_records_are_what_the_schema_says() -> None:
+def test_records_match_the_schema() -> None:
     schema = json.loads((TOP / "schemas/v1/check_result.json").read_text())["$defs"]
 
     for one in desk(signatures=False).ccmctl("doctor", "--json").records[:-1]:

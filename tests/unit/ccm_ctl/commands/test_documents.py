@@ -44,7 +44,7 @@ def test_a_fact_that_is_unknown_names_the_nearest(desk: Desk, words: str, senten
     assert (said.code, said.out, said.err) == (1, "", f"ccmctl: {sentence}\n")
 
 
-def test_a_prefix_of_no_key_is_told_from_no_data_at_all(desk: Desk) -> None:
+def test_a_prefix_of_no_key_is_detected_from_no_data_at_all(desk: Desk) -> None:
     assert (
         desk.ccmctl("data", "ls", "node/").out
         == "no key begins with node/; `ccmctl data ls` lists all of them\n"

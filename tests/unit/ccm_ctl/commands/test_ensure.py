@@ -85,7 +85,7 @@ def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
         ("../file x", "unknown resource type `../file`, did you mean `file`?"),
     ],
 )
-def test_what_is_no_property_says_so_and_nobody_is_asked(words: str, said: str) -> None:
+def test_an_unknown_property_is_reported_before_connecting(words: str, said: str) -> None:
     desk = Desk(FakeNode("web1", {}, [event("x", 2)]))
 
     answer = desk.ccmctl("ensure", *words.split(), "--all", "--yes")
@@ -93,7 +93,7 @@ def test_what_is_no_property_says_so_and_nobody_is_asked(words: str, said: str) 
     assert (answer.code, answer.err.splitlines(), desk.nodes[0].heard) == (1, [f"ccmctl: {said}"], [])
 
 
-def test_a_property_that_is_like_no_other_is_told_which_there_are() -> None:
+def test_a_property_that_is_like_no_other_is_reported_which_there_are() -> None:
     said = Desk(FakeNode("web1")).ccmctl("ensure", "package", "x", "name=y", "--all", "--yes")
 
     assert (said.code, said.err) == (
@@ -103,7 +103,7 @@ def test_a_property_that_is_like_no_other_is_told_which_there_are() -> None:
     )
 
 
-def test_the_help_of_a_type_lists_its_flags_with_what_its_schema_says() -> None:
+def test_the_help_of_a_type_lists_its_flags_with_their_descriptions() -> None:
     said = Desk(FakeNode("web1")).ccmctl("ensure", "file", "--help")
 
     shown = " ".join(said.screen.split())

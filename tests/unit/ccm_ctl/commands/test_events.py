@@ -72,7 +72,7 @@ def test_a_node_that_cannot_be_one_is_refused(desk: Desk) -> None:
     assert said.err.startswith("ccmctl: 'Web*': not a valid node name")
 
 
-def test_a_node_of_which_nothing_is_known_is_no_silence(desk: Desk) -> None:
+def test_a_node_without_records_does_not_count_as_silent(desk: Desk) -> None:
     said = [desk.ccmctl("events", "--node", name, "--no-follow") for name in ("wbe1", "web1")]
 
     assert [(one.code, one.err) for one in said] == [

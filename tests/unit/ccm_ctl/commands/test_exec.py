@@ -117,7 +117,7 @@ def test_credentials_in_urls_are_not_on_record() -> None:
         (("--all", "--", "\udcff"), "the command is not UTF-8; use --shell with printf escapes"),
     ],
 )
-def test_what_no_node_could_run_is_not_sent(words: tuple[str, ...], said: str) -> None:
+def test_a_resource_that_no_node_supports_is_not_sent(words: tuple[str, ...], said: str) -> None:
     desk = Desk(a_node("web1", ran("")))
 
     done = desk.ccmctl("exec", "--yes", *words)

@@ -47,7 +47,7 @@ def test_assigned_facts_are_stamped_with_their_key_and_a_growing_number() -> Non
     ]
 
 
-def test_a_number_goes_on_after_the_node_was_removed() -> None:
+def test_a_number_continues_after_the_node_was_removed() -> None:
     desk = Desk(FakeNode("web1", is_present=False))
     desk.ccmctl("facts", "set", "web1", "role=web")
     desk.ccmctl("nodes", "rm", "web1", "--yes")
@@ -59,7 +59,7 @@ def test_a_number_goes_on_after_the_node_was_removed() -> None:
     assert (document.number, document.count) == (BEFORE + 2, 2)
 
 
-def test_a_node_that_is_there_has_taken_its_facts_or_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_exists_has_taken_its_facts_or_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fact_edits, "TAKEN_WITHIN_S", 0.01)
     desk = Desk(FakeNode("web1", {"role": "web"}), FakeNode("web2"))
 
@@ -103,7 +103,7 @@ def test_facts_of_many_nodes_come_from_a_file(tmp_path: Path) -> None:
         ("show web1 nope", "web1: has no fact nope; `ccmctl facts show web1` shows which it has"),
     ],
 )
-def test_what_cannot_be_done_says_why_and_writes_nothing(argv: str, said: str) -> None:
+def test_an_impossible_command_reports_why_and_writes_nothing(argv: str, said: str) -> None:
     desk = Desk(FakeNode("web1", is_present=False))
 
     done = desk.ccmctl("facts", *argv.split())
@@ -150,7 +150,7 @@ def test_facts_are_shown_with_the_assigned_ones_over_the_others() -> None:
         ("007", "007"), ("-0", "-0"), ("1.5", "1.5"), ("1e3", "1e3"), ("٣", "٣"), ("9" * 30, "9" * 30), ("null", "null"),
     ],
 )  # fmt: skip
-def test_a_fact_is_what_it_looks_like(text: str, value: object) -> None:
+def test_the_type_of_a_fact_is_guessed_from_its_text(text: str, value: object) -> None:
     found = fact_value(text)
 
     assert (found, type(found)) == (value, type(value))

@@ -53,7 +53,7 @@ def test_operator_at_a_terminal_is_asked_before_nodes_change(
     assert len(desk.broker.buckets["CCM_DATA"]) == revisions
 
 
-def test_script_is_told_and_not_asked(desk: Desk, tmp_path: Path) -> None:
+def test_script_is_reported_and_not_asked(desk: Desk, tmp_path: Path) -> None:
     said = put(desk, tmp_path, 2)
 
     assert (said.code, said.err) == (0, NOTE)

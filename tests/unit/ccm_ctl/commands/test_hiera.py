@@ -53,7 +53,7 @@ def test_programs_get_each_layer(desk: Desk) -> None:
     assert record["rules"][0]["required"] is True
 
 
-def test_a_file_goes_over_what_is_stored_before_it_is_put(desk: Desk, tmp_path: Path) -> None:
+def test_a_local_file_replaces_the_stored_document_in_the_explanation(desk: Desk, tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     path.write_text("data:\n  port: http\n")
 
@@ -73,7 +73,7 @@ def test_a_file_goes_over_what_is_stored_before_it_is_put(desk: Desk, tmp_path: 
     ]
 
 
-def test_a_key_that_no_layer_has_is_told_with_exit_code_1(desk: Desk) -> None:
+def test_a_key_that_no_layer_has_is_reported_with_exit_code_1(desk: Desk) -> None:
     done = desk.ccmctl("hiera", "explain", "prot", "-n", "web1")
 
     assert (done.code, done.out.splitlines()[0]) == (
@@ -125,7 +125,7 @@ def test_a_key_that_a_document_declares_secret_is_masked_in_every_document(
     ("key", "is_masked"),
     [("db.password", True), ("apiKey", True), ("tls.private_key", True), ("tokens", True), ("passenger", False), ("key", False)],
 )  # fmt: skip
-def test_what_looks_secret_is_decided_by_the_name(key: str, is_masked: bool) -> None:
+def test_secrets_are_recognized_by_the_name_of_the_key(key: str, is_masked: bool) -> None:
     assert (masked(key, "x") == "***") is is_masked
 
 
@@ -140,7 +140,7 @@ def test_what_looks_secret_is_decided_by_the_name(key: str, is_masked: bool) -> 
         (["a..b", "-n", "web1"], "ccmctl: 'a..b': no key; write it like port or tls.cert\n"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_explained_is_an_error(desk: Desk, arguments: list[str], error: str) -> None:
+def test_a_key_that_cannot_be_explained_is_an_error(desk: Desk, arguments: list[str], error: str) -> None:
     done = desk.ccmctl("hiera", "explain", *arguments)
 
     assert (done.code, done.err) == (1, error)

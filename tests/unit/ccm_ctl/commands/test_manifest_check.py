@@ -73,7 +73,7 @@ def test_a_manifest_in_a_directory_is_checked(tmp_path: Path) -> None:
     assert said.err.startswith(f"ccmctl: {tmp_path}/web.yaml: 1 error; nothing was sent\n")
 
 
-def test_force_sends_what_only_newer_agents_know(tmp_path: Path) -> None:
+def test_force_sends_types_of_newer_agents(tmp_path: Path) -> None:
     path = tmp_path / "users.yaml"
     path.write_text(NEWER)
     desk = fleet()
@@ -87,7 +87,7 @@ def test_force_sends_what_only_newer_agents_know(tmp_path: Path) -> None:
     assert [one["manifest"] for one in desk.nodes[0].heard] == [NEWER]
 
 
-def test_force_does_not_send_what_is_not_yaml(tmp_path: Path) -> None:
+def test_force_does_not_send_invalid_yaml(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("ccm: [\n")
     desk = fleet()

@@ -30,7 +30,7 @@ def migrate(old: OneAccount, *words: str) -> Said:
     return ccmctl(old, "init", "--security", "--migrate", *words)
 
 
-def test_it_adds_accounts_and_a_root_key_and_changes_no_key_that_is_there(old: OneAccount) -> None:
+def test_migration_adds_accounts_and_a_root_key_and_keeps_existing_keys(old: OneAccount) -> None:
     before = {path.name: path.read_bytes() for path in old.folder.glob("*.seed")}
 
     said = migrate(old)
@@ -42,7 +42,9 @@ def test_it_adds_accounts_and_a_root_key_and_changes_no_key_that_is_there(old: O
     assert [seed for seed in after.values() if seed.decode().strip() in said.out + said.err] == []
 
 
-def test_whoever_runs_it_has_new_credentials_and_keeps_the_old_ones_beside_them(old: OneAccount) -> None:
+def test_the_migrating_operator_gets_new_credentials_and_keeps_the_old_ones_beside_them(
+    old: OneAccount,
+) -> None:
     before = (old.folder / "tester.creds").read_text()
 
     migrate(old)
@@ -68,7 +70,7 @@ def test_those_are_left_whose_credentials_are_of_before(old: OneAccount) -> None
     assert who_is_left(keys.of_one_account(), keys.moved(), {}) == [Left(kind="operator", name="bob")]
 
 
-def test_who_is_connected_with_old_credentials_is_left_though_it_was_given_new_ones() -> None:
+def test_a_client_connected_with_old_credentials_is_listed_even_if_new_ones_exist() -> None:
     users = [User(kind="node", name="web1", public_key="U1", time=1)]
     moved = [
         User(kind="node", name="web1", public_key="U2", time=2, account="nodes"),
@@ -81,7 +83,7 @@ def test_who_is_connected_with_old_credentials_is_left_though_it_was_given_new_o
     ]
 
 
-def test_the_end_makes_what_was_signed_before_void_and_nothing_else(old: OneAccount) -> None:
+def test_finishing_revokes_only_older_credentials(old: OneAccount) -> None:
     migrate(old)
     ccmctl(old, "node", "add", "web1")
     keys = Keys(old.folder)

@@ -44,7 +44,7 @@ async def troubled(broker: MemoryBroker) -> None:
         await bus.events.publish(f"{AGENT_DUPLICATE}.db1", told.event_id, msgspec.json.encode(told))
 
 
-def test_nodes_are_listed_with_what_an_operator_should_know() -> None:
+def test_nodes_are_listed_with_their_state() -> None:
     said = a_fleet().ccmctl("nodes")
 
     assert (said.code, said.out) == (
@@ -136,7 +136,7 @@ NONSENSE = {
 @pytest.mark.parametrize(
     "command", [["nodes"], ["node", "web1"], ["why", "web1"], ["why", "evil1"], ["assignments"]]
 )
-def test_what_one_node_writes_keeps_nobody_from_seeing_the_others(command: list[str], said: str) -> None:
+def test_one_nodes_invalid_record_does_not_hide_the_others(command: list[str], said: str) -> None:
     async def evil(broker: MemoryBroker) -> None:
         await MemoryBus(broker, "evil1").bucket("CCM_NODES").put("node.evil1", NONSENSE[said])
 
@@ -148,7 +148,7 @@ def test_what_one_node_writes_keeps_nobody_from_seeing_the_others(command: list[
     assert "internal error" not in told.err
 
 
-def test_where_nobody_is_yet_it_is_said_how_somebody_comes() -> None:
+def test_an_empty_fleet_explains_how_to_add_a_node() -> None:
     text, records = Desk().ccmctl("nodes"), Desk().ccmctl("nodes", "--json")
 
     assert (text.code, text.out, records.code, records.out) == (

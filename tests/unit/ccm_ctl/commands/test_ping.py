@@ -33,7 +33,7 @@ def test_each_node_answers_is_silent_or_offline() -> None:
     assert [b'"named":["web2"]' in one.body for one in asked] == [False, True, True]
 
 
-def test_all_nodes_are_asked_when_none_are_named() -> None:
+def test_all_nodes_are_asked_by_default() -> None:
     said = Desk(FakeNode("a"), FakeNode("b")).ccmctl("ping", "--json")
 
     assert said.code == 0

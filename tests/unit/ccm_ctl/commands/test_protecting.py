@@ -57,7 +57,7 @@ def test_document_of_a_node_looks_like_all_others(secret: str) -> None:
     assert not any(b"S3CRET" in write.body for write in desk.broker.buckets["CCM_DATA"])
 
 
-def test_operator_is_told_when_every_node_can_read_a_document(secret: str) -> None:
+def test_operator_is_reported_when_every_node_can_read_a_document(secret: str) -> None:
     desk = announces(own_data=False)
 
     put = desk.ccmctl("data", "put", "node/db1", secret)
@@ -129,7 +129,7 @@ def test_key_that_cannot_be_protected_is_refused(key: str, error: str) -> None:
     assert (said.code, said.err) == (1, f"ccmctl: {error}\n")
 
 
-def test_list_says_who_can_read_each_document(secret: str, tmp_path: Path) -> None:
+def test_list_shows_which_nodes_can_read_each_document(secret: str, tmp_path: Path) -> None:
     (tmp_path / "db2.yaml").write_text("data: {}\n")
     desk = announces(own_data=False)
     desk.ccmctl("data", "put", "node/db1", secret)

@@ -54,7 +54,7 @@ def test_a_node_that_is_gone_is_removed_whole() -> None:
     assert [record["scope"] for record in desk.ccmctl("assignments", "--json").records] == ["fact.role.web"]
 
 
-def test_what_goes_is_listed_before_it_is_asked_about() -> None:
+def test_removals_are_listed_before_the_prompt() -> None:
     desk = a_fleet()
 
     done = desk.ccmctl("node", "rm", "web2")
@@ -103,7 +103,7 @@ def test_one_of_two_agents_cannot_be_removed_from_here() -> None:
     )
 
 
-def test_a_reset_forgets_the_machine_and_keeps_what_is_assigned_to_the_name() -> None:
+def test_a_reset_forgets_the_machine_and_keeps_assignments_of_the_name() -> None:
     desk = a_fleet()
 
     done = desk.ccmctl("node", "reset", "web2", "--yes")
@@ -124,7 +124,7 @@ def test_credentials_outlive_their_node_and_that_is_said(tmp_path: Path) -> None
     assert done.err == "web2: its credentials stay good; `ccmctl node revoke web2` makes them void\n"
 
 
-def test_who_may_not_take_assignments_away_leaves_the_node_as_it_is() -> None:
+def test_without_permission_to_unassign_the_node_is_kept() -> None:
     desk = a_fleet()
     desk.broker.deny("op", "$KV.CCM_ASSIGNMENTS.>")
 

@@ -89,7 +89,7 @@ def test_manifest_and_data_go_back_together_as_a_new_revision(site: Site) -> Non
     )
 
 
-def test_one_rollback_after_the_other_goes_further_back_and_never_forth(site: Site) -> None:
+def test_repeated_rollbacks_go_further_back(site: Site) -> None:
     first, second, _ = site.desk.broker.objects["CCM_MANIFESTS"]
 
     stood = []
@@ -112,7 +112,7 @@ def test_a_revision_is_gone_back_to_by_its_number(site: Site) -> None:
     assert unknown.err == "ccmctl: web: revision 9 is not kept; kept are 1, 2, 3, 4\n"
 
 
-def test_somebody_is_asked_first(site: Site) -> None:
+def test_a_rollback_is_confirmed_first(site: Site) -> None:
     said = site.desk.ccmctl("rollback", "web")
 
     assert (said.code, said.err, site.stands[0]) == (
@@ -123,7 +123,7 @@ def test_somebody_is_asked_first(site: Site) -> None:
     )
 
 
-def test_what_can_not_be_had_as_it_was_is_refused(site: Site, tmp_path: Path) -> None:
+def test_a_revision_that_cannot_be_restored_is_refused(site: Site, tmp_path: Path) -> None:
     desk = site.desk
     first, *_ = desk.broker.objects["CCM_MANIFESTS"]
     del desk.broker.objects["CCM_MANIFESTS"][first]
@@ -167,7 +167,7 @@ def test_an_assignment_ends_and_nothing_is_undone(site: Site) -> None:
     assert site.desk.ccmctl("assignments", "--json").records == []
 
 
-def test_what_was_unassigned_comes_back_with_a_rollback(site: Site) -> None:
+def test_a_rollback_restores_an_unassigned_assignment(site: Site) -> None:
     *_, third = site.desk.broker.objects["CCM_MANIFESTS"]
     site.desk.ccmctl("unassign", "web")
 
@@ -187,7 +187,7 @@ def test_what_was_unassigned_comes_back_with_a_rollback(site: Site) -> None:
     ]
 
 
-def test_a_name_that_stands_for_several_wants_a_scope(site: Site) -> None:
+def test_a_name_that_represents_several_wants_a_scope(site: Site) -> None:
     desk = site.desk
     desk.ccmctl("assign", "web", str(site.manifest), "-t", "node=web1", "--yes")
 
@@ -213,7 +213,7 @@ def test_a_name_that_stands_for_several_wants_a_scope(site: Site) -> None:
     )
 
 
-def test_an_operator_may_not_end_what_it_may_not_assign(site: Site) -> None:
+def test_an_operator_cannot_unassign_without_permission_to_assign(site: Site) -> None:
     site.desk.operator = "ann"
     site.desk.broker.deny("ann", "$KV.CCM_ASSIGNMENTS.fact.role.web.web")
 
@@ -225,7 +225,7 @@ def test_an_operator_may_not_end_what_it_may_not_assign(site: Site) -> None:
     )
 
 
-def test_a_rollback_that_would_manage_what_another_one_manages_is_refused(site: Site, tmp_path: Path) -> None:
+def test_a_rollback_that_causes_a_conflict_is_refused(site: Site, tmp_path: Path) -> None:
     (tmp_path / "motd.yaml").write_text(MANIFEST.format("x").replace("motd", "issue"))
     site.desk.ccmctl("assign", "web", str(tmp_path / "motd.yaml"), "-t", "role=web", "--yes")
     (tmp_path / "base.yaml").write_text(MANIFEST.format("y"))

@@ -54,7 +54,7 @@ def test_runs_are_listed_newest_first(desk: Desk) -> None:
     assert len(desk.ccmctl("run", "list", "--limit", "1", "--json").records) == 1
 
 
-def test_a_run_is_shown_with_what_no_stream_tells(desk: Desk) -> None:
+def test_a_run_is_shown_with_end_states_that_no_stream_stores(desk: Desk) -> None:
     shown = desk.ccmctl("run", "show", "last")
 
     assert (shown.code, shown.screen) == (0, f"{HEADING}\n{TABLE}")
@@ -86,7 +86,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("words", ["show nope", "watch nope", "stop nope", f"show {'z' * 27}"])
-def test_a_run_that_is_not_there_says_so(desk: Desk, words: str) -> None:
+def test_a_missing_run_is_reported(desk: Desk, words: str) -> None:
     said = desk.ccmctl("run", *words.split())
 
     assert (said.code, said.err) == (
@@ -131,7 +131,7 @@ def test_nodes_that_refuse_to_stop_or_do_not_answer_are_named(desk: Desk) -> Non
     )
 
 
-def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: Path) -> None:
+def test_a_run_that_continues_is_stopped_where_it_was_sent(desk: Desk, tmp_path: Path) -> None:
     reopen(desk)
 
     said = desk.ccmctl("run", "stop", "last", "--yes", "--kill")
@@ -146,7 +146,7 @@ def test_a_run_that_goes_on_is_stopped_where_it_was_sent(desk: Desk, tmp_path: P
     assert "stopping: 1 changed, 1 offline so far\n" in desk.ccmctl("run", "list").out
 
 
-def test_operator_is_told_whose_run_theirs_is_queued_behind(desk: Desk, tmp_path: Path) -> None:
+def test_operator_is_reported_whose_run_theirs_is_queued_behind(desk: Desk, tmp_path: Path) -> None:
     ahead = RunAhead(run=new_id(), action="apply", name="site\x1b[2J", requester="anna")
     desk.nodes[0].ahead = desk.nodes[1].ahead = ahead
 
@@ -171,7 +171,7 @@ def test_open_run_whose_nodes_have_all_ended_is_closed_by_its_readers(
     assert "  1 changed, 1 offline, 1 refused\n" in desk.ccmctl("run", "list").out
 
 
-def test_operator_who_may_not_write_the_record_sees_the_end_all_the_same(desk: Desk) -> None:
+def test_operator_without_permission_to_write_the_record_sees_the_end_anyway(desk: Desk) -> None:
     forget_the_end(desk)
     before = newest_state(desk)
 

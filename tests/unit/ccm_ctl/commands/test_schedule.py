@@ -21,7 +21,7 @@ from tests.support.controller import Desk
         (("", "", None, "2126-12-01T02:00+01:00"), ("@at 2126-12-01T01:00:00Z", "")),
     ],
 )
-def test_the_broker_is_told_when(said: tuple[str, str, int | None, str], told: tuple[str, str]) -> None:
+def test_the_broker_is_reported_when(said: tuple[str, str, int | None, str], told: tuple[str, str]) -> None:
     assert parse_when(*said) == told
 
 
@@ -36,7 +36,7 @@ def test_the_broker_is_told_when(said: tuple[str, str, int | None, str], told: t
         (("", ""), ""),
     ],
 )
-def test_people_are_told_when_in_their_words(told: tuple[str, str], words: str) -> None:
+def test_people_are_reported_when_in_their_words(told: tuple[str, str], words: str) -> None:
     assert format_when(*told) == words
 
 
@@ -52,7 +52,7 @@ def test_people_are_told_when_in_their_words(told: tuple[str, str], words: str) 
         (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: has passed already, and the broker would send it at once"),
     ],
 )  # fmt: skip
-def test_what_is_no_time_is_refused(said: tuple[str, str, int | None, str], sentence: str) -> None:
+def test_an_invalid_time_is_refused(said: tuple[str, str, int | None, str], sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_when(*said)
 
@@ -76,7 +76,7 @@ def test_a_name_that_would_be_several_tokens_is_refused() -> None:
     assert said.err == "ccmctl: 'a.b': no name of a schedule; use letters, digits, `-` and `_`\n"
 
 
-def test_an_older_server_is_told_by_its_version() -> None:
+def test_an_older_server_is_reported_by_its_version() -> None:
     old = cast("Any", SimpleNamespace(server=SimpleNamespace(version=(2, 12, 3))))
 
     with pytest.raises(BusSetupError) as caught:

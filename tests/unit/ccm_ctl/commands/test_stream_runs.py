@@ -94,7 +94,7 @@ nodes without a session are those that match `nightly` now
 """
 
 
-def test_one_command_says_whether_last_nights_schedule_succeeded_and_who_was_away(
+def test_one_command_shows_whether_last_nights_schedule_succeeded_and_which_nodes_were_away(
     night: tuple[Desk, str],
 ) -> None:
     desk, _ = night
@@ -142,7 +142,7 @@ def test_run_that_no_node_began_is_shown_as_missed(night: tuple[Desk, str]) -> N
     ]
 
 
-def test_schedule_that_was_not_due_yet_or_is_not_there_says_so() -> None:
+def test_schedule_that_was_not_due_yet_or_is_missing_is_reported() -> None:
     desk = Desk()
     desk.schedules = [a_schedule("nightly")]
 
@@ -197,7 +197,7 @@ def test_runs_of_schedules_are_filtered(
     assert (listed.code, [one["origin"] for one in listed.records]) == (0, origins)
 
 
-def test_list_says_how_far_back_it_is_complete(
+def test_list_shows_how_far_back_it_is_complete(
     night: tuple[Desk, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk, _ = night

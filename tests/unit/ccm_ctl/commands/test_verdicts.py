@@ -69,7 +69,7 @@ def test_a_genuine_run_is_verified_and_nothing_is_said_of_it(manifest: str) -> N
     assert {record["verdict"] for record in shown.records if record["record"] == "event"} == {"verified"}
 
 
-def test_an_event_that_was_made_up_is_left_out_and_told(manifest: str) -> None:
+def test_an_event_that_was_made_up_is_left_out_and_reported(manifest: str) -> None:
     said = desk(lambda events: [events[0], made_up(events), *events[1:]]).ccmctl(
         "apply", manifest, "--all", "--yes"
     )
@@ -81,7 +81,7 @@ def test_an_event_that_was_made_up_is_left_out_and_told(manifest: str) -> None:
     assert "web1   changed  file#/a, file#/b, file#/c" in said.out
 
 
-def test_an_event_that_was_taken_away_is_told(manifest: str) -> None:
+def test_an_event_that_was_taken_away_is_reported(manifest: str) -> None:
     one = desk(lambda events: [events[0], events[1], *events[3:]])
 
     said = one.ccmctl("apply", manifest, "--all", "--yes")

@@ -133,7 +133,7 @@ def a_failing_node() -> Desk:
     return a_desk(record, summary, said(AGENT_STARTUP, "agent 1.2.3 started", 120))
 
 
-def test_a_node_that_fails_says_which_resource_why_and_what_it_said() -> None:
+def test_a_failing_node_shows_the_resource_the_reason_and_the_output() -> None:
     done = a_failing_node().ccmctl("why", "web1")
 
     assert (done.code, done.out) == (
@@ -180,7 +180,7 @@ def an_adhoc_failure(cause: str, error: str = "no") -> Desk:
         ("", "ccmctl run-now -t node=web1"),
     ],
 )
-def test_advice_after_a_failed_run_names_what_does_that_work_again(cause: str, command: str) -> None:
+def test_advice_after_a_failed_run_names_the_command_to_repeat_it(cause: str, command: str) -> None:
     [record] = an_adhoc_failure(cause).ccmctl("why", "web1", "--json").records
 
     assert [step["command"] for step in record["next"]][1:] == [command]
@@ -216,7 +216,7 @@ def test_programs_get_all_of_it() -> None:
     assert [step["command"] for step in record["next"]][1:] == ["ccmctl run-now -t node=web1"]
 
 
-def test_a_disabled_node_says_since_when_until_when_by_whom_and_why() -> None:
+def test_a_disabled_node_shows_since_when_until_when_by_whom_and_why() -> None:
     disabled = Disabled(since=before(hours=1), until=NOW + timedelta(hours=3), why="disk swap", by="maria")
     record = a_record(disabled=disabled, assignments={"base": the_base(state="disabled")})
 
@@ -228,7 +228,7 @@ def test_a_disabled_node_says_since_when_until_when_by_whom_and_why() -> None:
     assert "here:  ccmctl enable -t node=web1  to let it converge again\n" in done.out
 
 
-def test_a_node_that_was_stopped_says_when() -> None:
+def test_a_stopped_node_shows_when() -> None:
     told = [said(AGENT_STARTUP, "agent 1.2.3 started", 120), said(AGENT_SHUTDOWN, "agent 1.2.3 stopped", 30)]
 
     done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")
@@ -238,7 +238,7 @@ def test_a_node_that_was_stopped_says_when() -> None:
     )
 
 
-def test_a_node_that_fell_silent_says_when_it_was_last_heard_of() -> None:
+def test_a_silent_node_shows_when_it_was_last_heard_of() -> None:
     told = [said(AGENT_SHUTDOWN, "agent 1.2.3 stopped", 121), said(AGENT_STARTUP, "agent 1.2.3 started", 120)]
 
     done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")
@@ -259,7 +259,7 @@ def test_a_node_that_is_off_is_not_called_failing_though_its_last_run_failed() -
     assert (told["state"], told["answered"], told["last_state"]) == ("offline", "not asked", "failed")
 
 
-def test_a_node_that_waits_says_with_what_and_what_for() -> None:
+def test_a_waiting_node_shows_the_assignment_and_the_reason() -> None:
     waits = the_base(
         revision=3, state="waiting", reason="its turn comes", next_time=NOW + timedelta(seconds=40)
     )
@@ -279,7 +279,7 @@ def test_a_node_that_has_not_taken_the_newest_revision_waits() -> None:
     assert done.out.startswith("web1 waits with the assignment base, revision 3: has not taken it yet")
 
 
-def test_a_node_that_came_too_late_says_so() -> None:
+def test_a_node_past_the_deadline_is_shown_as_expired() -> None:
     late = the_base(state="expired", reason="the deadline 2026-11-21 11:00:00Z has passed", digest="")
 
     done = a_desk(a_record(assignments={"base": late})).ccmctl("why", "web1")
@@ -304,7 +304,7 @@ def a_duplicate() -> Desk:
     return a_desk(a_record(conflict=DUPLICATE_IDENTITY), *told)
 
 
-def test_two_agents_of_one_identity_are_told_apart_by_machine_and_start() -> None:
+def test_two_agents_of_one_identity_are_distinguished_by_machine_and_start() -> None:
     done = a_duplicate().ccmctl("why", "web1")
 
     assert done.out.splitlines()[:4] == [
@@ -315,7 +315,7 @@ def test_two_agents_of_one_identity_are_told_apart_by_machine_and_start() -> Non
     ]
 
 
-def test_a_duplicate_that_is_over_is_no_reason_any_more() -> None:
+def test_a_resolved_duplicate_is_no_longer_a_reason() -> None:
     told = [
         said(AGENT_DUPLICATE, DUPLICATE_IDENTITY, 10, machine="m-0", started="a", duplicate=True),
         said(AGENT_DUPLICATE, "no other agent uses this identity any more", 5, machine="m-0", started="a", duplicate=False),
@@ -326,7 +326,7 @@ def test_a_duplicate_that_is_over_is_no_reason_any_more() -> None:
     assert record["state"] == "well"
 
 
-def test_refused_facts_and_what_the_agent_refused_are_told() -> None:
+def test_refused_facts_and_refused_requests_are_reported() -> None:
     status = {"refused_facts": "CCM_FACTS/web1: number 1 is older than 7, which was seen before"}
     refused = said(AGENT_REFUSED, "CCM_FACTS/web1: number 1 is older than 7, which was seen before", 3)
 
@@ -341,7 +341,7 @@ def test_refused_facts_and_what_the_agent_refused_are_told() -> None:
     )
 
 
-def test_a_node_at_work_says_where_it_is_and_which_lock_it_waits_for() -> None:
+def test_a_busy_node_shows_its_progress_and_the_lock_it_waits_for() -> None:
     status = {
         "run": RUN, "name": "base",
         "progress": {
@@ -361,7 +361,7 @@ def test_a_node_at_work_says_where_it_is_and_which_lock_it_waits_for() -> None:
     assert "assignment  base 3 of role=web: waiting" in done.out
 
 
-def test_a_node_that_waits_for_the_end_of_another_run_says_for_which() -> None:
+def test_a_node_that_waits_for_another_run_names_it() -> None:
     status = {"run": RUN, "name": "other", "waiting": [{"run": "x", "name": "base"}]}
 
     done = a_desk(a_record(assignments={"base": the_base(state="waiting")}), status=status).ccmctl(
@@ -375,7 +375,7 @@ def test_a_node_that_waits_for_the_end_of_another_run_says_for_which() -> None:
     assert "queue       1 run: base\n" in done.out
 
 
-def test_a_node_that_cannot_tell_what_it_did_says_so() -> None:
+def test_a_node_without_permission_to_ask_reports_it() -> None:
     status = {"trouble": "the stream is full", "spool": {"events": 12, "bytes": 4096, "lost": 0}}
 
     done = a_desk(a_record(assignments={"base": the_base()}), status=status).ccmctl("why", "web1")
@@ -398,7 +398,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytes
     assert (record["state"], record["answered"]) == ("silent", "silent")
 
 
-def test_an_operator_who_may_not_ask_still_learns_the_rest() -> None:
+def test_an_operator_who_may_not_ask_still_sees_the_rest() -> None:
     desk = a_failing_node()
     desk.broker.deny("op", "io.choria.ccm.v1.node.status.>")
 
@@ -407,7 +407,7 @@ def test_an_operator_who_may_not_ask_still_learns_the_rest() -> None:
     assert (record["state"], record["answered"]) == ("failed", "denied")
 
 
-def test_an_answer_that_cannot_be_read_says_nothing() -> None:
+def test_an_unreadable_answer_is_ignored() -> None:
     done = a_desk(a_record(assignments={"base": the_base()}), status={"spool": 7, "waiting": "x"}).ccmctl(
         "why", "web1"
     )
@@ -415,7 +415,7 @@ def test_an_answer_that_cannot_be_read_says_nothing() -> None:
     assert (done.code, done.out.splitlines()[0].partition(":")[0]) == (0, "web1 is in the desired state")
 
 
-def test_manifests_of_the_nodes_own_configuration_are_told_with_their_next_turn() -> None:
+def test_manifests_of_the_nodes_own_configuration_are_reported_with_their_next_turn() -> None:
     own = {
         "name": "/etc/choria/ccm/base.yaml",
         "digest": DIGEST,
@@ -440,7 +440,7 @@ def test_manifests_of_the_nodes_own_configuration_are_told_with_their_next_turn(
         ),
     ],
 )
-def test_the_policy_of_the_node_is_told(policy: dict[str, Any], line: str) -> None:
+def test_the_policy_of_the_node_is_reported(policy: dict[str, Any], line: str) -> None:
     done = a_desk(a_record(), assigned=False, status={"policy": policy}).ccmctl("why", "web1")
 
     assert line in done.out
@@ -466,7 +466,7 @@ def test_node_with_a_pending_refresh_is_not_well() -> None:
     assert found["state"] == "refresh pending"
 
 
-def test_a_node_that_is_well_says_so() -> None:
+def test_a_healthy_node_is_reported_as_such() -> None:
     record = a_record(
         last_run=RUN, last_state="stable", last_time=before(minutes=4), assignments={"base": the_base()}
     )
@@ -478,7 +478,7 @@ def test_a_node_that_is_well_says_so() -> None:
     )
 
 
-def test_a_node_that_has_never_come_says_what_is_known_of_it() -> None:
+def test_a_node_that_never_connected_shows_what_is_known_about_it() -> None:
     desk = Desk()
     desk.ccmctl("facts", "set", "web9", "role=web", "--new")
 
@@ -504,7 +504,7 @@ def test_an_unknown_node_names_the_nearest() -> None:
     ],
     ids=["its last run", "its name", "an assignment's run"],
 )
-def test_a_node_puts_nothing_into_what_somebody_is_to_type(says: dict[str, Any]) -> None:
+def test_a_nodes_text_never_enters_a_suggested_command(says: dict[str, Any]) -> None:
     done = a_desk(a_record(**says)).ccmctl("why", "web1")
 
     typed = [line for line in done.out.splitlines() if line.startswith(("here:", "on "))]
@@ -534,7 +534,7 @@ def test_a_run_that_has_just_ended_counts_though_the_node_has_not_written_it_yet
     ],
     ids=["older", "of no time zone", "no run", "none yet"],
 )
-def test_an_answer_that_tells_of_no_newer_run_changes_nothing(status: dict[str, Any]) -> None:
+def test_an_answer_that_reports_no_newer_run_changes_nothing(status: dict[str, Any]) -> None:
     record = a_record(last_run=new_id(), last_state="stable", last_time=before(minutes=20))
 
     done = a_desk(record, assigned=False, status=status).ccmctl("why", "web1")

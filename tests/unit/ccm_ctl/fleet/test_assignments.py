@@ -38,7 +38,7 @@ def counting(one: Node, *standing: Standing) -> dict[str, str]:
     return {name: found.assignment.scope for name, found in Assignments(standing).of_node(one).items()}
 
 
-def test_the_nodes_own_counts_over_a_facts_over_everybodys_whichever_is_newer() -> None:
+def test_the_nodes_own_assignment_wins_regardless_of_age() -> None:
     everybodys, facts, own = standing("all", 3), standing("fact.role.web", 2), standing("node.web1", 1)
 
     assert counting(node(role="web"), everybodys, facts, own) == {"web": "node.web1"}
@@ -77,7 +77,7 @@ def test_scopes_are_written_as_people_write_them(scope: str, words: str) -> None
     assert (format_scope(scope), parse_scope(words)) == (words, scope)
 
 
-async def test_what_was_not_made_for_its_key_is_no_assignment() -> None:
+async def test_a_document_of_another_key_is_not_an_assignment() -> None:
     bus = MemoryBus(MemoryBroker(), "op")
     bucket = bus.bucket("CCM_ASSIGNMENTS")
     body = msgspec.to_builtins(Assignment(name="web", scope="all", bundle=BUNDLE))
@@ -99,7 +99,7 @@ async def test_what_was_not_made_for_its_key_is_no_assignment() -> None:
     assert found.unreadable == ["all.other", "all.plain", "all.x", "node.web1.web", "x"]
 
 
-async def test_a_document_that_was_copied_from_another_key_is_no_assignment() -> None:
+async def test_a_document_copied_from_another_key_is_not_an_assignment() -> None:
     bus = MemoryBus(MemoryBroker(), "op")
     body = msgspec.to_builtins(Assignment(name="web", scope="all", bundle=BUNDLE))
     stamped = Stamped(bucket="CCM_ASSIGNMENTS", key="all.old", number=9, body=body)

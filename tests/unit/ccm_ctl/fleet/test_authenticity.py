@@ -133,7 +133,7 @@ def test_events_of_a_node_are_verified(root: Root, node: Node) -> None:
     assert (report.is_bad, report.verified_to, report.missing, report.reasons) == (False, 9, [], {})
 
 
-def test_a_run_that_goes_on_is_provisional(root: Root, node: Node) -> None:
+def test_a_run_that_continues_is_provisional(root: Root, node: Node) -> None:
     run = new_id()
     node.say(run, Kind.START)
     node.say(run, Kind.RESOURCE)
@@ -291,7 +291,7 @@ def test_events_before_a_renewal_are_covered_by_the_key_after_it(root: Root, nod
     assert set(judge(node.stored, authors_of(root, revoked=[old]))[0]) == {VERIFIED}
 
 
-def test_an_expired_certificate_proves_what_was_signed_before(root: Root) -> None:
+def test_an_expired_certificate_proves_earlier_signatures(root: Root) -> None:
     node, authors = Node(root), authors_of(root)
     authors.learn(NODE, node.key.public_key, root.certificate(NODE, node.key, expires_ms=now_ms() - 1000))
     subject, place = event_subject(AGENT_DRIFT, NODE), ChainPosition(chain=new_chain_id(), number=1).header
@@ -359,7 +359,7 @@ def test_a_node_that_has_a_certificate_and_signs_nothing_is_forged(root: Root, n
     assert report.is_bad
 
 
-def test_what_an_older_agent_spooled_is_unsigned_and_later_it_is_forged(root: Root, node: Node) -> None:
+def test_events_spooled_by_an_older_agent_are_unsigned_and_later_ones_forged(root: Root, node: Node) -> None:
     old = StoredEvent(subject=event_subject(SESSION_START, NODE, new_id()), body=b"{}")
 
     verdicts, _ = judge([old, *node.stored, old], authors_of(root))
@@ -369,7 +369,7 @@ def test_what_an_older_agent_spooled_is_unsigned_and_later_it_is_forged(root: Ro
     assert allowed == [*[VERIFIED] * 9, UNSIGNED]
 
 
-def test_what_a_node_forgot_in_a_power_cut_is_provisional(root: Root, node: Node) -> None:
+def test_events_lost_in_a_power_cut_are_provisional(root: Root, node: Node) -> None:
     node.lose_power(2)
     node.run()
 
@@ -402,7 +402,7 @@ def test_a_chain_that_is_missing_between_two_others_is_found(root: Root, node: N
     assert judge(node.stored, authors_of(root))[1].missing == [MissingEvents(chain=middle, first=1, last=3)]
 
 
-def test_places_that_the_node_gave_up_are_no_gap(root: Root, node: Node) -> None:
+def test_losses_that_the_node_reported_are_not_a_gap(root: Root, node: Node) -> None:
     chain = node.writer.chain.last.chain
     node.tell(AGENT_LOST_EVENTS, events=2, places={chain: "3-4"})
     del node.stored[2:4]
@@ -447,7 +447,7 @@ def test_an_admission_that_the_node_did_not_sign_excuses_nothing(root: Root, nod
     assert judge(node.stored, authors_of(root))[1].given_up in (0, 2)
 
 
-def test_two_signed_events_for_one_place_are_told(root: Root, node: Node) -> None:
+def test_two_signed_events_for_one_place_are_reported(root: Root, node: Node) -> None:
     before = node.writer.chain.last
     node.tell(AGENT_DRIFT)
     node.writer.chain.last = before

@@ -58,7 +58,7 @@ class Scene:
         return found
 
 
-async def test_without_trust_in_the_credentials_there_are_no_authors() -> None:
+async def test_credentials_without_trust_have_no_authors() -> None:
     assert await read_authors(fleet_on(MemoryBus(MemoryBroker(), "op"))) is None
 
 
@@ -88,7 +88,7 @@ async def test_a_certificate_of_an_older_key_is_found_in_an_event(protocol: str)
     assert authors.knows("web1", scene.key.public_key)
 
 
-async def test_a_certificate_of_another_root_or_node_is_passed_over() -> None:
+async def test_a_certificate_of_another_root_or_node_is_skipped() -> None:
     scene = Scene()
     await scene.record("web1", scene.key.public_key, Root().certificate("web1", scene.key))
     await scene.record("web2", scene.key.public_key, scene.root.certificate("web1", scene.key))
@@ -100,7 +100,7 @@ async def test_a_certificate_of_another_root_or_node_is_passed_over() -> None:
     assert (authors.certified("web1"), authors.certified("web2")) == (False, False)
 
 
-async def test_records_that_cannot_be_read_are_passed_over() -> None:
+async def test_records_that_cannot_be_read_are_skipped() -> None:
     scene = Scene()
     await scene.fleet.nodes.put("node.web1", b"\xff{")
     await scene.record("web2", scene.key.public_key, scene.root.certificate("web2", scene.key))
@@ -125,7 +125,7 @@ async def test_a_flood_of_key_events_is_read_up_to_a_limit(monkeypatch: pytest.M
     assert not authors.certified("web1")
 
 
-async def test_the_time_for_what_is_unsigned_is_in_the_signed_list() -> None:
+async def test_the_time_limit_for_unsigned_messages_is_in_the_signed_list() -> None:
     allowed = Scene()
     allowed.trust = allowed.root.trust(allow_unsigned_until=now_ms() + 60_000)
     over = Scene()

@@ -26,7 +26,7 @@ ccm:
 """
 
 
-def test_files_and_resources_of_a_directory_are_told(tmp_path: Path) -> None:
+def test_files_and_resources_of_a_directory_are_reported(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text(SITE)
     (tmp_path / "motd").write_text("hello")
     (tmp_path / "link").symlink_to("motd")
@@ -70,11 +70,11 @@ def test_a_single_manifest_is_a_bundle_of_one_file_with_the_same_bytes_each_time
         "a: [",
     ],
 )
-def test_what_names_no_resources_names_none(manifest: str) -> None:
+def test_a_manifest_without_resources_names_none(manifest: str) -> None:
     assert resources_in(manifest) == ()
 
 
-def test_what_is_no_bundle_holds_nothing() -> None:
+def test_an_invalid_bundle_is_refused() -> None:
     assert [look_into(packed, "manifest.yaml") for packed in (b"", b"x" * 100, gzip.compress(b"x"))] == [
         Inside(),
         Inside(),

@@ -86,7 +86,7 @@ def test_a_certificate_that_ends_soon_is_made_again(
     assert hellos(made, "nats1.example.net") == ""
 
 
-def test_paths_that_somebody_corrected_stay(made: Certificates) -> None:
+def test_corrected_paths_stay(made: Certificates) -> None:
     made.configuration.write_text("tls {}\n")
 
     made.issue(["nats2.example.net"])
@@ -119,6 +119,6 @@ def test_names_are_written_as_certificates_hold_them(name: str, checked: str) ->
 @pytest.mark.parametrize(
     "name", ["", ".", "a b", "a,DNS:evil", "a\nb", "x" * 64 + ".net", "-a", "a..b", "fe80::1%eth0", "*", "ä"]
 )
-def test_what_is_not_a_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="not a host's name or address"):
         checked_name(name)

@@ -63,7 +63,7 @@ def test_a_large_manifest_travels_as_a_bundle(tmp_path: Path) -> None:
     assert content.bundle.size_bytes == len(content.packed)
 
 
-def test_a_directory_is_packed_without_what_differs_between_machines(tmp_path: Path) -> None:
+def test_a_directory_is_packed_reproducibly_on_all_machines(tmp_path: Path) -> None:
     top = site(tmp_path, **{"files/run.sh": "#!/bin/sh\n", "files/über.txt": "ü"})
     (top / "files/run.sh").chmod(0o700)
     (top / "link").symlink_to("files/run.sh")
@@ -145,7 +145,7 @@ def test_another_manifest_is_named(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_directory_that_cannot_be_sent_says_why(
+def test_a_directory_that_cannot_be_sent_reports_why(
     tmp_path: Path, files: dict[str, str], manifest: str, said: str
 ) -> None:
     top = site(tmp_path, **files)
@@ -180,7 +180,7 @@ def test_a_fifo_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"{top}/pipe: is neither file, directory nor symlink; list it in .ccmignore"
 
 
-def test_a_path_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_content(tmp_path / "none.yaml")
 

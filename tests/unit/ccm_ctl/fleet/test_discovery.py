@@ -59,7 +59,7 @@ def chosen(wish: TargetSpec, nodes: list[Node] = NODES) -> TargetSet:
         (["role=web", "role=web"], ["web1", "web2"], ["fact.role.web"]),
     ],
 )
-def test_a_request_goes_where_the_selector_says(
+def test_a_requests_subject_follows_from_the_selector(
     targets: list[str], nodes: list[str], scopes: list[str]
 ) -> None:
     found = chosen(TargetSpec(targets=tuple(targets)))
@@ -67,7 +67,7 @@ def test_a_request_goes_where_the_selector_says(
     assert (found.nodes, found.scopes, found.targets) == (nodes, scopes, targets)
 
 
-def test_a_fact_that_a_node_does_not_route_itself_is_asked_of_everybody() -> None:
+def test_a_fact_that_one_node_does_not_route_is_requested_from_all() -> None:
     local = a_node("web3", {}, gathered={"role": "web"})
 
     found = chosen(TargetSpec(targets=("role=web",)), [*NODES, local])
@@ -83,7 +83,7 @@ def test_an_assigned_fact_counts_before_the_node_has_taken_it() -> None:
     assert (found.nodes, found.offline, found.scopes) == (["db1"], ["db1"], ["fact.role.web"])
 
 
-def test_offline_nodes_are_told_apart() -> None:
+def test_offline_nodes_are_distinguished() -> None:
     assert chosen(TargetSpec(everybody=True)) == TargetSet(
         nodes=["db1", "web1", "web2"], offline=["web2"], scopes=["all"], targets=[]
     )
@@ -98,7 +98,7 @@ def test_a_limit_takes_present_nodes_first() -> None:
     assert chosen(TargetSpec(everybody=True, limit=2)).targets == ["node in (db1,web1)"]
 
 
-def test_an_expression_narrows_what_targets_mean() -> None:
+def test_an_expression_narrows_the_targets() -> None:
     found = chosen(TargetSpec(targets=("role=web",), where='Facts.site.dc == "ams"'))
 
     assert (found.nodes, found.scopes, found.where) == (["web1"], ["fact.role.web"], 'Facts.site.dc == "ams"')
@@ -118,7 +118,7 @@ def test_an_expression_narrows_what_targets_mean() -> None:
         ("role=db,site.dc=ams", "role=db,site.dc=ams: no node matches all of it (role=db matches 1, site.dc=ams matches 1)"),
     ],
 )  # fmt: skip
-def test_a_target_that_matches_nothing_names_the_term_and_what_is_near(targets: str, said: str) -> None:
+def test_a_target_without_matches_names_the_term_and_similar_values(targets: str, said: str) -> None:
     with pytest.raises(NoTargetError) as caught:
         chosen(TargetSpec(targets=("role=db", targets)))
 

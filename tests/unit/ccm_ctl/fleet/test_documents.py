@@ -48,7 +48,7 @@ async def stand(broker: MemoryBroker, number: int) -> None:
     await MemoryBus(broker, "op").bucket(BUCKET).put("common", msgspec.json.encode(stamped))
 
 
-async def test_a_broker_that_was_made_anew_goes_on_above_what_agents_remember() -> None:
+async def test_a_broker_recreated_continues_above_what_agents_remember() -> None:
     later = NOW + timedelta(seconds=1)
     old, new = MemoryBroker(lambda: NOW), MemoryBroker(lambda: later)
 
@@ -70,7 +70,7 @@ async def test_a_broker_that_was_made_anew_goes_on_above_what_agents_remember() 
         ),
     ],
 )
-async def test_a_number_grows_from_what_stands(stands: int, written: tuple[int, int]) -> None:
+async def test_a_number_grows_from_the_current_one(stands: int, written: tuple[int, int]) -> None:
     broker = MemoryBroker(lambda: NOW)
     await stand(broker, stands)
 
@@ -96,7 +96,7 @@ async def test_a_clock_far_in_the_future_has_no_say(brokers: datetime, writers: 
     assert await put(MemoryBroker(lambda: brokers), "new", writers=writers) == (BEFORE + 1, 1)
 
 
-async def test_two_who_write_at_once_get_two_numbers_in_turn() -> None:
+async def test_two_concurrent_writes_get_two_numbers() -> None:
     broker = MemoryBroker(lambda: NOW)
 
     both = await asyncio.gather(put(broker, "hers", "ann"), put(broker, "his", "bob"))

@@ -122,7 +122,7 @@ def summary(number: int) -> SessionSummary:
     )
 
 
-async def test_what_is_heard_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_received_summary_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "RESEND_AFTER_S", WAIT_S)
     scene = Scene()
 
@@ -136,7 +136,7 @@ async def test_what_is_heard_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert (run.counts(), scene.numbers, scene.asked) == ({NodeState.CHANGED: 1}, [1, 2, 3], [])
 
 
-async def test_what_was_missed_is_read_from_the_stream() -> None:
+async def test_missed_events_are_read_from_the_stream() -> None:
     scene = Scene()
 
     async def begin() -> None:
@@ -162,7 +162,7 @@ async def test_a_watcher_replays_the_stream_and_follows() -> None:
     assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2, 3])
 
 
-async def test_who_does_not_answer_is_asked_again_by_name_and_then_unreachable() -> None:
+async def test_a_node_that_does_not_answer_is_asked_again_and_then_unreachable() -> None:
     scene = Scene("web1", "web2")
 
     async def begin() -> None:
@@ -186,7 +186,7 @@ async def test_a_node_that_falls_silent_is_lost_only_after_the_stream_was_read()
     assert (run.counts(), scene.numbers) == ({NodeState.LOST: 1}, [1])
 
 
-async def test_a_broker_that_goes_away_is_waited_for() -> None:
+async def test_a_lost_broker_is_waited_for() -> None:
     scene = Scene()
     turns = 0
 
@@ -210,7 +210,7 @@ async def test_a_broker_that_goes_away_is_waited_for() -> None:
     assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2, 3])
 
 
-async def test_what_breaks_the_protocol_and_what_is_of_other_runs_is_passed_over() -> None:
+async def test_protocol_errors_and_messages_of_other_runs_are_skipped() -> None:
     scene = Scene()
 
     async def begin() -> None:
@@ -255,7 +255,7 @@ async def test_a_node_whose_assigned_facts_fit_joins_with_all_that_it_has_said()
 
 
 @pytest.mark.parametrize("facts", [{}, {"role": "db"}])
-async def test_a_node_whose_assigned_facts_do_not_fit_is_ignored_whatever_it_says(
+async def test_a_node_whose_assigned_facts_do_not_match_is_ignored(
     facts: dict[str, str],
 ) -> None:
     """It hears requests to other roles, and says itself what its gathered facts are."""

@@ -32,7 +32,7 @@ def test_ranges_are_a_set(numbers: set[int], taken: list[int]) -> None:
 
 
 @given(low=st.integers(0, 20), high=st.integers(0, 40), known=NUMBERS)
-def test_what_is_not_known_is_missing(low: int, high: int, known: set[int]) -> None:
+def test_an_unknown_bundle_is_missing(low: int, high: int, known: set[int]) -> None:
     gaps = Gaps()
 
     gaps.add_between(low, high, known)

@@ -66,7 +66,7 @@ async def test_a_run_is_kept_whole_in_pieces(
     assert len([key for key in await bucket.keys() if ".targets." in key]) == 13
 
 
-async def test_what_no_stream_tells_is_kept_and_given_back(fleet: Fleet) -> None:
+async def test_end_states_that_no_stream_stores_are_recorded_and_read_back(fleet: Fleet) -> None:
     history = History(fleet)
     await history.begin(a_record(A), ["a", "b", "c"], ["b"])
     run = Run(A, ["a", "b", "c"], ["b"], 0.0, asked=True)
@@ -127,7 +127,7 @@ async def test_a_beginning_that_does_not_tell_is_an_error(fleet: Fleet, word: st
     assert str(caught.value) == said
 
 
-async def test_without_any_run_there_is_no_last(fleet: Fleet) -> None:
+async def test_without_any_run_last_is_an_error(fleet: Fleet) -> None:
     with pytest.raises(RunError):
         await History(fleet).find("last")
 
@@ -148,7 +148,7 @@ async def test_a_state_is_changed_whatever_else_the_operator_does(fleet: Fleet, 
     assert (written.state, written.joined) == ("stopping", ["joined-by-another"])
 
 
-async def test_what_is_no_record_is_named(fleet: Fleet, bucket: Bucket) -> None:
+async def test_an_invalid_record_is_named(fleet: Fleet, bucket: Bucket) -> None:
     await bucket.put(f"op.{A}.request", b"[]")
 
     with pytest.raises(ProtocolError, match=f"^op.{A}.request: not what belongs there: "):
@@ -215,7 +215,7 @@ async def test_of_two_records_of_one_run_the_first_counts(fleet: Fleet, other: F
     assert (record, state.state, closed_by) == (a_record(A), "running", "")
 
 
-async def test_who_asked_is_who_may_write_there(fleet: Fleet, other: Fleet) -> None:
+async def test_the_requester_is_the_owner_of_the_key(fleet: Fleet, other: Fleet) -> None:
     """The body may say any name; the broker lets an operator write under his own."""
     await History(other).begin(a_record(A), [], [])
 
@@ -245,9 +245,7 @@ async def test_another_operator_stops_and_closes_a_run_in_his_own_name(fleet: Fl
     assert {entry.key: entry for entry in await fleet.runs.entries("op.")} == before
 
 
-async def test_what_the_operator_of_a_run_says_counts_more_than_what_others_say(
-    fleet: Fleet, other: Fleet
-) -> None:
+async def test_the_operator_of_a_run_overrides_other_operators(fleet: Fleet, other: Fleet) -> None:
     await History(fleet).begin(a_record(A), ["a", "b"], [])
     ended = {"a": NodeState.REFUSED, "b": NodeState.LOST}
     for writer, node in ((other, "b"), (fleet, "a")):
@@ -299,7 +297,7 @@ async def test_the_newest_run_is_found_beside_a_bad_record(
     assert await History(fleet).find("last") == B
 
 
-async def test_a_record_from_the_future_is_not_the_last_run_for_ever(
+async def test_a_record_from_the_future_is_not_the_last_run_forever(
     fleet: Fleet, bucket: Bucket, broker: MemoryBroker
 ) -> None:
     now = [NOW]
@@ -312,7 +310,7 @@ async def test_a_record_from_the_future_is_not_the_last_run_for_ever(
     assert await History(fleet).find("last") == B
 
 
-async def test_names_that_are_no_nodes_are_left_out(fleet: Fleet, bucket: Bucket) -> None:
+async def test_invalid_node_names_are_left_out(fleet: Fleet, bucket: Bucket) -> None:
     await History(fleet).begin(a_record(A), [], [])
     names = ["a", "web" + "9" * 5000, "\x1b[2J", "../x"]
     ends = RunEnds(run=A, nodes={name: NodeEnd(state="failed") for name in names})

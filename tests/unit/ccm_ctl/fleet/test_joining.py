@@ -44,7 +44,7 @@ async def test_assigned_facts_decide(fleet: Fleet, targets: list[str], where: st
     assert await Joining(fleet, targets, where).may_join("web1") is may
 
 
-async def test_what_a_node_says_of_itself_does_not_count(fleet: Fleet) -> None:
+async def test_a_nodes_claim_about_itself_is_ignored(fleet: Fleet) -> None:
     record = NodeRecord(node="evil", facts={"role": "web"})
     await fleet.nodes.put("node.evil", msgspec.json.encode(record))
     await fleet.nodes.put("facts.evil", msgspec.json.encode(FactsRecord(node="evil", facts={"role": "web"})))
@@ -53,7 +53,7 @@ async def test_what_a_node_says_of_itself_does_not_count(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("body", [["role=web"], "role: web", 7])
-async def test_what_is_not_facts_fits_nothing(fleet: Fleet, body: object) -> None:
+async def test_invalid_facts_match_nothing(fleet: Fleet, body: object) -> None:
     await assign(fleet, "web1", body)
 
     assert not await Joining(fleet, [], "").may_join("web1")

@@ -18,7 +18,7 @@ def said(subject: str, body: bytes) -> StoredEvent:
     return StoredEvent(subject=f"{P}.{subject}", body=body)
 
 
-def test_node_and_run_come_from_the_subject_whatever_the_body_says() -> None:
+def test_node_and_run_come_from_the_subject_and_not_the_body() -> None:
     body = (
         b'{"protocol":"%s.session.answer","node":"other","run":"other","state":"refused","new":1}'
         % P.encode()
@@ -65,6 +65,6 @@ def test_an_older_summary_without_our_fields_is_read() -> None:
         pytest.param("node.ping.request.all", b"{}", id="a request"),
     ],
 )  # fmt: skip
-def test_what_breaks_the_protocol_is_refused(subject: str, body: bytes) -> None:
+def test_a_protocol_error_is_refused(subject: str, body: bytes) -> None:
     with pytest.raises(ProtocolError):
         hear(said(subject, body))

@@ -38,7 +38,7 @@ def test_the_worst_result_is_the_state_of_the_node() -> None:
     assert found.is_done
 
 
-def test_node_that_says_nothing_is_asked_three_times_and_then_given_up() -> None:
+def test_silent_node_is_asked_three_times_and_then_given_up() -> None:
     found = Convergences(["web1", "web2"], 0)
     found.heard("web2", answer("accepted"), 0.1)
 
@@ -82,7 +82,7 @@ def test_no_time_runs_out_while_the_broker_is_away() -> None:
     assert not found.ended
 
 
-def test_what_an_answer_says_is_not_trusted() -> None:
+def test_texts_of_an_answer_are_not_trusted() -> None:
     found = Convergences(["web1", "web2"], 0)
     found.heard("web1", answer("done", body={"ended": [{"name": 7}]}), 1)
     found.heard("web3", done(), 1)

@@ -114,7 +114,7 @@ async def test_every_revision_that_is_kept_can_be_read_and_slots_are_used_again(
         await site.node.as_of(KEY, revisions[-21])
 
 
-async def test_slot_of_another_operator_who_is_about_to_write_the_index_entry_is_left_alone() -> None:
+async def test_slot_that_another_operator_is_using_is_not_overwritten() -> None:
     site = Site()
     first = await site.texts.store_signed(slot_key(KEY, 0), b"of another operator", 0, "")
 
@@ -161,7 +161,7 @@ async def test_all_documents_are_listed_alike() -> None:
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["once", "again after an interruption"])
-async def test_move_keeps_what_was_pinned_and_leaves_nothing_behind(is_interrupted: bool) -> None:
+async def test_move_keeps_pinned_revisions_and_leaves_nothing_behind(is_interrupted: bool) -> None:
     site = Site()
     await site.announce(own_data=False)
     public = await site.put("secret 0", "secret 1")

@@ -198,7 +198,7 @@ def test_an_event_that_was_made_up_does_not_count(is_first: bool) -> None:
     assert scene.verdict == (Verdict.VERIFIED, 0, 0, {NOT_COVERED: 1})
 
 
-def test_an_event_that_is_missing_is_told_and_changes_no_end() -> None:
+def test_an_event_that_is_missing_is_reported_and_changes_no_end() -> None:
     scene = Scene()
     messages = scene.genuine(4)
     del messages[3]
@@ -289,7 +289,7 @@ def test_a_summary_waits_for_the_certificate_of_its_key() -> None:
 
 
 @pytest.mark.parametrize("has_certificate", [True, False])
-def test_what_is_unsigned_counts_while_that_is_allowed_unless_the_node_signs(has_certificate: bool) -> None:
+def test_unsigned_events_are_accepted_while_allowed_unless_the_node_signs(has_certificate: bool) -> None:
     scene = Scene(allow_unsigned=True, certified=has_certificate)
     messages = [changed(message, chain="", signature="") for message in scene.genuine()]
 

@@ -75,7 +75,7 @@ def read(run: Run, node: str, stored: list[Event], now: float) -> None:
     run.read_done([node], now)
 
 
-def test_a_node_goes_from_expected_to_its_end() -> None:
+def test_a_node_passes_through_all_states_to_its_end() -> None:
     run = a_run("web1")
     seen = [run.nodes["web1"].state]
 
@@ -105,7 +105,7 @@ def test_events_are_given_on_once_and_by_number_in_whatever_order_they_come(orde
     assert run.is_done
 
 
-def test_answer_of_a_node_that_was_stopped_says_so_in_a_word_that_older_controllers_know() -> None:
+def test_answer_of_a_stopped_node_uses_a_state_that_older_controllers_know() -> None:
     run = a_run("web1")
 
     run.answered("web1", answer("done", outcome="failed", code="run.stopped"), 0.1)
@@ -155,7 +155,7 @@ def test_a_queued_node_waits_runs_and_ends() -> None:
     assert states(run) == {"web1": NodeState.RUNNING}
 
 
-def test_the_request_goes_out_twice_more_naming_the_present_nodes_that_are_silent() -> None:
+def test_the_request_is_sent_twice_more_to_silent_present_nodes() -> None:
     run = a_run("web1", "web2", "web3", offline=("web3",))
     run.answered("web1", answer("accepted"), 0.1)
 
@@ -231,7 +231,7 @@ def test_a_present_node_that_never_answers_is_unreachable_and_one_that_was_not_p
 
 
 @pytest.mark.parametrize("offline", [(), ("web1",)])
-def test_who_was_given_up_and_answers_after_all_is_followed(offline: tuple[str, ...]) -> None:
+def test_a_node_that_answers_after_being_given_up_is_followed(offline: tuple[str, ...]) -> None:
     run = a_run("web1", "web2", offline=offline)
     for at in (1.0, 2.0, ANSWER_WITHIN_S):
         run.tick(at)
@@ -273,7 +273,7 @@ def test_a_node_that_joined_changes_neither_the_counts_nor_the_end_of_the_run(st
     assert states(run) == {"web1": NodeState.STABLE, "web9": NodeState(state)}
 
 
-def test_what_a_node_that_joined_says_is_looked_for_while_the_run_goes_on() -> None:
+def test_events_of_a_joined_node_are_read_during_the_run() -> None:
     run = a_run("web1")
     run.answered("web1", answer("accepted"), 0.1)
     run.join("web9", 0.0)
@@ -337,7 +337,7 @@ def test_a_gap_is_not_looked_for_after_the_limit() -> None:
     assert (before, run.is_done, states(run)) == (False, True, {"web1": NodeState.CHANGED})
 
 
-def test_the_same_progress_again_keeps_nobody_waiting() -> None:
+def test_repeated_progress_does_not_extend_the_wait() -> None:
     run = a_run("web1")
     told = progress(resource="exec#long", run_s=5)
     run.progressed("web1", told, 0.0)
@@ -364,7 +364,7 @@ def test_a_gap_is_read_from_the_stream_before_the_node_is_complete() -> None:
     assert run.is_done
 
 
-def test_what_the_stream_never_held_is_counted_as_missing_and_no_longer_waited_for() -> None:
+def test_events_that_the_stream_never_stored_are_counted_as_missing_and_not_awaited() -> None:
     run = a_run("web1")
     run.happened("web1", start(), 0.0)
     run.happened("web1", summary(4), 0.0)
@@ -420,7 +420,7 @@ def test_a_summary_that_only_the_stream_has_saves_a_silent_node() -> None:
     assert states(run) == {"web1": NodeState.CHANGED}
 
 
-def test_a_lost_node_that_comes_back_is_what_its_summary_says() -> None:
+def test_a_lost_node_that_comes_back_has_the_state_of_its_summary() -> None:
     run = a_run("web1", "web2")
     run.happened("web1", start(), 0.0)
     run.happened("web1", changed(2), 0.0)
@@ -447,7 +447,7 @@ def test_progress_keeps_a_node_alive() -> None:
     assert states(run) == {"web1": NodeState.RUNNING}
 
 
-def test_time_stands_still_while_the_broker_is_away() -> None:
+def test_timeouts_pause_while_the_broker_is_away() -> None:
     run = a_run("web1", "web2")
     run.answered("web1", answer("accepted"), 0.5)
 
@@ -466,7 +466,7 @@ def test_time_stands_still_while_the_broker_is_away() -> None:
     assert states(run)["web1"] is NodeState.ACCEPTED
 
 
-def test_a_run_handled_before_ends_as_the_ledger_says_and_its_events_are_read() -> None:
+def test_a_run_handled_before_ends_as_recorded_in_the_ledger_and_its_events_are_read() -> None:
     run = a_run("web1")
 
     run.answered("web1", answer("done", outcome="changed"), 0.1)
@@ -494,7 +494,7 @@ def test_a_record_of_a_lost_node_counts_until_the_node_is_heard_of_again() -> No
     assert run.nodes["web1"].reason == ""
 
 
-def test_a_watcher_reads_the_stream_first_and_asks_nobody() -> None:
+def test_a_watcher_reads_the_stream_first_and_sends_no_request() -> None:
     run = a_run("web1", "web2", "web3", "web4", offline=("web3",), asked=False)
     first = run.tick(0.0)
     for event in (start(), changed(2), summary(3)):

@@ -74,6 +74,6 @@ def test_damaged_list_is_an_error(tmp_path: Path) -> None:
             found.read()
 
 
-def test_folder_without_a_list_says_how_one_is_made(tmp_path: Path) -> None:
+def test_folder_without_a_list_names_the_command_to_create_one(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="init --security"):
         signers(tmp_path).read()

@@ -54,7 +54,7 @@ def test_openssl_verifies_a_server_by_its_authority_with_its_strictest_rules(pai
     assert said == "server.pem: OK\n"
 
 
-def test_openssl_reads_what_was_meant(pair: Pair) -> None:
+def test_openssl_reads_the_created_certificates(pair: Pair) -> None:
     text = pair.openssl("x509", "-in", "server.pem", "-noout", "-text")
     authority = pair.openssl("x509", "-in", "ca.pem", "-noout", "-text")
 
@@ -77,7 +77,7 @@ def test_the_servers_key_is_the_one_in_its_certificate(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("years", [1, 30])
-def test_what_a_certificate_says_is_read_back(tmp_path: Path, years: int) -> None:
+def test_the_fields_of_a_certificate_are_read_back(tmp_path: Path, years: int) -> None:
     pair = Pair(tmp_path, years)
 
     found = x509.read_certificate((tmp_path / "server.pem").read_text(), "server.pem")
@@ -99,7 +99,7 @@ def test_a_private_key_is_read_back_and_signs_alike() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"])
-def test_what_holds_no_certificate_is_refused(text: str) -> None:
+def test_a_file_without_a_certificate_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="holds no certificate, or a damaged one"):
         x509.read_certificate(text, "f")
 

@@ -76,7 +76,7 @@ async def test_a_webhook_that_does_not_take_it_is_an_error_without_the_url(statu
     assert "secret" not in str(caught.value)
 
 
-async def test_a_server_that_is_not_there_is_an_error_without_the_url() -> None:
+async def test_a_server_that_is_missing_is_an_error_without_the_url() -> None:
     async with a_server() as (url, _, _):
         pass
 
@@ -86,7 +86,7 @@ async def test_a_server_that_is_not_there_is_an_error_without_the_url() -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_a_command_gets_the_document_and_none_of_our_secrets(
+async def test_a_command_gets_the_document_and_no_secrets_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NATS_PASSWORD", "hidden")

@@ -122,7 +122,7 @@ async def started(scene: Scene, **rules: NotificationRule) -> NotificationServer
     return server
 
 
-async def test_what_happened_before_the_first_look_is_not_reported(scene: Scene) -> None:
+async def test_events_before_the_first_check_are_not_reported(scene: Scene) -> None:
     await scene.fail("web1")
     await scene.end_run(failed=1)
 
@@ -226,7 +226,7 @@ async def test_an_undelivered_notification_is_retried_in_order_and_survives_a_re
     assert len({one.id for one in scene.channel.taken}) == 2
 
 
-async def test_what_happens_while_the_server_is_down_is_reported_afterwards(scene: Scene) -> None:
+async def test_events_during_an_outage_of_the_server_are_reported_afterwards(scene: Scene) -> None:
     (await started(scene, nodes=a_rule("failed"))).close()
     scene.clock.time = NOW + timedelta(hours=5)
     await scene.fail("web1")
@@ -254,7 +254,7 @@ async def test_a_damaged_state_is_refused_with_the_way_out(scene: Scene) -> None
         await scene.server()
 
 
-async def test_the_queue_is_bounded_and_says_what_it_drops(scene: Scene) -> None:
+async def test_the_queue_is_bounded_and_reports_dropped_entries(scene: Scene) -> None:
     server = await started(scene, nodes=a_rule("failed"))
     scene.channel.is_broken = True
     server._state.queue = [
@@ -298,7 +298,7 @@ async def test_control_characters_and_length_of_a_reason_from_a_node_are_bounded
     assert len(message) < 600
 
 
-async def test_a_condition_that_fails_at_run_time_is_told_once(scene: Scene) -> None:
+async def test_a_condition_that_fails_at_run_time_is_reported_once(scene: Scene) -> None:
     server = await started(scene, odd=a_rule("run.counts.failed > 0"))
     for node in ("web1", "web2"):
         await scene.fail(node)

@@ -15,7 +15,7 @@ LINES = [
 ]  # fmt: skip
 
 
-def test_screen_shows_what_is_wrong_and_counts_what_passed() -> None:
+def test_screen_shows_the_problems_and_counts_passed_checks() -> None:
     shown = screen(LINES, Style(width=60), show_all=False)
 
     assert shown == (
@@ -33,7 +33,7 @@ def test_screen_shows_what_is_wrong_and_counts_what_passed() -> None:
     )
 
 
-def test_all_lists_what_passed() -> None:
+def test_all_lists_passed_checks() -> None:
     shown = screen(LINES, Style(width=60), show_all=True)
 
     assert "  ok       Connected.\n" in shown

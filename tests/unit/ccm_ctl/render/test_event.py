@@ -30,7 +30,7 @@ def test_pending_refreshes_are_named(pending: list[str], words: str) -> None:
     assert format_pending(pending) == words
 
 
-def test_progress_of_a_run_whose_events_wait_says_how_long() -> None:
+def test_progress_of_a_run_whose_events_wait_shows_how_long() -> None:
     progress = Progress(protocol=SESSION_PROGRESS, run="r", node="web1", state=REPORTING, run_s=35)
 
     line = event_line("web1", progress, PLAIN)
@@ -38,7 +38,7 @@ def test_progress_of_a_run_whose_events_wait_says_how_long() -> None:
     assert line.endswith("web1  reporting: its events have waited for the broker for 35 s\n")
 
 
-def test_resource_and_summary_say_what_is_pending() -> None:
+def test_resource_and_summary_show_pending_refreshes() -> None:
     fields: dict[str, Any] = {"failed": True, "error": ["no"], "refresh_pending": ["file#/a"]}
     resource = event_line("web1", resource_event("/b", **fields), PLAIN)
     summary = SessionSummary(

@@ -71,7 +71,7 @@ def test_equal_nodes_are_one_row_and_failures_come_last() -> None:
     assert run_report(MIXED, Style(), plan=False) == WIDE
 
 
-def test_a_narrow_terminal_folds_long_texts_and_loses_none() -> None:
+def test_a_narrow_terminal_folds_long_texts_without_loss() -> None:
     wide = run_report(MIXED, Style(), plan=False)
     narrow = run_report(MIXED, Style(width=60), plan=False)
 
@@ -119,7 +119,7 @@ def test_many_resources_are_counted() -> None:
     )
 
 
-def test_what_nodes_say_cannot_move_the_cursor() -> None:
+def test_texts_of_nodes_cannot_move_the_cursor() -> None:
     report = run_report(
         [failed("db1", output="\x1b[2J\x1b[31mred\r\n" + "\n".join(map(str, range(30))))], Style(), plan=False
     )
@@ -128,7 +128,7 @@ def test_what_nodes_say_cannot_move_the_cursor() -> None:
     assert report.splitlines()[-12:] == [f"  │ {number}" for number in range(18, 30)]
 
 
-def test_equal_failures_are_told_once() -> None:
+def test_equal_failures_are_reported_once() -> None:
     report = run_report([failed("db1"), failed("db2"), failed("db3", "other")], Style(), plan=False)
 
     assert report.partition("\n\n")[2] == (
@@ -143,7 +143,7 @@ def test_equal_failures_are_told_once() -> None:
     )
 
 
-def test_no_node_is_no_table() -> None:
+def test_an_empty_list_prints_no_table() -> None:
     assert run_report([], Style(), plan=False) == ""
     assert end_line("apply x", {}, 0, RUN, Style(), plan=False) == (
         f"apply x: 0 nodes: nothing to do in 0 ms (run {RUN[:8]})\n"

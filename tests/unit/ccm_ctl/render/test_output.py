@@ -25,7 +25,7 @@ def test_only_so_many_outputs_are_shown_and_the_rest_is_counted() -> None:
     assert blocks[2:] == ["and 3 other outputs; `ccmctl run show RUN --json` has all\n"]
 
 
-def test_a_long_output_shows_its_last_lines_and_says_that_others_are_above() -> None:
+def test_a_long_output_shows_its_last_lines_and_counts_the_others() -> None:
     text = "".join(f"line {number}\n" for number in range(5))
 
     assert output_lines(text, 2) == ["  │ … 3 lines above", "  │ line 3", "  │ line 4"]

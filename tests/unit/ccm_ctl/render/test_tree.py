@@ -6,7 +6,7 @@ from ccm_agent.clikit.table import Style
 from ccm_ctl.render.tree import tree
 
 
-def test_a_tree_is_indented_and_sorted_and_keeps_apart_what_differs() -> None:
+def test_a_tree_is_indented_sorted_and_separates_differing_nodes() -> None:
     value = {
         "role": "web",
         "host": {"info": {"platform": "debian", "uptime": 12}, "empty": {}, "none": None},
@@ -49,7 +49,7 @@ def test_nothing_is_nothing() -> None:
     assert tree({}, Style()) == ""
 
 
-def test_what_is_put_in_order_stays_so() -> None:
+def test_sorted_results_stay_sorted() -> None:
     assert tree({"node": "web1", "agent": {"b": 1, "a": 2}}, Style(), as_given=True) == (
         "node: web1\nagent:\n  a: 2\n  b: 1\n"
     )

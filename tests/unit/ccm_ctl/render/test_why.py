@@ -33,7 +33,7 @@ def test_all_of_it_fits_on_one_screen_and_orders_nothing(width: int, color: bool
     assert ("\x1b[" in shown) is color
 
 
-def test_output_gives_way_to_what_else_there_is_to_say_but_not_whole() -> None:
+def test_output_is_shortened_for_other_messages_but_not_dropped() -> None:
     few = screen("web1 fails.", "bad", FACTS, OUTPUT, STEPS, Style(width=160))
     many = screen("web1 fails.", "bad", FACTS * 6, OUTPUT, STEPS, Style(width=160))
 

@@ -471,7 +471,7 @@ async def test_a_rule_that_fails_makes_the_check_critical_and_is_named(
         ),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_checked_is_unknown_and_says_why(rules: Any, output: str, host: Host) -> None:
+async def test_a_failed_check_is_unknown_with_a_reason(rules: Any, output: str, host: Host) -> None:
     result = await attempt(check(rules), host)
 
     assert (result.status, result.output[: len(output)]) == (3, output)
@@ -488,7 +488,7 @@ async def test_a_tool_that_is_missing_makes_the_check_unknown() -> None:
     )
 
 
-async def test_a_failure_weighs_more_than_what_is_unknown(host: Host) -> None:
+async def test_a_failure_outranks_unknown(host: Host) -> None:
     rules = {"file": {"x": {"exists": True}, "/none": {"exists": True}}}
 
     result = await attempt(check(rules), host)
@@ -508,7 +508,7 @@ async def test_skipped_rules_are_counted_and_nothing_is_looked_at(host: Host) ->
     assert host.runner.lines == []
 
 
-async def test_a_rule_is_tried_again_as_often_as_it_says(host: Host) -> None:
+async def test_a_rule_is_retried_as_often_as_configured(host: Host) -> None:
     host.runner.when("sh", "-c", "probe", code=1)
     host.runner.when("sh", "-c", "probe", code=0)
     rules = {"command": {"probe": {"exit-status": 0, "retry_count": 3, "retry_delay": 500}}}
@@ -523,7 +523,7 @@ async def test_a_rule_is_tried_again_as_often_as_it_says(host: Host) -> None:
     assert host.runner.lines == ["sh -c probe", "sh -c probe"]
 
 
-async def test_a_web_server_is_asked_as_the_rule_says(host: Host) -> None:
+async def test_a_web_server_is_requested_as_the_rule_configures(host: Host) -> None:
     rules = {
         "http": {
             "api": {

@@ -92,7 +92,7 @@ def test_a_matcher_fits_or_does_not(matcher: Any, found: Any, fits: bool) -> Non
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compared_says_why(matcher: Any, found: Any, why: str) -> None:
+def test_an_incomparable_value_reports_why(matcher: Any, found: Any, why: str) -> None:
     with pytest.raises(MismatchError) as caught:
         parse_matcher(matcher).fits(found)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_compared_says_why(matcher: Any, found: Any, why: str) ->
         ),
     ],
 )  # fmt: skip
-def test_a_matcher_that_cannot_be_meant_is_refused(matcher: Any, message: str) -> None:
+def test_a_contradictory_matcher_is_refused(matcher: Any, message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         parse_matcher(matcher)
 

@@ -33,5 +33,5 @@ def test_there_is_always_one_step() -> None:
         assert len(decide(ApplyProperties(name="c"), state(), context).steps) == 1
 
 
-def test_it_changed_when_a_resource_of_the_child_did() -> None:
+def test_a_parent_changed_if_a_resource_of_the_child_did() -> None:
     assert (has_changed(state(), state()), has_changed(state(), state(2))) == (False, True)

@@ -60,7 +60,7 @@ class TestCheck:
             pytest.param({"checksum": "abc"}, "checksum", "`checksum` is not a SHA-256", id="a short checksum"),
         ],
     )  # fmt: skip
-    def test_what_cannot_be_right_is_refused(
+    def test_an_invalid_combination_is_refused(
         self, properties: dict[str, Any], path: str, sentence: str
     ) -> None:
         with pytest.raises(PropertyError) as caught:
@@ -86,7 +86,7 @@ class TestCheck:
             ("app.zip?version=2", "/a.zip"),
         ],
     )
-    def test_each_kind_goes_with_its_own(self, url: str, name: str) -> None:
+    def test_each_extension_needs_the_same_kind_of_archive(self, url: str, name: str) -> None:
         check(wanted(url=f"https://example.net/{url}", name=name))
 
     @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ class TestDecide:
             pytest.param({"creates": "/opt/a"}, found(archive=True), [GET], id="creates missing, nothing to unpack"),
         ],
     )  # fmt: skip
-    def test_what_differs_decides(
+    def test_differences_decide(
         self, properties: dict[str, Any], state: ArchiveState, done: list[str]
     ) -> None:
         assert steps(wanted(**properties), state) == done
@@ -228,7 +228,7 @@ class TestDecide:
             ({}, found(archive=True, mode="4777"), "mode mismatch: found 4777, wanted no more than 0644"),
         ],
     )
-    def test_what_still_differs_after_the_steps_is_said(
+    def test_remaining_differences_after_the_steps_are_reported(
         self, properties: dict[str, Any], state: ArchiveState, reason: str
     ) -> None:
         decision = decide(wanted(**properties), state, DecisionContext(verifying=True))

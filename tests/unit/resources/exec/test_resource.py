@@ -87,7 +87,7 @@ def test_a_row_of_the_decision_table(
         pytest.param({}, {}, "", "", id="no guard"),
     ],
 )  # fmt: skip
-def test_a_restricted_plan_leaves_open_what_only_guards_can_say(
+def test_a_restricted_plan_is_unknown_where_only_guards_decide(
     properties: dict[str, Any], found: dict[str, Any], triggered_by: str, unknown: str
 ) -> None:
     context = DecisionContext(noop=True, is_restricted=True, triggered_by=triggered_by)
@@ -105,7 +105,7 @@ def test_a_restricted_plan_leaves_open_what_only_guards_can_say(
         pytest.param({"unless": "yes"}, {"unless_satisfied": True}, True, id="unless exits with 0"),
     ],
 )
-def test_a_change_of_what_it_subscribes_to_wins_over_everything(
+def test_a_change_of_a_subscribed_resource_overrides_everything(
     properties: dict[str, Any], found: dict[str, Any], was_stable: bool
 ) -> None:
     decision = decide(wanted(**properties), state(**found), DecisionContext(triggered_by="file#/a"))
@@ -169,7 +169,7 @@ def test_a_command_that_worked_leaves_a_state(
         ),
     ],
 )
-def test_a_command_that_failed_says_how_and_what_it_said(
+def test_a_failed_command_reports_exit_code_and_output(
     properties: dict[str, Any], done: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CommandError) as caught:
@@ -191,7 +191,7 @@ def test_a_command_that_failed_says_how_and_what_it_said(
         pytest.param(wanted(command="echo 'x"), id="a command is only read when it is run"),
     ],
 )
-def test_what_can_be_right_passes(right: ExecProperties) -> None:
+def test_valid_properties_pass(right: ExecProperties) -> None:
     check(right)
 
 
@@ -290,7 +290,7 @@ def test_what_can_be_right_passes(right: ExecProperties) -> None:
         ),
     ],
 )
-def test_what_cannot_be_right_is_refused(wrong: dict[str, Any], field: str, message: str) -> None:
+def test_an_invalid_combination_is_refused(wrong: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         check(wanted(**wrong))
 
@@ -299,7 +299,7 @@ def test_what_cannot_be_right_is_refused(wrong: dict[str, Any], field: str, mess
     assert caught.value.place.path == f"$.{field}"
 
 
-def test_what_a_manifest_can_say_passes() -> None:
+def test_manifest_properties_pass() -> None:
     variables = ["A_1=x", "_a=b", "C-D={{ x }}", "{{ name }}=x", "${ name }=y", "E=a-b"]
 
     check_in_manifest(wanted(environment=variables))
@@ -329,7 +329,7 @@ def test_what_a_manifest_can_say_passes() -> None:
         ),
     ],
 )
-def test_what_only_a_request_can_say_is_refused_in_a_manifest(
+def test_properties_of_requests_only_are_refused_in_a_manifest(
     wrong: dict[str, Any], field: str, message: str
 ) -> None:
     check(wanted(**wrong))
@@ -364,7 +364,7 @@ class TestInTheFlow:
         assert (provider.ran, event.changed, event.failed, event.status.exitcode) == (1, True, False, 0)
         assert (event.final_ensure, event.status.stable, event.refreshed) == ("present", False, False)
 
-    async def test_noop_runs_nothing_and_says_so(self) -> None:
+    async def test_noop_runs_nothing_and_reports_it(self) -> None:
         provider = Scripted(state(), Execution(exitcode=0))
 
         event = await manage(TYPE, provider, wanted(), noop=True)
@@ -386,14 +386,14 @@ class TestInTheFlow:
         )
         assert event.status.stable
 
-    async def test_without_a_change_of_what_it_subscribes_to_it_is_stable(self) -> None:
+    async def test_without_a_change_of_a_subscribed_resource_it_is_stable(self) -> None:
         provider = Scripted(state(), Execution(exitcode=0))
 
         event = await manage(TYPE, provider, wanted(refreshonly=True, subscribe=["file#/a"]))
 
         assert (provider.ran, event.changed, event.status.stable) == (0, False, True)
 
-    async def test_a_failure_carries_what_the_command_said(self) -> None:
+    async def test_a_failure_carries_the_commands_output(self) -> None:
         provider = Scripted(state(), Execution(exitcode=1, output="no such host"))
 
         event = await manage(TYPE, provider, wanted())
@@ -428,7 +428,7 @@ class Speaks:
         pytest.param({"logoutput": True}, True, 20_000, ["output"], id="what was left of it"),
     ],
 )
-async def test_the_event_of_a_command_that_worked_holds_what_it_wrote(
+async def test_the_event_of_a_successful_command_contains_its_output(
     properties: dict[str, Any], is_cut: bool, kept: int, cut: list[str]
 ) -> None:
     written = "x" * 19_996 + "end\n"

@@ -10,7 +10,7 @@ from ccm_agent.system.accounts import AccountNames
 USER, GROUP = AccountNames().user(os.getuid()), AccountNames().group(os.getgid())
 
 
-def test_a_name_alone_is_a_file_of_who_runs_it() -> None:
+def test_a_name_alone_gets_the_current_users_ownership() -> None:
     assert gather({"name": "/a"}) == {
         "name": "/a",
         "ensure": "present",
@@ -59,7 +59,7 @@ def test_content_comes_from_a_file_as_it_is(tmp_path: Path) -> None:
     assert "content_file" not in values
 
 
-def test_a_source_that_is_there_is_left_to_the_type(tmp_path: Path) -> None:
+def test_a_source_that_exists_is_left_to_the_type(tmp_path: Path) -> None:
     (tmp_path / "src").write_text("x")
 
     assert gather({"name": "/a", "source": f"{tmp_path}/src"})["source"] == f"{tmp_path}/src"
@@ -86,14 +86,14 @@ def test_a_source_that_is_there_is_left_to_the_type(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(given: dict[str, str], message: str) -> None:
+def test_contradictory_options_are_a_usage_error(given: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         gather({"name": "/a", **given})
 
     assert caught.value.message == message
 
 
-def test_a_content_file_that_is_no_text_is_a_usage_error(tmp_path: Path) -> None:
+def test_a_content_file_that_is_not_text_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff")
 
     with pytest.raises(UsageError) as caught:

@@ -68,7 +68,7 @@ def shape(files: FakeFiles) -> dict[str, Any]:
 
 @given(hosts(), wishes)
 @settings(max_examples=300)
-async def test_what_was_applied_is_stable(files: FakeFiles, wanted: FileProperties) -> None:
+async def test_an_applied_file_is_stable(files: FakeFiles, wanted: FileProperties) -> None:
     first = await apply(files, wanted)
     after = shape(files)
 
@@ -83,9 +83,7 @@ async def test_what_was_applied_is_stable(files: FakeFiles, wanted: FileProperti
 
 @given(hosts(), wishes)
 @settings(max_examples=300)
-async def test_noop_changes_nothing_and_says_what_apply_then_does(
-    files: FakeFiles, wanted: FileProperties
-) -> None:
+async def test_noop_changes_nothing_and_predicts_apply(files: FakeFiles, wanted: FileProperties) -> None:
     before = shape(files)
 
     noop = await apply(files, wanted, noop=True)

@@ -21,7 +21,7 @@ def test_a_mode_is_read(mode: str, bits: int) -> None:
 @pytest.mark.parametrize(
     "mode", ["", "64", "00644", "0888", "rw-r--r--", "0644 ", " 644", "-644", "0x1a4", "٠٦٤٤"]
 )
-def test_what_is_no_mode_is_none(mode: str) -> None:
+def test_an_invalid_mode_is_none(mode: str) -> None:
     with pytest.raises(ValueError):
         parse_mode(mode)
 
@@ -43,7 +43,7 @@ def test_what_is_no_mode_is_none(mode: str) -> None:
         ("755", 0o755),
     ],
 )
-def test_a_directory_may_be_entered_by_who_may_read_or_write_it(mode: str, bits: int) -> None:
+def test_a_directory_gets_the_execute_bits_of_its_read_and_write_bits(mode: str, bits: int) -> None:
     assert FileProperties(name="/d", ensure="directory", mode=mode).mode_bits == bits
 
 
@@ -61,5 +61,5 @@ def test_a_file_gets_the_mode_it_is_given() -> None:
         pytest.param({"source": ""}, False, id="an empty source"),
     ],
 )
-def test_content_is_managed_when_something_says_what_it_is(properties: dict[str, str], manages: bool) -> None:
+def test_content_is_managed_when_content_or_source_is_set(properties: dict[str, str], manages: bool) -> None:
     assert FileProperties(name="/a", **properties).manages_content is manages

@@ -82,7 +82,7 @@ def test_digits_of_a_mode_that_do_not_matter_are_kept(mode: str, kept: int, bits
         ),
     ],
 )
-async def test_what_makes_no_sense_is_refused(properties: dict[str, Any], message: str) -> None:
+async def test_contradictory_options_are_refused(properties: dict[str, Any], message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         await Place().apply(**properties)
 

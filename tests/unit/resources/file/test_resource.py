@@ -244,7 +244,7 @@ def test_a_row_of_the_decision_table(properties: FileProperties, state: FileStat
         ),
     ],
 )
-def test_what_cannot_be_is_an_error_and_nothing_is_tried(
+def test_an_impossible_request_is_an_error_and_nothing_is_tried(
     properties: FileProperties, state: FileState, message: str
 ) -> None:
     decision = ask(properties, state)
@@ -277,7 +277,7 @@ def test_what_cannot_be_is_an_error_and_nothing_is_tried(
         ),
     ],
 )
-def test_the_reason_says_what_differs(properties: FileProperties, state: FileState, reason: str) -> None:
+def test_the_reason_names_the_differences(properties: FileProperties, state: FileState, reason: str) -> None:
     assert ask(properties, state).reason == reason
 
 
@@ -323,7 +323,7 @@ def properties(**changes: Any) -> FileProperties:
         ),
     ],
 )
-def test_what_can_be_right_passes(right: FileProperties) -> None:
+def test_valid_properties_pass(right: FileProperties) -> None:
     check(right)
 
 
@@ -452,7 +452,7 @@ def test_what_can_be_right_passes(right: FileProperties) -> None:
         ),
     ],
 )
-def test_what_cannot_be_right_is_refused(wrong: FileProperties, field: str, message: str) -> None:
+def test_an_invalid_combination_is_refused(wrong: FileProperties, field: str, message: str) -> None:
     with pytest.raises(PropertyError) as caught:
         check(wrong)
 

@@ -127,7 +127,7 @@ def test_names_of_packages_are_accepted(name: str) -> None:
         ),
     ],
 )
-def test_what_could_mean_something_else_is_refused(name: str, ensure: str, sentence: str) -> None:
+def test_ambiguous_names_are_refused(name: str, ensure: str, sentence: str) -> None:
     with pytest.raises(PropertyError) as caught:
         check(PackageProperties(name=name, ensure=ensure))
 

@@ -32,12 +32,12 @@ def test_commands_stand_in_the_order_given(tmp_path: Path) -> None:
         ({"source": "/etc/passwd"}, "SOURCE: /etc/passwd is not a directory"),
     ],
 )
-def test_a_source_that_is_no_directory_is_refused(given: dict[str, Any], message: str) -> None:
+def test_a_source_that_is_not_a_directory_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         gather({"name": "/out", **given})
 
     assert caught.value.message == message
 
 
-def test_what_is_to_be_removed_needs_no_source() -> None:
+def test_removal_needs_no_source() -> None:
     assert gather({"name": "/out", "source": "/no/such", "ensure": "absent"})["ensure"] == "absent"

@@ -83,7 +83,7 @@ class TestPresent:
         modes = {path: host.files.nodes[f"/out{path}"].mode for path in ("", "/d", "/d/run.sh", "/secret")}
         assert modes == {"": 0o755, "/d": 0o755, "/d/run.sh": 0o644, "/secret": 0o644}
 
-    async def test_only_what_differs_is_written(self) -> None:
+    async def test_only_differing_files_are_written(self) -> None:
         host = Host({"new": "1\n", "changed": "2\n", "same": "3\n"})
         host.put("changed", "x\n", mode=0o600)
         host.put("same", "3\n", mode=0o600)
@@ -125,7 +125,7 @@ class TestPresent:
 
         assert (event.outcome.value, host.target["a.conf"]) == ("changed", "name = moon\n")
 
-    async def test_what_renders_to_something_else_each_time_changes_each_time(self) -> None:
+    async def test_a_template_with_changing_output_changes_each_time(self) -> None:
         host = Host({"a": "{{ randAlphaNum 20 }}"})
 
         events = [await host.apply(engine="go") for _ in range(2)]
@@ -167,7 +167,7 @@ class TestPresent:
         assert host.target == RENDERED
         assert host.files.nodes["/out2/c"].content == b"c"
 
-    async def test_names_that_are_not_utf_8_can_be_told(self) -> None:
+    async def test_names_that_are_not_utf_8_are_reported(self) -> None:
         host = Host({"caf\udce9": "x"})
 
         first, second = await host.apply(), await host.apply()
@@ -202,7 +202,7 @@ class TestNothingRendered:
         assert [said(event) for event in events] == [("failed", "", message)] * 3
         assert host.target == {"mine": "kept"}
 
-    async def test_the_directory_is_made_all_the_same(self) -> None:
+    async def test_the_directory_is_made_anyway(self) -> None:
         host = Host({"d/": ""})
 
         await host.apply()
@@ -315,7 +315,7 @@ class TestPurge:
 
 
 class TestAbsent:
-    async def test_all_of_it_goes(self) -> None:
+    async def test_all_files_of_the_scaffold_are_removed(self) -> None:
         host = Host(TWO)
         await host.apply()
 
@@ -329,7 +329,7 @@ class TestAbsent:
         assert TARGET not in host.files.nodes
         assert host.port("records").documents == {}
 
-    async def test_what_is_not_the_scaffolds_stays(self) -> None:
+    async def test_unmanaged_files_stay(self) -> None:
         host = Host(TWO)
         await host.apply()
         host.put("mine", "x")
@@ -370,7 +370,7 @@ class TestAbsent:
 
         assert (event.outcome.value, host.target) == ("failed", RENDERED)
 
-    async def test_it_works_without_the_source(self) -> None:
+    async def test_removal_works_without_the_source(self) -> None:
         host = Host({**TWO, "c": '[[ write("written", "x") ]]c'})
         await host.apply()
         host.put("mine", "x")
@@ -385,7 +385,7 @@ class TestAbsent:
         ]
         assert host.target == {"mine": "x"}
 
-    async def test_it_works_with_a_source_that_was_emptied(self) -> None:
+    async def test_removal_works_with_an_emptied_source(self) -> None:
         host = Host(TWO)
         await host.apply()
         host.remove_source()
@@ -395,7 +395,7 @@ class TestAbsent:
 
         assert TARGET not in host.files.nodes
 
-    async def test_without_source_and_memory_nobody_can_tell_what_to_remove(self) -> None:
+    async def test_without_source_and_record_removal_reports_an_error(self) -> None:
         host = Host()
         host.put("mine", "x")
 
@@ -511,7 +511,7 @@ def shape(host: Host) -> dict[str, tuple[str, bytes, str]]:
 
 @given(hosts(), st.booleans(), st.booleans(), st.sampled_from(["present", "absent"]))
 @settings(max_examples=300, deadline=None)
-async def test_what_was_applied_is_stable(host: Host, purge: bool, skip_empty: bool, ensure: str) -> None:
+async def test_an_applied_file_is_stable(host: Host, purge: bool, skip_empty: bool, ensure: str) -> None:
     properties = {"purge": purge, "skip_empty": skip_empty, "ensure": ensure}
     before = shape(host)
 

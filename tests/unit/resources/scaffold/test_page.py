@@ -9,7 +9,7 @@ from tests.support.scaffold import Host
 PAGE = Path(__file__).parents[4] / "docs/resources/scaffold.md"
 
 
-async def test_the_example_does_what_its_page_says() -> None:
+async def test_the_example_does_as_its_page_says() -> None:
     blocks = dict(re.findall(r"^```(yaml|jet)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
     manifest = decode_document(blocks["yaml"], "page")
     ((name, properties),) = manifest["ccm"]["resources"][0]["scaffold"][0].items()

@@ -108,7 +108,7 @@ class TestCheck:
             ),
         ],
     )
-    def test_what_cannot_be_right_is_refused(
+    def test_an_invalid_combination_is_refused(
         self, properties: dict[str, Any], path: str, message: str
     ) -> None:
         with pytest.raises(PropertyError) as caught:
@@ -147,7 +147,7 @@ class TestCheck:
     def test_the_root_directory_may_be_rendered_into(self) -> None:
         check(wanted(name="/"))
 
-    def test_what_is_ours_is_named_for_lint(self) -> None:
+    def test_our_extensions_are_named_for_lint(self) -> None:
         assert (TYPE.rules.extensions, TYPE.rules.extension_values) == (
             {"diff", "timeout"},
             {"engine": {"jinja"}},
@@ -232,7 +232,7 @@ class TestDecide:
 
         assert step.noop == message
 
-    def test_noop_does_not_promise_what_failed_the_last_time(self) -> None:
+    def test_noop_does_not_promise_a_change_that_failed_last_time(self) -> None:
         found = state(changed=[A, B], failing=[A])
 
         under_noop = decide(wanted(), found, DecisionContext(noop=True))
@@ -244,7 +244,7 @@ class TestDecide:
         )
         assert (for_real.error, len(for_real.steps)) == (None, 1)
 
-    def test_noop_says_that_nothing_is_rendered(self) -> None:
+    def test_noop_reports_that_nothing_is_rendered(self) -> None:
         decision = decide(
             wanted(), state(reason="the source src has no templates"), DecisionContext(noop=True)
         )
@@ -254,7 +254,7 @@ class TestDecide:
             "failed to reach desired state present: the source src has no templates"
         )
 
-    def test_what_renders_to_something_else_each_time_is_no_failure(self) -> None:
+    def test_changing_output_is_not_a_failure(self) -> None:
         decision = decide(wanted(), state(changed=[A]), DecisionContext(verifying=True))
 
         assert decision.steps == ()

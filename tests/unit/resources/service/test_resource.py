@@ -58,7 +58,7 @@ def test_running_and_enabled_are_managed_each_for_itself(
         pytest.param("stopped", "stopped", [], False, id="stopped stays so"),
     ],
 )
-def test_a_subscription_restarts_what_runs_and_shall_run(
+def test_a_subscription_restarts_only_a_service_that_runs_and_should_run(
     ensure: str, state: str, steps: list[str], refreshed: bool
 ) -> None:
     decision = decide(
@@ -76,7 +76,7 @@ def test_a_restart_is_not_asked_for_again_when_it_is_verified() -> None:
     assert decide(ServiceProperties(name="httpd", ensure="running"), found("running"), context).steps == ()
 
 
-def test_the_reason_says_what_differs_and_what_systemd_said() -> None:
+def test_the_reason_has_the_difference_and_systemds_message() -> None:
     state = found("stopped", said="Failed to start httpd.service: Unit httpd.service is masked.")
 
     decision = decide(
@@ -104,6 +104,6 @@ def test_names_of_units_are_accepted(name: str) -> None:
         ("-x", "invalid"),
     ],
 )
-def test_what_is_no_name_of_a_unit_is_refused(name: str, word: str) -> None:
+def test_an_invalid_unit_name_is_refused(name: str, word: str) -> None:
     with pytest.raises(PropertyError, match=f"service name contains {word} characters"):
         check(ServiceProperties(name=name, ensure="running"))

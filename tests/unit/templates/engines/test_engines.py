@@ -177,7 +177,7 @@ def test_one_engine_renders_the_same_text_again(name: str) -> None:
     assert texts == ["<a>", "<b>"]
 
 
-def test_the_context_of_a_partial_is_what_it_is_given(name: str) -> None:
+def test_the_context_of_a_partial_is_its_argument(name: str) -> None:
     text = {"jet": "[[ .port ]]", "go": "{{ .port }}", "jinja": "{{ port }}"}[name]
 
     assert render(name, text, context={"port": 8080}) == "8080"

@@ -105,7 +105,7 @@ def test_errors_have_their_place(text: str, message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_without_other_templates_include_says_so() -> None:
+def test_include_without_other_templates_reports_it() -> None:
     with pytest.raises(TemplateError, match="there are no other templates to include or extend here"):
         Jinja().render('{% include "x" %}', {}, name="motd")
 
@@ -130,14 +130,14 @@ def test_a_context_must_be_a_mapping() -> None:
         ("{{ 'a' | urlize }}", "motd:1: No filter named 'urlize'."),
     ],
 )
-def test_what_one_call_could_take_hours_for_is_refused(text: str, message: str) -> None:
+def test_a_call_that_could_take_hours_is_refused(text: str, message: str) -> None:
     with pytest.raises(TemplateError) as caught:
         render(text)
 
     assert str(caught.value) == message
 
 
-def test_what_is_printed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jinja, "OUTPUT_MAX", 1000)
 
     assert len(render("{% for i in range(100) %}{{ 'a' * 10 }}{% endfor %}")) == 1000
@@ -146,7 +146,7 @@ def test_what_is_printed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("value", "want"), [(2**2000, str(2**2000 * 4)), (-5, "-20"), (True, "4")])
-def test_integers_may_be_as_large_as_anybody_needs(value: int, want: str) -> None:
+def test_integers_may_be_large(value: int, want: str) -> None:
     assert Jinja().render("{{ x * 4 }}", {"x": value}, name="motd") == want
 
 

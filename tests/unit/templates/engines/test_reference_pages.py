@@ -34,7 +34,7 @@ def examples() -> list[Any]:
 
 
 @pytest.mark.parametrize(("engine", "template", "printed"), examples())
-def test_examples_render_to_what_the_page_says(engine: str, template: str, printed: str) -> None:
+def test_examples_render_as_documented(engine: str, template: str, printed: str) -> None:
     page = PAGES[engine] if engine != "jinja" else PAGES["go"]
     values = decode_yaml(blocks(page, "yaml")[0], page)
     assert isinstance(values, dict)

@@ -52,7 +52,7 @@ def nature(text: str) -> str:
         ("keys({})", "a list"),
     ],
 )
-def test_what_is_known(text: str, known: str) -> None:
+def test_types_of_known_values(text: str, known: str) -> None:
     assert nature(text) == known
 
 
@@ -105,7 +105,7 @@ def test_what_is_known(text: str, known: str) -> None:
         ("split('a', ',') + 1", 16, "+ does not go between a list of text and an integer"),
     ],
 )
-def test_what_is_wrong(text: str, offset: int, wrong: str) -> None:
+def test_the_mistake(text: str, offset: int, wrong: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         nature(text)
 
@@ -117,5 +117,5 @@ def test_what_is_wrong(text: str, offset: int, wrong: str) -> None:
     "text",
     ["Data.x == 1", "Data.x + 'a'", "Data.x in Data.y", "Data.x and true", "filter(Data.x, #)", "$env?.nope"],
 )
-def test_what_facts_and_data_hold_is_known_later(text: str) -> None:
+def test_types_of_facts_and_data_are_known_later(text: str) -> None:
     assert nature(text)

@@ -88,7 +88,7 @@ def test_one_token(text: str, kind: str, says: str) -> None:
         ("½", 0, "U+00BD"),
     ],
 )
-def test_what_is_no_token_is_placed(text: str, offset: int, wrong: str) -> None:
+def test_an_invalid_token_is_reported_with_its_place(text: str, offset: int, wrong: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         tokenize(text)
 

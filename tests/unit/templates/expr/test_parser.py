@@ -143,7 +143,7 @@ def test_trees(text: str, tree: str) -> None:
         ("1 + if a { 1 } else { 2 }", 4, "unexpected operator 'if'"),
     ],
 )
-def test_what_is_no_expression_is_placed(text: str, offset: int, wrong: str) -> None:
+def test_an_invalid_expression_is_reported_with_its_place(text: str, offset: int, wrong: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         parse(text, BUILTINS)
 
@@ -172,5 +172,5 @@ def test_expressions_have_a_size(text: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     "text", ["(" * 60 + "1" + ")" * 60, "!" * 60 + "true", "1" + " + 1" * 200, "a" + ".a" * 200]
 )
-def test_what_people_write_is_not_too_large(text: str) -> None:
+def test_ordinary_expressions_are_not_too_large(text: str) -> None:
     assert parse(text, BUILTINS) is not None

@@ -198,7 +198,7 @@ def test_nan_is_not_a_number() -> None:
         ("Data.list[nope:]", 10, "nope is not a value"),
     ],
 )
-def test_errors_say_what_and_where(text: str, offset: int, wrong: str) -> None:
+def test_errors_name_cause_and_place(text: str, offset: int, wrong: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         run(text, p="(")
 
@@ -277,7 +277,7 @@ def test_conditions_are_booleans_or_nil(text: str, answer: bool) -> None:
     assert program.run({"Data": DATA, "Environ": {}, "value": {}, "text": ""}, {}) is answer
 
 
-def test_a_condition_that_is_none_is_refused_when_that_is_known() -> None:
+def test_a_condition_that_is_not_valid_is_refused_when_that_is_known() -> None:
     with pytest.raises(ExpressionError, match="a condition must give a boolean, and this gives text"):
         compile_expression("'yes'", NAMES, is_condition=True)
     with pytest.raises(ExpressionError, match="a condition must give a boolean, and this gave an integer"):
@@ -313,7 +313,7 @@ def test_the_cause_of_an_error_is_kept() -> None:
     assert caught.value.__cause__ is cause
 
 
-def test_a_defect_in_a_function_is_no_error_of_the_expression() -> None:
+def test_a_defect_in_a_function_is_not_an_error_of_the_expression() -> None:
     def broken(x: int) -> Any:
         return x + "a"  # type: ignore[operator]
 

@@ -70,7 +70,7 @@ async def test_problem_of_a_broker_without_tls_comes_with_its_fix(tmp_path: Path
     ("off_s", "state"),
     [(0, "ok"), (-59, "ok"), (61, "warning"), (-299, "warning"), (300, "problem"), (-4000, "problem")],
 )
-def test_clocks_that_differ_are_judged_by_what_nodes_accept(off_s: float, state: str) -> None:
+def test_clock_differences_are_judged_by_the_tolerance_of_nodes(off_s: float, state: str) -> None:
     assert judge_clock(off_s).state == state
 
 

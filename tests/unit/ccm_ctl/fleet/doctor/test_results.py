@@ -41,7 +41,7 @@ def fails(error: BusError) -> Check:
     return Check(ids=("a.first", "a.second"), look=look, needs_broker=False)
 
 
-async def test_check_that_hangs_is_unknown_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_check_that_hangs_is_unknown_and_the_others_continue(tmp_path: Path) -> None:
     checks = [
         Check(ids=("a.hangs",), look=hangs, limit_s=0.01, needs_broker=False),
         Check(ids=("a.passes",), look=passes, needs_broker=False),

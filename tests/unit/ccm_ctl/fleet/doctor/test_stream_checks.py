@@ -83,7 +83,7 @@ def test_single_copy_in_a_cluster_is_a_warning() -> None:
     assert (result.state, result.names, result.fix) == ("warning", ("B",), INIT)
 
 
-def test_copies_that_are_up_to_date_pass_and_none_is_unknown() -> None:
+def test_up_to_date_copies_pass_and_missing_ones_are_unknown() -> None:
     assert judge_copies({"A": copies(3, True, True)}, INIT).state == "ok"
     assert judge_copies({}, INIT).state == "unknown"
 

@@ -46,7 +46,7 @@ def test_gate_sees_results_so_far(text: str, result: bool, seen: str) -> None:
     assert evaluate_gate(parse_gate(text), STATES, health, services) == (result, seen)
 
 
-def test_gate_that_fails_on_its_values_is_false_and_says_why() -> None:
+def test_gate_that_cannot_be_evaluated_is_false_with_a_reason() -> None:
     is_true, why = evaluate_gate(parse_gate('registrations("a")[5] == 1'), STATES, {}, services)
 
     assert not is_true

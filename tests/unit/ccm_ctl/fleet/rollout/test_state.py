@@ -133,7 +133,7 @@ def test_a_wave_has_budgets_of_its_own() -> None:
     assert two.reason == "2 nodes of one failed; the limit is 1"
 
 
-def test_resume_forgives_what_has_failed_so_far() -> None:
+def test_resume_ignores_earlier_failures() -> None:
     state, order = a_state(a_wave(4, 1)), nodes(4)
     state = step(state, order, {}, [], NOW).state
     paused = step(state, order, {"n1": NodeState.FAILED}, [], NOW).state

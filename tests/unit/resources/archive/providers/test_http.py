@@ -103,7 +103,7 @@ async def test_an_owner_that_does_not_exist_is_found_before_a_byte_is_fetched() 
     assert (host.download.transfers, host.there) == ([], {})
 
 
-async def test_another_checksum_leaves_what_was_there() -> None:
+async def test_another_checksum_leaves_the_previous_content() -> None:
     host = Host()
     host.files.put(FILE, b"old")
 
@@ -150,7 +150,7 @@ async def test_unpacking_that_failed_is_done_again_the_next_time(
     assert host.there == {FILE: b"new", "/opt/app": b"made"}
 
 
-async def test_what_tells_that_it_was_unpacked_is_named_as_the_archive_has_it() -> None:
+async def test_the_creates_marker_is_named_as_in_the_archive() -> None:
     host = Host()
 
     await host.apply(**TELLING)
@@ -160,7 +160,7 @@ async def test_what_tells_that_it_was_unpacked_is_named_as_the_archive_has_it() 
     ]
 
 
-async def test_what_is_made_elsewhere_is_no_part_of_the_archive() -> None:
+async def test_a_marker_outside_the_archive_is_not_an_entry() -> None:
     host = Host()
     host.makes = "/elsewhere/app"
 
@@ -211,7 +211,7 @@ async def test_without_a_checksum_an_archive_that_others_may_write_to_is_fetched
         ("other", "is neither file nor directory"),
     ],
 )
-async def test_what_is_no_file_is_an_error(kind: str, sentence: str) -> None:
+async def test_a_path_that_is_not_a_file_is_an_error(kind: str, sentence: str) -> None:
     host = Host()
     host.files.put_directory(FILE)
     host.files.nodes[FILE].kind = kind
@@ -222,7 +222,7 @@ async def test_what_is_no_file_is_an_error(kind: str, sentence: str) -> None:
     assert sentence in event.error[0]
 
 
-async def test_removing_leaves_what_was_unpacked() -> None:
+async def test_removing_the_archive_keeps_the_unpacked_files() -> None:
     host = Host()
     await host.apply(**TELLING)
 
@@ -232,7 +232,7 @@ async def test_removing_leaves_what_was_unpacked() -> None:
     assert host.there == {"/opt/app": b"made"}
 
 
-async def test_what_is_unpacked_must_be_what_came() -> None:
+async def test_the_downloaded_archive_is_the_unpacked_one() -> None:
     host = Host()
 
     await host.apply(**UNPACKING)
@@ -240,7 +240,7 @@ async def test_what_is_unpacked_must_be_what_came() -> None:
     assert [packed.sha256 for packed, _ in host.unpacked] == [NEW]
 
 
-async def test_an_archive_from_before_must_be_what_the_manifest_says() -> None:
+async def test_an_existing_archive_must_match_the_checksum() -> None:
     host = Host()
     host.files.put(FILE, b"new")
     host.files.nodes[FILE].mode = 0o600

@@ -85,7 +85,7 @@ class TestStatus:
 
         assert await provider.status(wanted(creates=path)) == state(creates_satisfied=is_there)
 
-    async def test_a_relative_creates_begins_where_this_program_stands(
+    async def test_a_relative_creates_is_below_the_current_directory(
         self, provider: PosixExec | Shell, files: FakeFiles
     ) -> None:
         files.put(f"{os.getcwd()}/made")
@@ -141,12 +141,14 @@ class TestStatus:
 
         assert caught.value.message == message
 
-    async def test_a_shell_that_finds_no_guard_says_no(self, runner: FakeRunner, files: FakeFiles) -> None:
+    async def test_a_shell_without_the_guard_program_reports_false(
+        self, runner: FakeRunner, files: FakeFiles
+    ) -> None:
         runner.when("/bin/sh", "-c", "no-such-guard", code=127)
 
         assert await Shell(runner, files, print).status(wanted(onlyif="no-such-guard")) == state()
 
-    async def test_a_guard_that_is_no_command_line_is_an_error_without_a_shell(
+    async def test_an_invalid_command_line_as_guard_is_an_error_without_a_shell(
         self, runner: FakeRunner, files: FakeFiles
     ) -> None:
         posix = PosixExec(runner, files, print)
@@ -198,7 +200,7 @@ class TestExecuting:
             Command(argv=("/bin/sh", "-c", "echo 'x | cat > $Y"), output_limit_bytes=KEPT, merge_stderr=True)
         ]
 
-    async def test_the_name_is_the_command_where_there_is_none(
+    async def test_the_name_is_the_default_command(
         self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(wanted(name="true", command=""))
@@ -218,7 +220,7 @@ class TestExecuting:
         assert command.env == {"PATH": "/opt/bin:/bin", "A": "1", "B": "x=y", "C": ""}
         assert command.time_limit_s == 60.0
 
-    async def test_a_path_in_the_environment_is_what_the_command_sees(
+    async def test_a_path_in_the_environment_is_passed_to_the_command(
         self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(wanted(path="/opt/bin", environment=["PATH=/bin"]))
@@ -236,7 +238,7 @@ class TestExecuting:
         guard, command = runner.commands
         assert guard == command
 
-    async def test_a_relative_cwd_begins_where_this_program_stands(
+    async def test_a_relative_cwd_is_below_the_current_directory(
         self, provider: PosixExec | Shell, runner: FakeRunner
     ) -> None:
         await provider.execute(wanted(cwd="sub"))
@@ -269,7 +271,7 @@ class TestExecuting:
 
         assert (said, done, caught.value.output) == ([], Execution(exitcode=0), "")
 
-    async def test_what_was_made_is_looked_for_afterwards(
+    async def test_created_files_are_checked_afterwards(
         self, provider: PosixExec | Shell, runner: FakeRunner, files: FakeFiles
     ) -> None:
         runner.when("make", effect=lambda: files.put("/made"))
@@ -279,7 +281,7 @@ class TestExecuting:
 
         assert done == Execution(exitcode=0, creates_satisfied=True)
 
-    async def test_a_command_that_takes_too_long_says_so_with_what_it_said(
+    async def test_a_command_that_takes_too_long_is_reported_with_its_output(
         self, runner: FakeRunner, files: FakeFiles
     ) -> None:
         runner.when("slow", stdout="begun", hangs=True)
@@ -296,7 +298,7 @@ class TestExecuting:
             ("  ", "there is no command: the line is blank"),
         ],
     )
-    async def test_what_is_no_command_line_is_an_error_without_a_shell(
+    async def test_an_invalid_command_line_is_an_error_without_a_shell(
         self, runner: FakeRunner, files: FakeFiles, line: str, message: str
     ) -> None:
         with pytest.raises(CommandError) as caught:

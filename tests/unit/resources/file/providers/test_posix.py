@@ -37,7 +37,7 @@ def state(ensure: str, metadata: FileMetadata, source: Any = msgspec.UNSET) -> F
 
 
 class TestStatus:
-    async def test_of_a_file_all_is_told(self, files: FakeFiles, posix: PosixFile) -> None:
+    async def test_of_a_file_all_is_reported(self, files: FakeFiles, posix: PosixFile) -> None:
         files.put("/a", "hello", mode=0o4750, uid=1, gid=54321)
 
         assert await posix.status(wanted()) == state(
@@ -56,7 +56,7 @@ class TestStatus:
             ),
         )
 
-    async def test_of_nothing_only_the_name_is_told(self, posix: PosixFile) -> None:
+    async def test_of_nothing_only_the_name_is_reported(self, posix: PosixFile) -> None:
         assert await posix.status(wanted()) == state(
             "absent", FileMetadata(name="/a", owner="", group="", mode="", provider="posix")
         )
@@ -95,7 +95,7 @@ class TestStatus:
         assert (found.ensure, found.metadata.link) == ("absent", "nowhere")
 
     @pytest.mark.parametrize("name", ["/loop", "/file/below"])
-    async def test_what_cannot_be_looked_at_counts_as_present(
+    async def test_a_path_that_cannot_be_inspected_counts_as_present(
         self, files: FakeFiles, posix: PosixFile, name: str
     ) -> None:
         files.put("/file")
@@ -161,7 +161,7 @@ class TestSources:
             pytest.param("fifo", "this is a FIFO, socket or device, not a file", id="a FIFO"),
         ],
     )
-    async def test_one_that_cannot_be_used_says_why(
+    async def test_an_unusable_creates_path_reports_why(
         self, files: FakeFiles, posix: PosixFile, source: str, error: str
     ) -> None:
         files.put_directory("/site/d")
@@ -172,7 +172,7 @@ class TestSources:
 
         assert found.source == SourceFile(path=f"/site/{source}", error=error)
 
-    async def test_nobody_looks_at_one_that_is_not_needed(self, files: FakeFiles, posix: PosixFile) -> None:
+    async def test_unneeded_guards_do_not_run(self, files: FakeFiles, posix: PosixFile) -> None:
         found = await posix.status(wanted(ensure="absent", source="src"))
 
         assert found.source is msgspec.UNSET
@@ -190,7 +190,7 @@ class TestLookingAhead:
         assert found == [await posix.status(one) for one in many]
         assert files.looked_at[0] == ("/a", "/b", "/c", "/site/src")
 
-    async def test_what_is_an_error_is_left_to_status(self, files: FakeFiles, posix: PosixFile) -> None:
+    async def test_errors_are_left_to_status(self, files: FakeFiles, posix: PosixFile) -> None:
         files.put_fifo("/a")
 
         assert await posix.look_ahead([wanted("/a")]) == [None]

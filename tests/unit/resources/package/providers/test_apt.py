@@ -187,7 +187,7 @@ class TestChanges:
             ("LC_ALL", "C.UTF-8"),
         ],
     )
-    async def test_the_environment_keeps_everybody_from_asking(self, variable: str, value: str) -> None:
+    async def test_the_environment_disables_prompts(self, variable: str, value: str) -> None:
         host = Host()
         host.runner.when("dpkg-query")
         host.runner.when("apt-get")
@@ -208,7 +208,7 @@ class TestFailures:
 
         assert len(host.asked) == 1
 
-    async def test_a_user_who_is_not_root_is_told_that_root_is_needed(self) -> None:
+    async def test_an_ordinary_user_is_told_that_root_is_needed(self) -> None:
         host = Host()
         # apt 2.6 run by an ordinary user, Debian 12, 2026-11
         host.runner.when(
@@ -225,7 +225,7 @@ class TestFailures:
             "could not install zsh: only root can change packages; run it as root, for example with sudo"
         )
 
-    async def test_a_lock_of_somebody_else_is_said_with_its_holder(self) -> None:
+    async def test_a_lock_of_another_owner_is_said_with_its_holder(self) -> None:
         host = Host()
         host.runner.when("apt-get", code=100, stderr=LOCKED)
 
@@ -243,7 +243,7 @@ class TestFailures:
             "could not install zsh: exit status 100: E: Unable to locate package zsh"
         )
 
-    async def test_what_hangs_is_ended_and_named(self) -> None:
+    async def test_a_hanging_command_is_killed_and_named(self) -> None:
         host = Host()
         host.runner.when("apt-get", hangs=True, stdout="Setting up zsh ...\n")
 

@@ -82,7 +82,7 @@ def row(version: str, release: str, epoch: str, arch: str) -> PackageState:
         ),
     ],
 )
-async def test_rpm_says_what_is_there(answer: str, code: int, found: PackageState) -> None:
+async def test_rpm_lists_installed_packages(answer: str, code: int, found: PackageState) -> None:
     host = Host()
     host.runner.when("rpm", stdout=answer, code=code)
 
@@ -149,7 +149,7 @@ async def test_a_downgrade_that_changed_nothing_is_installed_instead() -> None:
     assert [argv[1] for argv in host.asked if argv[0] == "dnf"] == ["downgrade", "install"]
 
 
-async def test_a_lock_of_somebody_else_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_of_another_owner_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dnf, "LOCK_RETRY_S", 0.0)
     host = Host()
     host.runner.when("dnf", code=200, stderr=LOCKED)
@@ -175,7 +175,7 @@ async def test_a_lock_that_is_not_let_go_is_said_with_its_holder(monkeypatch: py
     )
 
 
-async def test_a_user_who_is_not_root_is_told_that_root_is_needed() -> None:
+async def test_an_ordinary_user_is_told_that_root_is_needed() -> None:
     host = Host()
     host.runner.when(
         "dnf",

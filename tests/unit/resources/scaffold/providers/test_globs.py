@@ -58,7 +58,7 @@ def test_a_glob_matches_as_in_go(glob: str, name: str, matches: bool) -> None:
 @pytest.mark.parametrize(
     "glob", ["[", "[^", "[^bc", "a[", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a\\", "[a-"]
 )
-def test_what_is_no_glob_is_refused_whatever_the_name(glob: str) -> None:
+def test_an_invalid_glob_is_refused_for_any_name(glob: str) -> None:
     with pytest.raises(PropertyError, match="is not a glob"):
         compile_glob(glob)
 

@@ -86,7 +86,7 @@ class TestOnceForEachChange:
 
         assert outcomes(events) == ["changed", "stable"]
 
-    async def test_a_command_that_came_later_runs_on_files_that_are_there(self) -> None:
+    async def test_a_command_that_came_later_runs_on_files_that_exist(self) -> None:
         host = Host({"run.sh": "#!/bin/sh\n"})
         host.runner.when("chmod")
         await host.apply()
@@ -105,7 +105,7 @@ class TestOnceForEachChange:
 
         assert (outcomes(events), len(host.runner.commands)) == (["changed", "stable"], 4)
 
-    async def test_none_runs_for_what_is_to_be_removed(self) -> None:
+    async def test_no_command_runs_for_removed_files(self) -> None:
         host = Host(TWO)
         host.put("a.conf", "x")
 
@@ -117,14 +117,14 @@ class TestOnceForEachChange:
             False,
         )
 
-    async def test_none_runs_for_a_file_that_is_skipped(self) -> None:
+    async def test_no_command_runs_for_skipped_files(self) -> None:
         host = Host({"a": "\n", "b": "b"})
 
         event = await host.apply(post=[{"a": "false"}], skip_empty=True)
 
         assert (event.outcome.value, host.target) == ("changed", {"b": "b"})
 
-    async def test_it_runs_for_what_a_template_writes(self) -> None:
+    async def test_a_command_runs_for_files_that_a_template_writes(self) -> None:
         host = Host({"a": '[[ write("x.conf", "world") ]]'})
         sed(host)
 
@@ -134,7 +134,7 @@ class TestOnceForEachChange:
 
 
 class TestHow:
-    async def test_commands_run_in_order_on_what_the_last_one_left(self) -> None:
+    async def test_commands_run_in_order_on_the_previous_result(self) -> None:
         host = Host({"a.conf": "one"})
         host.runner.when("first", effect=host.alters("one", "two"))
         host.runner.when("second", effect=host.alters("two", "three"))
@@ -164,7 +164,7 @@ class TestHow:
 
         assert short(host) == [line]
 
-    async def test_they_do_not_see_what_is_for_us_alone(self) -> None:
+    async def test_commands_do_not_see_our_environment(self) -> None:
         host = Host({"a": "x"})
         host.environ |= {
             "NATS_PASSWORD": "hidden",
@@ -194,7 +194,7 @@ class TestHow:
         assert run.cwd.startswith("/")
 
     @pytest.mark.parametrize(("mode", "uid"), [(0o777, 0), (0o770, 0), (0o755, 1), (0o1777, 1)])
-    async def test_but_not_where_others_may_move_it(self, mode: int, uid: int) -> None:
+    async def test_a_directory_that_other_users_can_move_is_refused(self, mode: int, uid: int) -> None:
         host = Host({"a": "x"})
         host.environ["TMPDIR"] = "/shared"
         host.files.put_directory("/shared", mode=mode, uid=uid)
@@ -274,7 +274,7 @@ class TestWhatIsMade:
         assert (outcomes(events), host.target) == (["changed", "stable"], {"b": "b"})
         assert events[0].status.metadata.stable == ["/out/b"]
 
-    async def test_what_a_command_makes_belongs_to_the_scaffold(self) -> None:
+    async def test_files_that_a_command_creates_belong_to_the_scaffold(self) -> None:
         host = Host({"d/a": "a"})
         host.runner.when("gzip", effect=makes(host, "a.gz", removes=True))
         post = [{"a": "gzip {}"}]
@@ -289,7 +289,7 @@ class TestWhatIsMade:
         event = await host.apply(ensure="absent", post=post)
         assert (event.outcome.value, TARGET in host.files.nodes) == ("changed", False)
 
-    async def test_what_a_command_no_longer_makes_is_an_other(self) -> None:
+    async def test_files_that_a_command_no_longer_creates_are_unmanaged(self) -> None:
         host = Host({"a": "a"})
         host.runner.when("gzip", effect=makes(host, "a.gz"))
         await host.apply(post=[{"a": "gzip {}"}])
@@ -373,7 +373,7 @@ class TestFailures:
             ({"*": "\\\n"}, "a command in `post` is blank"),
         ],
     )
-    async def test_what_is_no_glob_or_no_command_fails_under_noop_too(
+    async def test_an_invalid_glob_or_command_fails_under_noop_too(
         self, rule: dict[str, str], message: str
     ) -> None:
         host = Host({"a": "a"})
@@ -384,7 +384,7 @@ class TestFailures:
             assert (event.outcome.value, message in event.error[0]) == ("failed", True)
         assert host.target == {}
 
-    async def test_noop_says_that_it_failed_on_this_very_content(self) -> None:
+    async def test_noop_reports_an_earlier_failure_on_the_same_content(self) -> None:
         host = Host({"a": "a", "b": "[[ data.name ]]"})
         host.runner.when("tool", code=1)
         host.runner.when("tool")
@@ -403,7 +403,7 @@ class TestFailures:
             "a `post` command failed on what is rendered for /out/b the last time, and noop runs none: apply to try again"
         ]
 
-    async def test_a_failure_does_not_forget_what_is_there(self) -> None:
+    async def test_a_failure_does_not_forget_existing_content(self) -> None:
         host = Host(TWO)
         sed(host)
         await host.apply(post=SED)
@@ -430,7 +430,7 @@ class TestFailures:
 
 
 class TestSecrets:
-    async def test_nothing_rendered_is_quoted_from_what_a_command_says(self) -> None:
+    async def test_a_commands_error_does_not_quote_rendered_content(self) -> None:
         host = Host(
             {"a": "user = app\n  password = [[ data.password ]]\n"},
             data={"password": "s3cret-word", "list": [{"token": "t0ken-word"}]},
@@ -451,7 +451,7 @@ class TestSecrets:
 
         assert event.output == "says ***"
 
-    async def test_what_is_remembered_holds_digests_only(self) -> None:
+    async def test_the_record_contains_only_digests(self) -> None:
         host = Host({"a.conf": "password = [[ data.password ]]\n"}, data={"password": "s3cret-word"})
         host.runner.when("sed", effect=host.alters("password", "secret"))
 

@@ -14,7 +14,7 @@ from ccm_agent.resources.scaffold.providers.record import (
 from ccm_agent.testing.records import FakeRecords
 
 
-async def test_what_is_kept_is_recalled() -> None:
+async def test_a_stored_record_is_recalled() -> None:
     records = FakeRecords()
     record = ScaffoldRecord(
         name="/out/grün/caf\udce9",
@@ -30,7 +30,7 @@ async def test_what_is_kept_is_recalled() -> None:
     assert await recall(records, record.name) == record
 
 
-async def test_a_record_of_nothing_is_something_else_than_none() -> None:
+async def test_an_empty_record_differs_from_a_missing_one() -> None:
     records = FakeRecords()
 
     await keep(records, ScaffoldRecord(name="/out"))
@@ -40,7 +40,7 @@ async def test_a_record_of_nothing_is_something_else_than_none() -> None:
     assert (kept, await recall(records, "/out")) == (ScaffoldRecord(name="/out"), None)
 
 
-async def test_what_cannot_be_understood_is_as_good_as_none() -> None:
+async def test_an_unreadable_record_counts_as_missing() -> None:
     records = FakeRecords()
 
     for document in (b"", b"{", b"[]", b'{"made": 1}', b'{"name": "\xff"}', '{"name": "☺"}'.encode()):
@@ -49,7 +49,7 @@ async def test_what_cannot_be_understood_is_as_good_as_none() -> None:
         assert await recall(records, "/out") is None
 
 
-def test_all_that_was_written_is_told_once() -> None:
+def test_all_that_was_written_is_reported_once() -> None:
     made = {
         "b": FileResult(files={"b": "", "b.gz": ""}),
         "a": FileResult(files={"a": "", "b.gz": ""}),
@@ -72,7 +72,7 @@ def test_a_key_tells_content_and_commands_apart() -> None:
 
 
 @pytest.mark.parametrize("path", ["../etc/passwd", "a/../../etc/passwd", "/etc/passwd", "", "a\0b"])
-async def test_a_record_that_names_what_is_outside_is_none(path: str) -> None:
+async def test_a_record_with_outside_paths_is_ignored(path: str) -> None:
     """All that it names is removed one day."""
     records = FakeRecords()
     await keep(records, ScaffoldRecord(name="/out", made={"a": FileResult(files={path: ""})}))
@@ -83,7 +83,7 @@ async def test_a_record_that_names_what_is_outside_is_none(path: str) -> None:
 @pytest.mark.parametrize(
     "document", [b"", b"{", b"[]", b'{"made": 1}', b"[" * 100_000, b'"\xff"', b'{"name": "\xff"}']
 )
-async def test_a_record_that_is_damaged_is_none(document: bytes) -> None:
+async def test_a_damaged_record_is_ignored(document: bytes) -> None:
     records = FakeRecords()
     await records.keep(KIND, "/out", document)
 

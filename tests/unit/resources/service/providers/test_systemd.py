@@ -65,7 +65,7 @@ class TestStatus:
         ("word", "running"),
         [("active", True), ("inactive", False), ("failed", False), ("activating", False)],
     )
-    async def test_is_active_says_whether_it_runs(self, word: str, running: bool) -> None:
+    async def test_is_active_reports_whether_it_runs(self, word: str, running: bool) -> None:
         host = Host()
         host.knows(unit(sub="start"))
         host.runner.when("systemctl", "is-active", stdout=f"{word}\n", code=0 if running else 3)
@@ -100,7 +100,7 @@ class TestStatus:
             ("disabled", False),
         ],
     )
-    async def test_is_enabled_says_whether_it_starts_at_boot(self, word: str, enabled: bool) -> None:
+    async def test_is_enabled_reports_whether_it_starts_at_boot(self, word: str, enabled: bool) -> None:
         host = Host()
         host.knows(unit())
         host.runner.when("systemctl", "is-active", stdout="active\n")
@@ -120,7 +120,7 @@ class TestStatus:
             ),
         ],
     )
-    async def test_a_unit_that_is_not_there_is_named(self, stdout: str, stderr: str) -> None:
+    async def test_a_unit_that_is_missing_is_named(self, stdout: str, stderr: str) -> None:
         host = Host()
         host.knows(unit(active="inactive", load="not-found", file=""))
         host.runner.when("systemctl", "is-active", stdout="inactive\n", code=4)
@@ -185,7 +185,7 @@ class TestLookAhead:
             pytest.param(unit(active="deactivating"), id="being stopped"),
         ],
     )
-    async def test_what_the_answer_cannot_tell_is_left_to_a_closer_look(self, shown: str) -> None:
+    async def test_an_ambiguous_answer_leads_to_a_closer_query(self, shown: str) -> None:
         host = Host()
         host.knows(shown)
 
@@ -202,7 +202,7 @@ class TestLookAhead:
         assert [one is not None for one in found] == [True, True]
         assert [line.split()[0] for line in host.asked] == ["show", "daemon-reload", "show"]
 
-    async def test_an_answer_about_fewer_units_is_none(self) -> None:
+    async def test_an_answer_about_fewer_units_is_rejected(self) -> None:
         host = Host()
         host.knows(unit("a"))
 
@@ -219,7 +219,7 @@ class TestChanges:
 
         assert (host.asked, host.locks.held) == ([f"{verb} --system -- httpd"], ["service"])
 
-    async def test_what_a_verb_complained_about_stands_in_the_next_state(self) -> None:
+    async def test_a_warning_of_a_verb_is_in_the_next_state(self) -> None:
         host = Host()
         host.runner.when("systemctl", "start", code=1, stderr="Unit httpd.service is masked.\n")
         host.knows(unit(active="inactive", sub="dead", load="masked", file="masked"))

@@ -72,7 +72,7 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
         ('{{ define "t" }}a{{ end }}{{ define "t" }}b{{ end }}', "motd:1: template 't' is defined twice"),
     ],
 )
-def test_errors_say_what_and_where(text: str, message: str) -> None:
+def test_errors_name_cause_and_place(text: str, message: str) -> None:
     with pytest.raises(TemplateError) as caught:
         render(text, {"x": 1, "l": [1]})
 
@@ -96,7 +96,7 @@ def test_keys_and_values_have_an_order() -> None:
     assert render("{{ keys .data }} {{ values .data }}", {"b": 2, "a": 1}) == "[a b] [1 2]"
 
 
-def test_whole_numbers_of_functions_from_outside_are_int64() -> None:
+def test_integers_of_external_functions_are_int64() -> None:
     assert render("{{ typeOf (count) }} {{ count | add 1 }}", functions={"count": lambda *_: 5}) == "int64 6"
 
 

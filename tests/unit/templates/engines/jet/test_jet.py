@@ -135,7 +135,7 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
         ("[[ lookup(data.no) ]]", "motd:1: 'lookup' is given a value that is not there"),
     ],
 )
-def test_errors_say_what_and_where(text: str, message: str) -> None:
+def test_errors_name_cause_and_place(text: str, message: str) -> None:
     with pytest.raises(TemplateError) as caught:
         render(text, {"x": 1, "l": [1]}, functions={"lookup": str})
 
@@ -177,7 +177,7 @@ def test_the_whole_context_as_json_has_its_members_in_their_order() -> None:
     )
 
 
-def test_a_range_of_numbers_prints_where_it_stands_and_where_it_ends() -> None:
+def test_a_range_of_numbers_prints_position_and_end() -> None:
     assert render("[[ ints(2, 5) ]]") == "{-1 1 5}"
 
 
