@@ -1,4 +1,4 @@
-"""The duration of an option."""
+"""Durations and times of options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError
+from ccm_agent.model.moments import GivenTime, parse_moment
 
 
 class Duration(click.ParamType[int]):
@@ -24,3 +25,18 @@ class Duration(click.ParamType[int]):
         if seconds < 1:
             self.fail(f"{value}: at least one second", param, ctx)
         return int(seconds)
+
+
+class TimeOption(click.ParamType[GivenTime]):
+    """A time, or a duration that is counted from now."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> GivenTime:
+        """The time as it was written; the command counts from its own clock."""
+        if isinstance(value, GivenTime):
+            return value
+        try:
+            return parse_moment(str(value))
+        except DocumentError as err:
+            self.fail(err.message, param, ctx)

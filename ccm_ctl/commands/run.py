@@ -9,6 +9,7 @@ import click
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.run_diff import diff_command
 from ccm_ctl.commands.run_list import list_command
 from ccm_ctl.commands.run_orders import abort_run, pause_run, promote_run, resume_run
 from ccm_ctl.commands.run_retry import retry
@@ -90,5 +91,16 @@ def _watch(application: Application, run: str, offline: str, timeout: int | None
     return application.run(work)
 
 
-for _command in (list_command, _show, _watch, stop, retry, pause_run, resume_run, promote_run, abort_run):
+for _command in (
+    list_command,
+    _show,
+    diff_command,
+    _watch,
+    stop,
+    retry,
+    pause_run,
+    resume_run,
+    promote_run,
+    abort_run,
+):
     run.add_command(_command)

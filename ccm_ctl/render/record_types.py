@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct
 
 from ccm_agent.model.outcome import FailedResource, SessionSummary
 from ccm_agent.model.wire import AgentEvent, Disabled
+from ccm_ctl.render.past_record_types import DifferenceLine, SessionLine, StateLine
 from ccm_ctl.render.run_record_types import (
     Count,
     EndLine,
@@ -423,6 +424,9 @@ RECORDS: tuple[type[Struct], ...] = (
     ChecksLine,
     VerificationLine,
     NotificationRuleLine,
+    SessionLine,
+    StateLine,
+    DifferenceLine,
     ErrorLine,
 )
 """All kinds, in the order of the reference."""

@@ -52,6 +52,10 @@ ensure exec true --all --yes                 # run result end
 exec --all --yes --json -- true              # run result end
 run list                                     # run
 run show last                                # run result
+run diff last last
+history web1                                 # session event
+state web1                                   # state
+report last --html run.html                  # made
 run watch last                               # run result end
 run stop last --yes                          # run
 apply fails.yaml --all --yes                 # run event result end

@@ -196,7 +196,9 @@ class FakeNode:
                 await self._answer(bus, run, state, reason=reason)
             return
         await self._answer(bus, run, "accepted")
-        await self._apply(bus, run, self.does, noop="plan" in incoming.protocol)
+        await self._apply(
+            bus, run, self.does, noop="plan" in incoming.protocol, requester=request.get("requester", "")
+        )
 
     async def _answer(self, bus: MemoryBus, run: str, state: str, **more: Any) -> None:
         answer = Answer(protocol=SESSION_ANSWER, run=run, node=self.name, state=state, **more)
@@ -220,11 +222,12 @@ class FakeNode:
         noop: bool,
         cause: str = "request",
         origin: str = "",
+        requester: str = "",
     ) -> None:
         said: list[SessionStart | TransactionEvent | SessionSummary] = [
             SessionStart(
                 protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node=self.name, run=run, number=1,
-                manifest="motd", resources=len(events), noop=noop, cause=cause, origin=origin,
+                manifest="motd", resources=len(events), noop=noop, cause=cause, origin=origin, requester=requester,
             )
         ]  # fmt: skip
         summary = SessionSummary(

@@ -1,0 +1,70 @@
+"""
+Times as people write them in options: RFC 3339, or a duration that is counted from now.
+
+`2026-12-01T02:00Z`, `2026-12-01 04:00:00+02:00`, `2026-12-01`; `2h`, `30m`. A time without a zone is in the local zone. Times in
+output (`clikit.text.clock`) can be given as options again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DocumentError
+
+
+class GivenTime(Struct, frozen=True):
+    """
+    A time, or a distance from now.
+
+    Attributes:
+        written: As it was written.
+        time: The time, UTC; None for a distance.
+        seconds: The distance.
+    """
+
+    written: str
+    time: datetime | None = None
+    seconds: float = 0.0
+
+    def after(self, now: datetime) -> datetime:
+        """The time; a distance is counted forward from now. UTC."""
+        return self._at(now, 1)
+
+    def before(self, now: datetime) -> datetime:
+        """The time; a distance is counted back from now. UTC."""
+        return self._at(now, -1)
+
+    def _at(self, now: datetime, direction: int) -> datetime:
+        if self.time is not None:
+            return self.time
+        try:
+            return (now + timedelta(seconds=direction * self.seconds)).astimezone(UTC)
+        except OverflowError:
+            raise _not_a_time(self.written) from None
+
+
+def parse_moment(text: str) -> GivenTime:
+    """
+    Read a time or a distance.
+
+    Raises:
+        DocumentError: It is neither.
+    """
+    try:
+        return GivenTime(text, seconds=parse_duration(text))
+    except DocumentError:
+        pass
+    try:
+        time = datetime.fromisoformat(text.strip())
+        return GivenTime(text, time=(time if time.tzinfo else time.astimezone()).astimezone(UTC))
+    except (ValueError, OverflowError):
+        raise _not_a_time(text) from None
+
+
+def _not_a_time(text: str) -> DocumentError:
+    return DocumentError(
+        f"`{text}` is not a time: write a duration such as 30m, or a time such as 2026-12-01T02:00Z"
+    )

@@ -1,0 +1,72 @@
+"""The shape of the records about what has been: sessions and states of a node, and differences of runs; see `record_types`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct
+
+from ccm_agent.model.outcome import SessionSummary
+from ccm_ctl.render.run_record_types import Line, Maybe, Node, Run, Text, Time, Verdict
+
+
+class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=True):
+    """A session in the history of a node."""
+
+    node: Node
+    run: Run
+    time: Annotated[Time, Meta(description="When its first event was stored.")]
+    cause: Annotated[
+        Text, Meta(description="What started it: `request`, `schedule`, `assignment` or `node`.")
+    ] = UNSET
+    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
+    requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
+    manifest: Annotated[Text, Meta(description="Name of the manifest.")] = UNSET
+    state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
+    events: Annotated[
+        list[dict[str, Any]], Meta(description="The events of resources, as on the bus, without forged ones.")
+    ]
+    summary: Annotated[SessionSummary | Maybe, Meta(description="The node's summary.")] = UNSET
+    verdict: Verdict = UNSET
+
+
+class StateLine(Line, frozen=True, kw_only=True, tag="state", omit_defaults=True):
+    """What a resource of a node is, or was at a time."""
+
+    node: Node
+    manifest: Annotated[Text, Meta(description="Name of the manifest.")] = UNSET
+    resource: Annotated[str, Meta(description="`type#name`, after the parents of a nested resource.")]
+    ensure: Annotated[Text, Meta(description="The `ensure` that was found in the end.")] = UNSET
+    outcome: Annotated[str, Meta(description="What happened to it last, such as `changed` or `failed`.")]
+    time: Annotated[Time, Meta(description="When that session began.")]
+    run: Run
+    changed: Annotated[Time, Meta(description="When it was changed last.")] = UNSET
+    changed_run: Annotated[Text, Meta(description="Id of the run that changed it last.")] = UNSET
+    status: Annotated[Any, Meta(description="The state that was found in the end.")] = UNSET
+
+
+class NodeOutcomeFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node in one of two runs."""
+
+    state: Annotated[str, Meta(description="State of the node; `absent` if it is not in the run.")]
+    reason: Annotated[str, Meta(description="Why.")] = ""
+
+
+class ResourceDifferenceFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A resource with different outcomes."""
+
+    resource: Annotated[str, Meta(description="`type#name`.")]
+    a: Annotated[str, Meta(description="Outcome in the first run; `no event` or `unknown`, too.")]
+    b: Annotated[str, Meta(description="Outcome in the second run.")]
+
+
+class DifferenceLine(Line, frozen=True, kw_only=True, tag="difference", omit_defaults=True):
+    """What came out differently on a node in two runs."""
+
+    node: Node
+    runs: Annotated[list[str], Meta(description="Ids of the two runs.")]
+    a: Annotated[NodeOutcomeFields, Meta(description="The node in the first run.")]
+    b: Annotated[NodeOutcomeFields, Meta(description="The node in the second run.")]
+    resources: Annotated[
+        list[ResourceDifferenceFields], Meta(description="Resources with another outcome.")
+    ] = []

@@ -1,0 +1,205 @@
+"""
+A run as one HTML page that stands alone: no script, nothing loaded, and every text that came from a node made harmless.
+
+The content security policy allows the page's own style sheet, by its digest, and nothing else. A text that got past the escaping
+could neither run, nor load, nor send anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.clikit.diffs import diff_lines
+from ccm_agent.clikit.table import Style
+from ccm_agent.clikit.text import clock, plural, safe, span
+from ccm_ctl.render.outcome import MEANINGS, state_word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.wire import NodeState
+
+OUTPUT_LIMIT = 64 * 1024
+"""Characters of one command's output on the page."""
+
+STYLE_SHEET = """
+:root { color-scheme: light dark; --text: #1b1f24; --quiet: #59636e; --line: #d1d9e0; --page: #ffffff; --box: #f6f8fa;
+  --good: #1a7f37; --change: #7d4e00; --bad: #cf222e; --gone: #8250df; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --quiet: #9198a1; --line: #3d444d; --page: #0d1117;
+  --box: #151b23; --good: #3fb950; --change: #d29922; --bad: #f85149; --gone: #ab7df8; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem 1rem 4rem; background: var(--page); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p { margin: .25rem 0; } .quiet { color: var(--quiet); }
+.good { color: var(--good); } .change { color: var(--change); } .bad { color: var(--bad); } .gone { color: var(--gone); }
+.counts { display: flex; flex-wrap: wrap; gap: .5rem; margin: 1rem 0; padding: 0; list-style: none; }
+.counts li { border: 1px solid var(--line); border-radius: .5rem; padding: .35rem .75rem; background: var(--box); }
+.counts b { font-size: 1.25rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); }
+th { font-weight: 600; color: var(--quiet); } td.number { white-space: nowrap; text-align: right; }
+meter { width: 6rem; height: .75rem; vertical-align: middle; }
+details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; padding: .5rem .75rem; }
+summary { cursor: pointer; font-weight: 600; } code, pre { font: 13px/1.45 ui-monospace, monospace; }
+pre { background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .75rem; margin: .5rem 0;
+  overflow-x: auto; white-space: pre-wrap; }
+@media print { details { break-inside: avoid; } }
+@media (max-width: 40rem) { .spare { display: none; } body { padding: 1rem .75rem 3rem; } }
+"""
+
+
+class ReportedNode(Struct, frozen=True, kw_only=True):
+    """
+    One node's part in the run.
+
+    Attributes:
+        node, state, reason: Who, where it came to and why.
+        seconds: How long its session took; 0: unknown.
+        stable: How many resources were stable.
+        events: What happened to the others, in order.
+        missing: How many of its events exist and were not found.
+        verdict: What signatures prove; "": these credentials cannot tell.
+    """
+
+    node: str
+    state: NodeState
+    reason: str = ""
+    seconds: float = 0
+    stable: int = 0
+    events: list[TransactionEvent] = []
+    missing: int = 0
+    verdict: str = ""
+
+
+class ReportedRun(Struct, frozen=True, kw_only=True):
+    """
+    What a report says of a run.
+
+    Attributes:
+        run: Its id.
+        heading: Who or what started it, when and for which nodes; a line each.
+        counts: Nodes by state.
+        plan: Nothing was changed.
+        nodes: The nodes.
+        made: When the report was made.
+    """
+
+    run: str
+    heading: list[str]
+    counts: Mapping[NodeState, int]
+    plan: bool
+    nodes: Sequence[ReportedNode]
+    made: datetime
+
+
+def render_page(page: ReportedRun) -> str:
+    """The page as text."""
+    digest = base64.b64encode(hashlib.sha256(STYLE_SHEET.encode()).digest()).decode()
+    title = text(page.heading[0])
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'\">",
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">',
+        f"<title>{title}</title><style>{STYLE_SHEET}</style></head><body>",
+        f"<h1>{title}</h1>",
+        *(f'<p class="quiet">{text(line)}</p>' for line in page.heading[1:]),
+        _counts(page),
+        _nodes(page),
+        *_details(page),
+        f'<p class="quiet">Made {clock(page.made)} from run <code>{text(page.run)}</code>.</p>',
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def text(raw: str) -> str:
+    """A text for the page: what a browser or editor would obey is shown as its code, and markup is escaped."""
+    return escape(strip_noncharacters(safe(raw)), quote=True)
+
+
+def strip_noncharacters(raw: str) -> str:
+    """A text without U+FFFE and U+FFFF, which no XML document may hold."""
+    return raw.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+
+
+def _counts(page: ReportedRun) -> str:
+    items = [
+        f'<li class="{MEANINGS.get(state, "")}"><b>{count}</b> {text(state_word(state, plan=page.plan))}</li>'
+        for state, count in page.counts.items()
+    ]
+    return f'<ul class="counts">{"".join(items)}</ul>'
+
+
+def _nodes(page: ReportedRun) -> str:
+    longest = max((one.seconds for one in page.nodes), default=0)
+    rows = "".join(_row(one, longest, plan=page.plan) for one in page.nodes)
+    return (
+        f'<h2>{plural(len(page.nodes), "node")}</h2><div class="wide"><table><thead><tr><th>Node</th><th>State</th>'
+        '<th>Why</th><th>Not stable</th><th>Stable</th><th>Time</th><th class="spare">Share of the longest</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(one: ReportedNode, longest: float, *, plan: bool) -> str:
+    name = text(one.node)
+    linked = f'<a href="#{name}">{name}</a>' if _has_details(one) else name
+    bar = (
+        f'<meter min="0" max="{longest:.3f}" value="{one.seconds:.3f}">{span(one.seconds)}</meter>'
+        if one.seconds and longest
+        else ""
+    )
+    notes = [one.reason] if one.reason else []
+    notes += [f"{plural(one.missing, 'event')} missing"] if one.missing else []
+    notes += [one.verdict] if one.verdict in ("gap", "forged", "provisional") else []
+    return (
+        f'<tr><td>{linked}</td><td class="{MEANINGS.get(one.state, "")}">{text(state_word(one.state, plan=plan))}</td>'
+        f'<td>{text("; ".join(notes))}</td><td class="number">{len(one.events) or ""}</td>'
+        f'<td class="number">{one.stable or ""}</td><td class="number">{span(one.seconds) if one.seconds else ""}</td>'
+        f'<td class="spare">{bar}</td></tr>'
+    )
+
+
+def _has_details(one: ReportedNode) -> bool:
+    return bool(one.events)
+
+
+def _details(page: ReportedRun) -> Iterable[str]:
+    found = [one for one in page.nodes if _has_details(one)]
+    if found:
+        yield "<h2>Resources</h2>"
+    for one in found:
+        is_open = " open" if any(event.failed for event in one.events) else ""
+        yield (
+            f'<details id="{text(one.node)}"{is_open}><summary>{text(one.node)}: '
+            f"{text(state_word(one.state, plan=page.plan))}</summary>"
+            '<div class="wide"><table><thead><tr><th>Resource</th><th>Outcome</th><th>Note</th><th>Time</th></tr></thead><tbody>'
+        )
+        for event in one.events:
+            yield _event(event)
+        yield "</tbody></table></div></details>"
+
+
+def _event(event: TransactionEvent) -> str:
+    from ccm_ctl.render.event import MEANINGS as OUTCOMES
+
+    name = f"{event.type}#{event.name}"
+    note = "\n".join([event.noop_message] if event.noop and event.noop_message else event.error)
+    output = event.output[-OUTPUT_LIMIT:]
+    block = f"<pre>{text(output)}</pre>" if output.strip() else ""
+    if diff := diff_lines(event, Style()):
+        block = f"<pre>{text(diff)}</pre>{block}"
+    return (
+        f"<tr><td><code>{text(f'{event.parent} > {name}' if event.parent else name)}</code></td>"
+        f'<td class="{OUTCOMES.get(event.outcome, "")}">{text(str(event.outcome))}</td>'
+        f'<td>{text(note)}{block}</td><td class="number">{span(event.duration / 1e9)}</td></tr>'
+    )
