@@ -198,7 +198,7 @@ def keep(directory: Path, server: NatsServer, agents: list[subprocess.Popen[byte
     print(f"""\
   export NATS_URL={server.url}{creds}
   alias ccmctl={shown}
-  ccmctl nodes
+  ccmctl node list
   ccmctl apply {directory}/motd.yaml --targets role=db
   ccmctl events
 and when you have seen enough

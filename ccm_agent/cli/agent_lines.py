@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.cli.lines import plain
-from ccm_agent.clikit.text import short_id
+from ccm_agent.clikit.text import short_id, span
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import DISABLED, Disabled, NodeState
 
@@ -75,7 +75,7 @@ def place_text(status: Mapping[str, Any]) -> str:
     if at.get("resource"):
         parts.append(f"at {at['resource']}, {at.get('position', 0)} of {at.get('total', 0)}")
     if at.get("run_s"):
-        parts.append(f"for {_span(at['run_s'])}")
+        parts.append(f"for {span(at['run_s'])}")
     return ", ".join(parts)
 
 
@@ -128,7 +128,7 @@ def _manifest(one: Mapping[str, Any], now: datetime, *, is_running: bool) -> str
         parts.append(f"digest {str(one['digest'])[:12]}")
     due = _moment(one.get("next"))
     if is_running and due is not None:
-        parts.append(f"next in {_span(max((due - now).total_seconds(), 0))}")
+        parts.append(f"next in {span(max((due - now).total_seconds(), 0))}")
     if one.get("trouble"):
         parts.append(f"cannot be fetched: {one['trouble']}")
     return ", ".join(parts)
@@ -143,14 +143,14 @@ def _policy(policy: Mapping[str, Any]) -> str:
 
 def _assignment(name: str, state: Mapping[str, Any], now: datetime) -> str:
     since = _moment(state.get("since"))
-    lasts = f" for {_span(max((now - since).total_seconds(), 0))}" if since is not None else ""
+    lasts = f" for {span(max((now - since).total_seconds(), 0))}" if since is not None else ""
     parts = [f"{name}: {state.get('state', 'waiting')}{lasts}"]
     if state.get("digest"):
         parts.append(f"digest {str(state['digest'])[:12]}")
         parts.append(f"data {state.get('data_revision') or 'newest'}")
     due = _moment(state.get("next_time"))
     if due is not None:
-        parts.append(f"next in {_span(max((due - now).total_seconds(), 0))}")
+        parts.append(f"next in {span(max((due - now).total_seconds(), 0))}")
     if state.get("reason") and state.get("state") != DISABLED:  # another line shows the reason
         parts.append(str(state["reason"]))
     return ", ".join(parts)
@@ -165,16 +165,4 @@ def _moment(text: object) -> datetime | None:
 
 def _ago(text: object, now: datetime) -> str:
     moment = _moment(text)
-    return f"{_span(max((now - moment).total_seconds(), 0))} ago" if moment is not None else ""
-
-
-def _span(seconds: float) -> str:
-    """`12s`, `5m`, `3h 20m`, `2d 4h`: two units are enough."""
-    left = int(seconds)
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    shown = parts[:2] if len(parts) > 1 and seconds >= 3600 else parts[:1]
-    return " ".join(shown) or "0s"
+    return f"{span(max((now - moment).total_seconds(), 0))} ago" if moment is not None else ""

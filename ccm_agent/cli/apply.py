@@ -12,7 +12,7 @@ import click
 from ccm_agent.cli import lines, options
 from ccm_agent.cli.given import environment, more_facts
 from ccm_agent.cli.terminal import HostTerminal
-from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.commands import Option, examples
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
@@ -39,7 +39,14 @@ if TYPE_CHECKING:
     "--facts", metavar="FILE", help="File of facts that override this host's; --fact overrides the file."
 )
 @click.option(
-    "--hiera", envvar="CCM_HIERA_DATA", metavar="URL", help="Hiera data that overrides the manifest's own."
+    "--data",
+    "-d",
+    "hiera",
+    cls=Option,
+    former=options.FORMER_DATA,
+    envvar="CCM_HIERA_DATA",
+    metavar="URL",
+    help="Hiera data that overrides the manifest's own.",
 )
 @options.selection_flags
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")

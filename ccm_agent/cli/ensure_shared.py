@@ -11,6 +11,7 @@ from ccm_agent.cli import given as given_values
 from ccm_agent.cli import options
 from ccm_agent.cli.implicit import why_not_trusted
 from ccm_agent.cli.terminal import warn
+from ccm_agent.clikit.commands import Option
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
@@ -47,7 +48,15 @@ def shared_flags(function: Any) -> Any:
             help="Print the outcome as JSON.",
         ),
         click.option("--session", metavar="DIR", help="Session store. [CCM_SESSION_STORE]"),
-        click.option("--hiera", metavar="URL", help="Hiera data for expressions. [CCM_HIERA_DATA]"),
+        click.option(
+            "--data",
+            "-d",
+            "hiera",
+            cls=Option,
+            former=options.FORMER_DATA,
+            metavar="URL",
+            help="Hiera data for expressions. [CCM_HIERA_DATA]",
+        ),
         click.option(
             "--read-env/--no-read-env",
             default=None,
@@ -99,7 +108,7 @@ def _trusted_hiera() -> str | None:
     if not why:
         return DEFAULT_HIERA
     warn(
-        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; give it to root, or say --hiera {DEFAULT_HIERA}"  # noqa: PTH100
+        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; give it to root, or say --data {DEFAULT_HIERA}"  # noqa: PTH100
     )
     return None
 

@@ -22,6 +22,9 @@ READ_ENV = (
 )
 
 
+FORMER_DATA = ("--hiera", "--hiera-data")
+"""Other spellings of `--data`: Choria CCM's, and the name of its environment variable."""
+
 CONTEXT_HELP = "NATS context. [NATS_CONTEXT, CCM, or the selected one; NATS_URL names a server instead]"
 
 

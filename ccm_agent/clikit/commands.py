@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 """Settings of a program's root command; they hold for all commands below it."""
 
+EVERYWHERE = {"ls": "list", "delete": "rm", "remove": "rm"}
+"""Further names of commands in every group that has these commands."""
+
 WHOLE = 1_000
 """Longer than any sentence of help."""
 
@@ -32,11 +35,26 @@ def examples(*lines: str) -> str:
 
 
 class Option(click.Option):
-    """An option in a section of the help screen; "" is the last one, `Options`."""
+    """
+    An option that the help screen may list in a section of its own, and that may have further spellings.
 
-    def __init__(self, *given: Any, section: str = "", **settings: Any) -> None:
+    Args:
+        section: The section of the help screen; "" is the last one, `Options`.
+        former: Spellings that are accepted and that help and completion do not offer.
+    """
+
+    def __init__(self, *given: Any, section: str = "", former: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*given, **settings)
         self.section = section
+        self.former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser know the former spellings, too."""
+        shown, self.opts = self.opts, [*self.opts, *self.former]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
 
 
 class Argument(click.Argument):
@@ -139,7 +157,8 @@ class Group(BaseCommand, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name or alias."""
-        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+        name = self.aliases.get(cmd_name, cmd_name)
+        return super().get_command(ctx, name) or super().get_command(ctx, EVERYWHERE.get(name, name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -177,6 +196,7 @@ class LazyGroup(Group):
         name: str | None = None,
         *,
         table: Mapping[str, str] = {},
+        hidden: Collection[str] = (),
         load: Callable[[str], click.Command] | None = None,
         **settings: Any,
     ) -> None:
@@ -184,11 +204,13 @@ class LazyGroup(Group):
         Args:
             name: The group's name.
             table: Commands in the order of the help screen, each with its sentence.
-            load: Imports a command of the table.
+            hidden: Further commands, which help does not list.
+            load: Imports a command.
             settings: Anything else that click takes.
         """
         super().__init__(name, **settings)
         self.table = table
+        self.hidden_commands = frozenset(hidden)
         self._load = load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -198,7 +220,8 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, imported now."""
         name = self.aliases.get(cmd_name, cmd_name)
-        return self._load(name) if self._load is not None and name in self.table else None
+        is_known = name in self.table or name in self.hidden_commands
+        return self._load(name) if self._load is not None and is_known else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Names and sentences, without importing any command."""

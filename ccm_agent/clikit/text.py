@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -155,19 +155,17 @@ def _ranges(numbers: list[int], width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration in little space: `12 ms`, `4.2 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    """A duration in little space, as options take it: `12ms`, `4.2s`, `42s`, `3m20s`, `2h5m`, `4d3h`."""
     if seconds < 0.9995:
-        return f"{max(round(seconds * 1000), 0)} ms"
+        return f"{max(round(seconds * 1000), 0)}ms"
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}s"
     whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= size:
             rest = whole % size // smaller
-            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
-    return f"{whole} s"
+            return f"{whole // size}{unit}" + (f"{rest}{small}" if rest else "")
+    return f"{whole}s"
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
@@ -185,8 +183,13 @@ def lasting(moment: datetime | None, now: datetime) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """A moment, UTC, to the second; "" when there is none."""
-    return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else ""
+    """A moment in RFC 3339, UTC, to the second, as options take it; "" when there is none."""
+    if moment is None:
+        return ""
+    try:
+        return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except OverflowError:  # a node may report any time
+        return str(moment)
 
 
 def size(count: int) -> str:

@@ -123,7 +123,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) that override the manifest's own data; later ones
         win.
         keeps_hiera: These documents also override the data of a child manifest whose `apply` resource gives it data, as the data
-            of an agent do. Otherwise they do not, as with `ccm apply --hiera`.
+            of an agent do. Otherwise they do not, as with `ccm apply --data`.
         pins: Buckets whose documents are read as of a revision of the bucket: revisions by bucket name.
         data: Resolved data that override all of these, in every child too.
         facts: All facts of this node; None gathers them on first access.

@@ -373,8 +373,8 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """For people: `disabled until 2026-11-21 18:00 UTC by maria: the disk is replaced`."""
-        until = f" until {self.until.strftime('%Y-%m-%d %H:%M UTC')}" if self.until else ""
+        """For people: `disabled until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
+        until = f" until {self.until.strftime('%Y-%m-%d %H:%M:%SZ')}" if self.until else ""
         by = f" by {self.by}" if self.by else ""
         return f"disabled{until}{by}: {self.why or 'no reason given'}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +12,7 @@ import msgspec
 from ccm_agent.clikit.selection import selection_options
 from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.bundle import PartialManifest
-from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.errors import DocumentError, UsageError
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.selection import make_selection
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.model.exits import Exit
+    from ccm_agent.model.moments import GivenTime
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_agent.model.selection import ResourceSelection
     from ccm_ctl.app import Application
@@ -235,23 +235,14 @@ def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, 
     return shlex.join([*words, "--all"] if not resolved.targets and not resolved.where else words)
 
 
-def parse_deadline(text: str, now: datetime, option: str = "--deadline") -> datetime:
+def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") -> datetime:
     """
-    The moment that a duration from now, or a time, means.
+    The time that an option means, UTC.
 
     Raises:
-        UsageError: It is neither, or has passed.
+        UsageError: It has passed.
     """
-    try:
-        moment = now + timedelta(seconds=parse_duration(text))
-    except (DocumentError, OverflowError):
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as err:
-            raise UsageError(
-                f"{option} {text}: write a duration such as 30m, or a time such as 2026-12-01T02:00Z"
-            ) from err
-        moment = moment if moment.tzinfo else moment.astimezone()
+    moment = given.after(now)
     if moment <= now:
-        raise UsageError(f"{option} {text}: has passed already")
-    return moment.astimezone(UTC)
+        raise UsageError(f"{option} {given.written}: this time has passed")
+    return moment

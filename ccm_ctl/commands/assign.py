@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
@@ -71,8 +71,7 @@ if TYPE_CHECKING:
         ),
         click.Option(
             ["--deadline"],
-            default="",
-            metavar="TIME",
+            type=TimeOption(),
             help="Nodes that have not started by this time will not start. [none]",
         ),
         *manifest_options(),

@@ -20,6 +20,7 @@ from ccm_ctl.commands.assignment_options import (
     scope_option,
     short,
 )
+from ccm_ctl.commands.assignments import list_command
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 @group(
     "assignment",
     no_args_is_help=True,
-    examples=["ccmctl assignment status web", "ccmctl assignment history web"],
+    examples=["ccmctl assignment list", "ccmctl assignment status web", "ccmctl assignment history web"],
 )
 def assignment(application: Application) -> None:
-    """Show which nodes have converged on an assignment, and its revisions."""
+    """List assignments, show which nodes have converged on one, and its revisions."""
 
 
 @verb(
@@ -133,7 +134,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
     return application.run(work)
 
 
-for _command in (_status, _history):
+for _command in (list_command, _status, _history):
     assignment.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""`ccmctl assignments`: what stands."""
+"""`ccmctl assignment list`: the assignments. `ccmctl assignments` is its former name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
-@verb("assignments", examples=["ccmctl assignments", "ccmctl assignments --json"])
-def assignments(application: Application) -> Exit:
+def list_assignments(application: Application) -> Exit:
     """List assignments with their targets, pinned content, and number of converged nodes."""
 
     async def work(fleet: Fleet) -> Exit:
@@ -60,6 +59,13 @@ def assignments(application: Application) -> Exit:
         return Exit.OK
 
     return application.run(work)
+
+
+_EXAMPLES = ["ccmctl assignment list", "ccmctl assignment list --json"]
+
+list_command = verb("list", examples=_EXAMPLES)(list_assignments)
+
+assignments = verb("assignments", examples=_EXAMPLES)(list_assignments)
 
 
 def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[str | Cell]:

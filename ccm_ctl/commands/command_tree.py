@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "ccmctl"
 
+FORMER = ("assignments", "hiera", "nodes")
+"""Commands of earlier versions, which still work: `assignment list`, `data explain` and `node list`."""
+
 
 def shared_options(*, hidden: bool) -> list[click.Option]:
     """The options that every command takes; a command's own help shows the first one only."""
@@ -110,6 +113,7 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
         super().__init__(
             name=PROGRAM,
             table=verbs,
+            hidden=FORMER,
             load=_load,
             help="Manage a fleet of agents over NATS.",
             params=[

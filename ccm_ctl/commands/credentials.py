@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 BROKER_S = 3.0
 """How long issuing credentials may wait for the broker, which is optional."""
 
-EVERYBODY = "everybody"
-"""On the command line, instead of a scope: every node."""
+ALL, FORMER_ALL = "all", "everybody"
+"""The scope of every node, and how earlier versions called it."""
 
 
 _EXPIRES = click.Option(
@@ -188,8 +188,8 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
         "ccmctl operator add ann > ann.creds                      # may read everything",
         "ccmctl operator add bob --apply role=web --data > bob.creds",
         "ccmctl operator add sue --exec role=web > sue.creds         # may run single commands",
-        "ccmctl operator add sam --maintain everybody > sam.creds    # may disable nodes, and change nothing",
-        "ccmctl operator add eve --apply everybody --facts --schedules --admin > eve.creds",
+        "ccmctl operator add sam --maintain all > sam.creds          # may disable nodes, and change nothing",
+        "ccmctl operator add eve --apply all --facts --schedules --admin > eve.creds",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
@@ -246,7 +246,7 @@ def add_operator(
     """
     Issue credentials for an operator, and print them. They are secret.
 
-    Without options, the operator may only read. A SCOPE is everybody, node=NAME or a routed fact such as role=web.
+    Without options, the operator may only read. A SCOPE is all, node=NAME or a routed fact such as role=web.
     Nodes in unsigned operation run the guards and checks of planned manifests as root.
     """
     from ccm_agent.bus.permissions import Role
@@ -366,11 +366,11 @@ def _scope(word: str) -> str:
     from ccm_agent.bus.subjects import fact_scope, node_scope
     from ccm_agent.bus.trust import EVERYWHERE
 
-    if word == EVERYBODY:
+    if word in (ALL, FORMER_ALL):
         return EVERYWHERE
     key, equal, value = word.partition("=")
     if not key or not equal:
-        raise UsageError(f"{word}: not a valid scope; use {EVERYBODY}, node=NAME or a fact such as role=web")
+        raise UsageError(f"{word}: not a valid scope; use {ALL}, node=NAME or a fact such as role=web")
     return node_scope(value) if key == "node" else fact_scope(key, value)
 
 

@@ -23,6 +23,7 @@ from ccm_ctl.commands.documents import (
     store_data,
 )
 from ccm_ctl.commands.following import yes_to_followers
+from ccm_ctl.commands.hiera import explain
 from ccm_ctl.commands.protecting import EVERY_NODE, protect
 from ccm_ctl.render import records
 
@@ -35,11 +36,17 @@ NOTHING_YET = "no data yet; `ccmctl data put common FILE` stores some\n"
 
 
 @group(
-    "data", no_args_is_help=True, examples=["ccmctl data put common common.yaml", "ccmctl data get role/web"]
+    "data",
+    no_args_is_help=True,
+    examples=[
+        "ccmctl data put common common.yaml",
+        "ccmctl data get role/web",
+        "ccmctl data explain port --node web1",
+    ],
 )
 def data(application: Application) -> None:
     """
-    Manage Hiera data and its revisions.
+    Manage Hiera data and its revisions, and explain where a value comes from.
 
     A manifest reads the document of a key as kv://CCM_DATA/KEY; keys such as common, role/web or node/web1 make the layers.
     """
@@ -116,11 +123,11 @@ def _get(application: Application, key: str) -> Exit:
 
 
 @verb(
-    "ls",
-    examples=["ccmctl data ls", "ccmctl data ls role/"],
+    "list",
+    examples=["ccmctl data list", "ccmctl data list role/"],
     options=[click.Argument(["prefix"], metavar="[PREFIX]", default="")],
 )
-def _ls(application: Application, prefix: str) -> Exit:
+def _list(application: Application, prefix: str) -> Exit:
     """List keys, optionally only those with a prefix, and which nodes can read each document."""
 
     async def work(fleet: Fleet) -> Exit:
@@ -150,7 +157,9 @@ def _ls(application: Application, prefix: str) -> Exit:
             )
         columns = [Column("KEY"), Column("REVISION", right=True), Column("SIZE", right=True)]
         columns += [Column("BY"), Column("WHEN"), Column("READABLE BY")]
-        none = f"no key begins with {prefix}; `ccmctl data ls` lists all of them\n" if prefix else NOTHING_YET
+        none = (
+            f"no key begins with {prefix}; `ccmctl data list` lists all of them\n" if prefix else NOTHING_YET
+        )
         terminal.table(columns, rows, none)
         if exposed:
             terminal.note(
@@ -162,5 +171,5 @@ def _ls(application: Application, prefix: str) -> Exit:
     return application.run(work)
 
 
-for _command in (_put, _get, _ls, edit, diff, history, rollback, remove, protect):
+for _command in (_put, _get, _list, explain, edit, diff, history, rollback, remove, protect):
     data.add_command(_command)

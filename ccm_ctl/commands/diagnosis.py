@@ -222,7 +222,7 @@ def _refused(evidence: Evidence, now: datetime) -> Reason | None:
         following = Next(f"ccmctl assignment status {found[0]}", "whether others refuse it, too")
     elif record is not None and record.conflict:
         what = f"what is assigned to it: {record.conflict}"
-        following = Next("ccmctl assignments", "which there are")
+        following = Next("ccmctl assignment list", "which there are")
     elif evidence.status.refused_facts:
         why = evidence.status.refused_facts
         what = f"the facts that are assigned to it, and goes on with those it had: {why}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import clock
 from ccm_agent.model.wire import NODE_DISABLE
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.maintenance import command_nodes, maintenance_options
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         click.Option(
             ["--for", "for_s"],
             type=Duration(),
-            metavar="TIME",
             help="Enable the nodes again after this time, such as 8h or 2d. [until `ccmctl enable`]",
         ),
     ],
@@ -45,7 +45,7 @@ def disable(application: Application, for_s: int | None, **options: Any) -> Exit
 
     async def work(fleet: Fleet) -> Exit:
         until = fleet.clock.now() + timedelta(seconds=for_s) if for_s else None
-        words = f"disable until {until:%Y-%m-%d %H:%M} UTC" if until else "disable"
+        words = f"disable until {clock(until)}" if until else "disable"
         return await command_nodes(
             application, fleet, NODE_DISABLE, options, verb=words, done="disabled", until=until
         )

@@ -30,7 +30,7 @@ DATA_BUCKET = "CCM_DATA"
 MESSAGE_LIMIT = 1000
 """A message of a revision is at most this many characters long; it is stored with each copy of the document."""
 
-LISTING = "ccmctl data ls"
+LISTING = "ccmctl data list"
 
 
 def message_option() -> click.Option:

@@ -72,7 +72,6 @@ REMEMBERED = 100_000
         click.Option(
             ["--since"],
             type=Duration(),
-            metavar="TIME",
             help="With --verify: check newer events only, such as 7d.",
         ),
         no_fold_option(),

@@ -145,7 +145,7 @@ def _history(application: Application, name: str) -> Exit:
         from ccm_ctl.commands.documents import show_history
         from ccm_ctl.fleet.document_history import read_history
 
-        kept = await read_history(fleet.facts, name, "node with assigned facts", "ccmctl nodes")
+        kept = await read_history(fleet.facts, name, "node with assigned facts", "ccmctl node list")
         show_history(application, kept, shown=True)
         return Exit.OK
 

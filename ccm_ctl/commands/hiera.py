@@ -1,4 +1,4 @@
-"""`ccmctl hiera`: where a node's data comes from."""
+"""`ccmctl data explain`: where a node's data comes from. `ccmctl hiera explain` is its former name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MERGES = {
 }
 
 
-@group("hiera", no_args_is_help=True, examples=["ccmctl hiera explain port --node web1"])
+@group("hiera", no_args_is_help=True, examples=["ccmctl data explain port --node web1"])
 def hiera(application: Application) -> None:
     """Explain where a node's data comes from."""
 
@@ -40,15 +40,15 @@ def hiera(application: Application) -> None:
 @verb(
     "explain",
     examples=[
-        "ccmctl hiera explain port --node web1",
-        "ccmctl hiera explain tls.cert --node web1 --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web",
-        "ccmctl hiera explain port --node web1 --data common.yaml   # before it is put",
+        "ccmctl data explain port --node web1",
+        "ccmctl data explain tls.cert --node web1 --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web",
+        "ccmctl data explain port --node web1 --data common.yaml   # before it is put",
     ],
     options=[
         click.Argument(["key"], metavar="KEY"),
         click.Option(["--node", "-n"], metavar="NODE", required=True, help="Node whose facts are used."),
         click.Option(
-            ["--data"],
+            ["--data", "-d"],
             multiple=True,
             metavar="URL|FILE",
             help=f"Documents to merge; later ones override earlier ones. [{DEFAULT_DATA}]",
@@ -56,9 +56,7 @@ def hiera(application: Application) -> None:
         click.Option(["--show-secrets"], is_flag=True, help="Show secret values."),
     ],
 )
-def _explain(
-    application: Application, key: str, node: str, data: tuple[str, ...], show_secrets: bool
-) -> Exit:
+def explain(application: Application, key: str, node: str, data: tuple[str, ...], show_secrets: bool) -> Exit:
     """
     Show which layer of which document provides the value of a key on a node, and why other layers do not.
 
@@ -86,7 +84,7 @@ def _explain(
     return application.run(work)
 
 
-hiera.add_command(_explain)
+hiera.add_command(explain)
 
 
 def _tell(application: Application, explained: Explained, node: str, *, show_secrets: bool) -> None:

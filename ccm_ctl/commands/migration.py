@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_ctl.commands.credentials import first_credentials, first_operator
 from ccm_ctl.commands.keys_folder import keys_in
@@ -90,7 +92,7 @@ async def go_on_migrating(application: Application, folder: str, *, finish: bool
     left = who_is_left(keys.of_one_account(), keys.moved(), connected)
     _show_left(application, left)
     if left and not finish and time.time() < moving.until:
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(moving.until))
+        until = clock(datetime.fromtimestamp(moving.until, UTC))
         application.terminal.note(f"their credentials are valid until {until}; --finish voids them now")
         return
     keys.end_moving()

@@ -10,6 +10,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.credentials import add_node, revoke_node
 from ccm_ctl.commands.node_removal import remove_nodes, reset_nodes
+from ccm_ctl.commands.nodes import format_note, is_disputed, list_command, node_fields
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
 @group(
     "node",
     no_args_is_help=True,
-    examples=["ccmctl node show web1", "ccmctl node add web1 > web1.creds", "ccmctl node rm web9"],
+    examples=[
+        "ccmctl node list",
+        "ccmctl node show web1",
+        "ccmctl node add web1 > web1.creds",
+        "ccmctl node rm web9",
+    ],
 )
 def node(application: Application) -> None:
-    """Show, add, reset, revoke and remove nodes."""
+    """List, show, add, reset, revoke and remove nodes."""
 
 
 @verb(
@@ -36,7 +42,6 @@ def _show(application: Application, name: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.text import ago, clock
-        from ccm_ctl.commands.nodes import format_note, is_disputed, node_fields
         from ccm_ctl.fleet.discovery import read_inventory, read_twins
         from ccm_ctl.render.tree import tree
 
@@ -68,5 +73,5 @@ def _show(application: Application, name: str) -> Exit:
     return application.run(work)
 
 
-for _command in (_show, add_node, revoke_node, remove_nodes, reset_nodes):
+for _command in (list_command, _show, add_node, revoke_node, remove_nodes, reset_nodes):
     node.add_command(_command)

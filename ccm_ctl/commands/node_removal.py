@@ -12,6 +12,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.credentials import still_certified
 from ccm_ctl.commands.keys_folder import keys_option
+from ccm_ctl.commands.targets import yes_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ class Holding(Struct, frozen=True):
 def _options(what: str) -> list[click.Parameter]:
     return [
         click.Argument(["names"], metavar="NODE...", nargs=-1, required=True),
-        click.Option(
-            ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
-        ),
+        yes_option(),
         click.Option(["--force"], is_flag=True, help=f"{what} nodes whose agent is running, too."),
     ]
 

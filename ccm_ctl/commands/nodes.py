@@ -1,11 +1,11 @@
-"""`ccmctl nodes`: which nodes there are."""
+"""`ccmctl node list`: which nodes there are. `ccmctl nodes` is its former name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.command_tree import group
+from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.node_removal import remove_nodes
 from ccm_ctl.commands.targets import no_fold_option, target_options, target_spec
 from ccm_ctl.render import records
@@ -13,6 +13,8 @@ from ccm_ctl.render import records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
+
+    import click
 
     from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
@@ -23,13 +25,7 @@ if TYPE_CHECKING:
 NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
 
 
-@group(
-    "nodes",
-    invoke_without_command=True,
-    examples=["ccmctl nodes", "ccmctl nodes --targets 'role in (web,db)'", "ccmctl nodes rm web9"],
-    options=[*target_options(everybody=False), no_fold_option()],
-)
-def nodes(application: Application, **options: Any) -> Exit:
+def list_nodes(application: Application, **options: Any) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
@@ -71,6 +67,16 @@ def nodes(application: Application, **options: Any) -> Exit:
     return application.run(work)
 
 
+_EXAMPLES = ["ccmctl node list", "ccmctl node list --targets 'role in (web,db)'", "ccmctl node list --json"]
+
+
+def _options() -> list[click.Parameter]:
+    return [*target_options(everybody=False), no_fold_option()]
+
+
+list_command = verb("list", examples=_EXAMPLES, options=_options())(list_nodes)
+
+nodes = group("nodes", invoke_without_command=True, examples=_EXAMPLES, options=_options())(list_nodes)
 nodes.add_command(remove_nodes)
 
 

@@ -80,5 +80,5 @@ def _row(name: str, reply: Reply | None, *, is_silent: bool) -> list[str | Cell]
         return [name, Cell("silent", "gone") if is_silent else Cell("offline", "quiet"), "", "", ""]
     word = Cell("refused", "bad") if reply.answer.state == "refused" else Cell("answers", "good")
     version = str(reply.answer.body.get("version", ""))
-    after = Cell("", amount=Amount(f"{reply.after_s * 1000:.0f} ms", reply.after_s))
+    after = Cell("", amount=Amount(f"{reply.after_s * 1000:.0f}ms", reply.after_s))
     return [name, word, after, version, reply.answer.reason]

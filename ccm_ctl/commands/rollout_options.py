@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.commands import Option
-from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_ctl.fleet.rollout.plan import (
     RolloutFile,
@@ -69,7 +69,6 @@ def rollout_options() -> list[click.Parameter]:
             section=ROLLOUT,
             param_decls=["--bake"],
             type=Duration(),
-            metavar="TIME",
             help="Wait this long after each wave but the last.",
         ),
         Option(
@@ -84,7 +83,6 @@ def rollout_options() -> list[click.Parameter]:
             section=ROLLOUT,
             param_decls=["--splay"],
             type=Duration(),
-            metavar="TIME",
             help="Spread the first requests of each wave over this time.",
         ),
         Option(
@@ -97,8 +95,7 @@ def rollout_options() -> list[click.Parameter]:
         Option(
             section=ROLLOUT,
             param_decls=["--at", "start_at"],
-            default="",
-            metavar="TIME",
+            type=TimeOption(),
             help="Do not begin before this time.",
         ),
         Option(

@@ -66,9 +66,7 @@ def _show(application: Application, run: str, events: bool) -> Exit:
             default="fail",
             help="With `ok`, offline nodes do not cause exit code 3.",
         ),
-        click.Option(
-            ["--timeout"], type=Duration(), metavar="TIME", help="Stop waiting after this time. [24h]"
-        ),
+        click.Option(["--timeout"], type=Duration(), help="Stop waiting after this time. [24h]"),
         no_fold_option(),
     ],
 )

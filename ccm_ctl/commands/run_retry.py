@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import COMPLIANT_STATES, NodeState
@@ -18,6 +19,7 @@ from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ccm_agent.model.moments import GivenTime
     from ccm_agent.model.wire import ManifestRequest
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
@@ -47,15 +49,17 @@ ENDS = tuple(str(state) for state in NodeState if state.is_final and state not i
         ),
         click.Option(
             ["--deadline"],
+            type=TimeOption(),
             default="1h",
-            metavar="TIME",
             show_default=True,
             help="Nodes that have not started by this time will not start.",
         ),
         yes_option(),
     ],
 )
-def retry(application: Application, run: str, path: str | None, only: str, deadline: str, yes: bool) -> Exit:
+def retry(
+    application: Application, run: str, path: str | None, only: str, deadline: GivenTime, yes: bool
+) -> Exit:
     """
     Repeat a run on the nodes on which it did not succeed.
 

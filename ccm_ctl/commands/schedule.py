@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import clock, fold_names
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import UsageError
@@ -27,6 +27,7 @@ from ccm_ctl.commands.targets import (
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from ccm_agent.model.moments import GivenTime
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
@@ -75,7 +76,9 @@ def schedule(application: Application) -> None:
         ),
         click.Option(["--every"], type=Duration(), help="Interval between runs, at least 1s."),
         click.Option(
-            ["--at"], default="", metavar="TIME", help="Time of a single run, such as 2026-12-01T02:00Z."
+            ["--at"],
+            type=TimeOption(),
+            help="Time of a single run, such as 2026-12-01T02:00Z, or 2h from now.",
         ),
         click.Option(
             ["--valid-for"],
@@ -103,7 +106,9 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: no name of a schedule; use letters, digits, `-` and `_`")
-    when, zone = parse_when(options["cron"], options["tz"], options["every"], options["at"])
+    when, zone = parse_when(
+        options["cron"], options["tz"], options["every"], options["at"], datetime.now(UTC)
+    )
     content = read_checked(application, path, options["manifest"], force=options["force"])
 
     async def work(broker: Broker) -> Exit:
@@ -298,7 +303,9 @@ for _command in (_add, _list, status_command, _rm, _run):
     schedule.add_command(_command)
 
 
-def parse_when(cron: str, zone: str, every: int | None, at: str) -> tuple[str, str]:
+def parse_when(
+    cron: str, zone: str, every: int | None, at: GivenTime | None, now: datetime
+) -> tuple[str, str]:
     """
     What the broker is told, and in which time zone.
 
@@ -307,7 +314,7 @@ def parse_when(cron: str, zone: str, every: int | None, at: str) -> tuple[str, s
     """
     from ccm_agent.model.cron import six_fields
 
-    if sum((bool(cron), every is not None, bool(at))) != 1:
+    if sum((bool(cron), every is not None, at is not None)) != 1:
         raise UsageError("use exactly one of --cron, --every and --at")
     if zone and not cron:
         raise UsageError("--tz belongs to --cron")
@@ -316,13 +323,10 @@ def parse_when(cron: str, zone: str, every: int | None, at: str) -> tuple[str, s
         return six_fields(cron), zone
     if every is not None:
         return f"@every {every}s", ""
-    try:
-        moment = datetime.fromisoformat(at)
-    except ValueError as err:
-        raise UsageError(f"--at {at}: write a time such as 2026-12-01T02:00Z") from err
-    moment = moment.astimezone(UTC)
-    if moment <= datetime.now(UTC):
-        raise UsageError(f"--at {at}: has passed already, and the broker would send it at once")
+    assert at is not None
+    moment = at.after(now)
+    if moment <= now:
+        raise UsageError(f"--at {at.written}: this time has passed, and the broker would send it at once")
     return f"@at {moment.strftime('%Y-%m-%dT%H:%M:%SZ')}", ""
 
 

@@ -163,7 +163,7 @@ def _role(one: Signer) -> str:
     from ccm_ctl.fleet.assignments import format_scope
 
     def scopes(found: tuple[str, ...]) -> str:
-        return ", ".join("everybody" if scope == ">" else format_scope(scope) for scope in found)
+        return ", ".join("all" if scope == ">" else format_scope(scope) for scope in found)
 
     scoped = {"plan": one.plan, "apply": one.apply, "exec": one.exec, "maintain": one.maintain}
     parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.commands import Option
-from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
@@ -122,15 +122,14 @@ def run_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--deadline"],
+            type=TimeOption(),
             default="1h",
-            metavar="TIME",
             show_default=True,
             help="Nodes that have not started by this time will not start. Such as 30m or 2026-12-01T02:00Z.",
         ),
         click.Option(
             ["--timeout"],
             type=Duration(),
-            metavar="TIME",
             help="Stop waiting after this time. Nodes without a result count as lost. [24h after the deadline]",
         ),
         yes_option(),

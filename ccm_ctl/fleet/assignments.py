@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet
 
-LISTING = "ccmctl assignments"
+LISTING = "ccmctl assignment list"
 
 LATEST = 1 << 62
 """Instead of a bucket's revision: later than whatever stands."""

@@ -358,7 +358,7 @@ def _known_keys(inventory: Inventory) -> set[str]:
 
 def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     near = nearest(word, known)
-    return f", did you mean {prefix}{near}?" if near else "; `ccmctl nodes` shows which there are"
+    return f", did you mean {prefix}{near}?" if near else "; `ccmctl node list` shows which there are"
 
 
 def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:

@@ -159,11 +159,11 @@ class Convergences:
         for name, node in list(self._waiting.items()):
             silent_s = now - node.heard_at
             if not node.has_accepted and silent_s >= ANSWER_WITHIN_S:
-                self._end(NodeConvergence(node=name, state=SILENT, reason=f"no answer in {silent_s:.0f} s"))
+                self._end(NodeConvergence(node=name, state=SILENT, reason=f"no answer in {silent_s:.0f}s"))
             elif node.has_accepted and silent_s >= LOST_AFTER_S:
                 if node.is_asked_again:
                     self._end(
-                        NodeConvergence(node=name, state=LOST, reason=f"silent for {silent_s * 2:.0f} s")
+                        NodeConvergence(node=name, state=LOST, reason=f"silent for {silent_s * 2:.0f}s")
                     )
                 else:
                     node.is_asked_again, node.heard_at = True, now
@@ -173,7 +173,7 @@ class Convergences:
     def give_up(self, seconds: float) -> None:
         """The nodes that have not ended are waited for no longer."""
         for name in list(self._waiting):
-            self._end(NodeConvergence(node=name, state=LOST, reason=f"not at its end after {seconds:g} s"))
+            self._end(NodeConvergence(node=name, state=LOST, reason=f"not at its end after {seconds:g}s"))
 
     def _end(self, ended: NodeConvergence) -> None:
         del self._waiting[ended.node]

@@ -297,7 +297,7 @@ class Run:
                 node.reason = _last_word(node, now - node.heard_at)
                 self._move(node, NodeState.LOST)
             elif node.suspected and node.state is NodeState.EXPECTED:
-                node.reason = f"present, but silent for {now - node.asked_at:.0f} s"
+                node.reason = f"present, but silent for {now - node.asked_at:.0f}s"
                 self._move(node, NodeState.UNREACHABLE)
             node.suspected = False
             self._settle(node)
@@ -316,7 +316,7 @@ class Run:
             node = self.nodes[name]
             node.reads = READS
             if not node.state.is_final:
-                node.reason = f"not at its end after {self._limit_s:g} s; it was watched no longer"
+                node.reason = f"not at its end after {self._limit_s:g}s; it was watched no longer"
                 self._move(node, NodeState.LOST)
         self._open.clear()
 
@@ -424,8 +424,8 @@ def _last_word(node: NodeRun, silent_s: float) -> str:
     """Where a lost node was, as far as it had said."""
     if node.progress and node.progress.resource:
         place = f" ({node.progress.position} of {node.progress.total})" if node.progress.total else ""
-        return f"silent for {silent_s:.0f} s; it was last at {node.progress.resource}{place}"
+        return f"silent for {silent_s:.0f}s; it was last at {node.progress.resource}{place}"
     if node.events:
         last = node.events[max(node.events)]
-        return f"silent for {silent_s:.0f} s; the last it reported was {last.type}#{last.name}"
-    return f"silent for {silent_s:.0f} s; it had reported no resource yet"
+        return f"silent for {silent_s:.0f}s; the last it reported was {last.type}#{last.name}"
+    return f"silent for {silent_s:.0f}s; it had reported no resource yet"

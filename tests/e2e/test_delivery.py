@@ -82,8 +82,8 @@ def test_an_agent_killed_for_good_is_lost_with_the_resource_it_reported_last(tri
     assert done.code == 3
     assert done.states == {"web1": "lost", "web2": "changed", "db1": "changed"}
     assert done.reasons["web1"] in (
-        f"silent for 16 s; the last it reported was file#{files}/before",
-        "silent for 16 s; it was last at exec#gate-go (2 of 3)",
+        f"silent for 16s; the last it reported was file#{files}/before",
+        "silent for 16s; it was last at exec#gate-go (2 of 3)",
     )
     # It came back after the controller had gone: the stream knows better now than the record.
     trio.wait_for(lambda: trio.ctl("run", "show", done.run, "--json").states["web1"] == "failed", "its spool")
@@ -250,7 +250,7 @@ def test_two_agents_of_one_identity_are_named_and_refused_until_one_is_gone(trio
 
 
 def node_of(fleet: Fleet, name: str) -> dict[str, Any]:
-    """A node as `ccmctl nodes` has it."""
+    """A node as `ccmctl node list` has it."""
     found = fleet.ctl("nodes", "--targets", f"node={name}", "--json").named("node")
     return found[0] if found else {}
 

@@ -24,7 +24,7 @@ LEFT_OUT = {"completion", "dashboard", "help", "node add", "operator add", "roll
 
 COMMANDS = """\
 init --security
-nodes                                        # node
+node list                                    # node
 node show web1                               # node
 ping                                         # reply
 signers list                                 # signer
@@ -38,14 +38,14 @@ facts history web1                           # document
 data put common common.yaml                  # document
 data edit common                             # document
 data get common                              # document
-data ls                                      # document
+data list                                    # document
 data history common                          # document
 data diff common --file common.yaml          # document
 data rollback common                         # document
 data put role/old common.yaml                # document
 data rm role/old --yes                       # document
 data protect --noop
-hiera explain port --node web1               # explained
+data explain port --node web1                # explained
 apply site.yaml --all --yes                  # run event result end
 apply broken.yaml --all --yes                # error
 ensure exec true --all --yes                 # run result end
@@ -73,7 +73,7 @@ assign web site.yaml --all --data kv://CCM_DATA/common --yes      # assignment
 assignment status web --wait 30s             # assignment standing
 assign web site.yaml --all --interval 1h --yes                    # assignment
 assignment history web                       # assignment
-assignments                                  # assignment
+assignment list                              # assignment
 rollback web --yes                           # assignment
 why web1                                     # why
 unassign web --yes                           # assignment
@@ -93,7 +93,7 @@ run-now --all --yes                          # reply
 operator revoke bob                          # made
 node revoke web1                             # made
 node reset web1 --force --yes                # node
-nodes rm web1 --force --yes                  # node
+node rm web1 --force --yes                   # node
 facts set web1 role=web --new                # facts
 node rm web1 --force --yes                   # node
 """

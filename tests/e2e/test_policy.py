@@ -114,8 +114,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         fleet.environ["NATS_URL"] = server.url
         assert fleet.ctl("init", "--security").code == 0
         creds = one.give("node", "web1")
-        one.trust("alice", one.give("operator", "alice", "--apply", "everybody"), apply=[">"])
-        one.trust("pat", one.give("operator", "pat", "--plan", "everybody"), plan=[">"])
+        one.trust("alice", one.give("operator", "alice", "--apply", "all"), apply=[">"])
+        one.trust("pat", one.give("operator", "pat", "--plan", "all"), plan=[">"])
         one.trust("tester", one.keys / "tester.creds", apply=[">"], roles=["admin"])
         fleet.environ["CCM_CREDS"] = str(one.keys / "tester.creds")
         (directory / "web1").mkdir()

@@ -307,13 +307,13 @@ class Said:
     def screen(self) -> str:
         """What a person sees on both streams, without what differs from run to run."""
         text = _RUN.sub("RUN", self.err + self.out)
-        return _AFTER.sub("N ms", _LASTS.sub("in T", text))
+        return _AFTER.sub("Nms", _LASTS.sub("in T", text))
 
 
 _RUN = re.compile(r"\b(?:[0-9A-Za-z]{27}|3[A-Za-z][0-9A-Za-z]{6,24})\b")
 """Ids of runs that begin now, whole or short; the first characters are the time, `3` until 2029."""
-_LASTS = re.compile(r"in \d+(\.\d)? m?s\b")
-_AFTER = re.compile(r"\b\d ms\b")
+_LASTS = re.compile(r"in \d+(\.\d)?m?s\b")
+_AFTER = re.compile(r"\b\dms\b")
 
 Hook = Callable[[MemoryBroker], Awaitable[None]]
 

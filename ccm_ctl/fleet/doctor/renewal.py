@@ -52,4 +52,4 @@ def find_signer_entry(key: str, trust: Trust | None) -> Signer | None:
 
 def _scope(scope: str) -> str:
     """A scope as `operator add` takes it."""
-    return quote("everybody" if scope == EVERYWHERE else format_scope(scope))
+    return quote("all" if scope == EVERYWHERE else format_scope(scope))

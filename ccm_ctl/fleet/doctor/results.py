@@ -170,7 +170,7 @@ async def _run(check: Check, context: DoctorContext) -> Sequence[CheckResult]:
         async with asyncio.timeout(check.limit_s):
             return await check.look(context)
     except TimeoutError:
-        return _unknown(check, f"no answer within {check.limit_s:g} s")
+        return _unknown(check, f"no answer within {check.limit_s:g}s")
     except BusDeniedError:
         return _unknown(check, "the broker does not allow these credentials to ask")
     except CcmError as err:

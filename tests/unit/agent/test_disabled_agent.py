@@ -30,7 +30,7 @@ from tests.unit.agent.test_manifest_reconciler import NODE, SITE, World
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DISABLED = Disabled(since=NOON, until=NOON + timedelta(days=400), why="the disk is replaced", by="maria")
-REASON = "disabled until 2027-12-26 12:00 UTC by maria: the disk is replaced"
+REASON = "disabled until 2027-12-26 12:00:00Z by maria: the disk is replaced"
 HOUR = {"interval_s": 3600, "watch_interval_s": 60, "health_check_interval_s": 600}
 
 

@@ -108,7 +108,7 @@ def test_what_changes_something_is_refused_and_the_rest_is_not(
 @pytest.mark.parametrize(
     ("disabled", "said"),
     [
-        (FOUR_HOURS, "disabled until 2026-11-21 16:00 UTC by maria: the disk is replaced"),
+        (FOUR_HOURS, "disabled until 2026-11-21 16:00:00Z by maria: the disk is replaced"),
         (Disabled(since=NOON, why="x", by="maria"), "disabled by maria: x"),
         (Disabled(since=NOON), "disabled: no reason given"),
     ],

@@ -98,7 +98,7 @@ async def test_node_is_disabled_until_a_time_and_says_the_operator_and_the_reaso
         refused = await at.controller.answer(run, NODE)
         await at.controller.said(event_subject(AGENT_DISABLED, NODE))
 
-    sentence = f"disabled until 2026-11-21 20:00 UTC by {MARIA}: the disk is replaced"
+    sentence = f"disabled until 2026-11-21 20:00:00Z by {MARIA}: the disk is replaced"
     assert (answer.state, answer.body["disabled"]["by"]) == ("done", MARIA)
     assert (refused.state, refused.code, refused.reason) == ("refused", "agent.disabled", sentence)
     [(message, details)] = at.told(AGENT_DISABLED)

@@ -191,13 +191,13 @@ def test_a_fault_of_ours_is_a_sentence_and_for_programs_a_record() -> None:
 
     desk.hooks.append(breaks)
 
-    said = desk.ccmctl("nodes", "--json")
+    said = desk.ccmctl("node", "list", "--json")
 
     sentence = "internal error: ZeroDivisionError: division by zero; rerun with --debug for a traceback"
     assert (said.code, said.err) == (1, f"ccmctl: {sentence}\n")
     assert said.records == [{"record": "error", "code": "ccm.error", "message": sentence}]
     with pytest.raises(ZeroDivisionError):
-        desk.ccmctl("nodes", "--debug")
+        desk.ccmctl("node", "list", "--debug")
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
@@ -207,6 +207,26 @@ def test_every_command_has_help_with_examples(verb: str) -> None:
     assert said.code == 0
     assert "--json" in said.out
     assert f"ccmctl {verb}" in said.out.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("nodes", "node list"),
+        ("assignments", "assignment list"),
+        ("assignment ls", "assignment list"),
+        ("data ls", "data list"),
+        ("schedule delete x", "schedule rm x"),
+        ("hiera explain port --node x", "data explain port --node x"),
+    ],
+)
+def test_names_of_earlier_versions_still_work_and_are_not_listed(former: str, now: str) -> None:
+    said = [Desk().ccmctl(*command.split()) for command in (former, now)]
+    listed = Desk().ccmctl("--help").out
+
+    assert (said[0].code, said[0].out, said[0].err) == (said[1].code, said[1].out, said[1].err)
+    assert "  nodes " not in listed
+    assert "  hiera " not in listed
 
 
 @pytest.mark.parametrize("verb", ["run", "facts", "data", "node", ""])
@@ -260,14 +280,14 @@ def test_operator_name_of_other_credentials_is_refused_before_connecting(ann_cre
 def test_missing_credentials_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.creds"
 
-    assert main(["--server", "nats://127.0.0.1:1", "--creds", str(missing), "nodes"]) == 1
+    assert main(["--server", "nats://127.0.0.1:1", "--creds", str(missing), "node", "list"]) == 1
     assert f"{missing}: the credentials file does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["nodes", "--targets", "role in (a"], "role in (a"),
+        (["node", "list", "--targets", "role in (a"], "role in (a"),
         (["ping", "--where", "Facts."], "Facts."),
     ],
 )

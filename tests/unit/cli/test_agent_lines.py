@@ -46,14 +46,14 @@ RUNNING: dict[str, Any] = {
 
 def test_a_running_agent_is_reported_on_one_screen() -> None:
     assert status_text(RUNNING, NOW) == (
-        "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d 4h ago)\n"
+        "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d4h ago)\n"
         "  Broker:       connected\n"
-        f"  Run:          site ({RUN[:8]}), at package#nginx, 3 of 12, for 1m\n"
+        f"  Run:          site ({RUN[:8]}), at package#nginx, 3 of 12, for 1m15s\n"
         "  Waits for:    the lock `package`, which ccm (pid 77) has\n"
         f"  Waiting:      db ({RUN[:8]})\n"
-        f"  Last run:     failed 2m ago ({RUN[:8]})\n"
+        f"  Last run:     failed 2m30s ago ({RUN[:8]})\n"
         "  Spool:        2 events wait for the broker\n"
-        "  Manifest:     /etc/site.yaml, digest 0123456789ab, next in 4m\n"
+        "  Manifest:     /etc/site.yaml, digest 0123456789ab, next in 4m10s\n"
         "  Manifest:     https://h/x.tar.gz, cannot be fetched: the server says 500\n"
         "  Assignment:   web: failed for 1h, digest ffffffffffff, data newest, no space\n"
         "  Listens to:   all, node.web1.example.net\n"
@@ -90,8 +90,8 @@ def test_a_disabled_duplicate_node_reports_both_first() -> None:
     }  # fmt: skip
 
     assert status_text(RUNNING | trouble, NOW) == (
-        "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d 4h ago)\n"
-        "  Disabled:     until 2026-11-21 18:00 UTC by maria: disk\n"
+        "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d4h ago)\n"
+        "  Disabled:     until 2026-11-21 18:00:00Z by maria: disk\n"
         "  Conflict:     another agent uses this identity\n"
         "  Broker:       not connected; no broker at nats://b:4222\n"
         "  Run:          none\n"

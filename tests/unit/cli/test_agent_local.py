@@ -39,7 +39,7 @@ def test_a_node_is_disabled_while_its_agent_is_off(config: str, capsys: pytest.C
     assert (code, disabled.why, disabled.by) == (0, "the disk is replaced", "maria")
     assert (disabled.until - disabled.since).total_seconds() == 4 * 3600
     assert capsys.readouterr().out == (
-        f"disabled until {disabled.until:%Y-%m-%d %H:%M} UTC by maria: the disk is replaced\n"
+        f"disabled until {disabled.until:%Y-%m-%d %H:%M:%SZ} by maria: the disk is replaced\n"
         "no agent runs; it is known to the next one\n"
     )
 

@@ -127,7 +127,7 @@ def test_a_hierarchy_that_lies_there_is_not_read_either(
     assert apply_options(shared).hiera == ()
     assert apply_options({**shared, "hiera": ".hiera"}).hiera == (".hiera",)
     assert capsys.readouterr().err == (
-        f"ccm: warning: {here}/.hiera is not read: it belongs to nobody; give it to root, or say --hiera .hiera\n"
+        f"ccm: warning: {here}/.hiera is not read: it belongs to nobody; give it to root, or say --data .hiera\n"
     )
 
 

@@ -212,4 +212,4 @@ def test_the_summary_of_a_manifest_fits_into_a_colored_line(
 
     shown = lines.summary_line("site\x1b.yaml", summary, Style(color=True))
 
-    assert shown == f"site\\u001b.yaml: \x1b[{color}m{line}\x1b[0m in 42 ms\n"
+    assert shown == f"site\\u001b.yaml: \x1b[{color}m{line}\x1b[0m in 42ms\n"

@@ -451,3 +451,26 @@ def test_the_help_of_a_type_groups_its_options_and_lists_the_values_of_ensure(
         "Options:",
     ]
     assert values in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("option", ["--data", "-d", "--hiera", "--hiera-data"])
+def test_hiera_data_has_one_name_and_its_former_names_still_work(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.yaml").write_text("ccm: {resources: []}\ndata: {a: 1}\n")
+
+    code = main.run(["apply", str(tmp_path / "m.yaml"), option, str(tmp_path / "missing.yaml")])
+
+    assert code == 1
+    assert f"{tmp_path}/missing.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["apply"], ["ensure"]])
+def test_help_shows_only_the_current_name_of_hiera_data(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main.run([*command, "--help"])
+
+    shown = capsys.readouterr().out
+    assert "-d, --data URL" in shown
+    assert "--hiera" not in shown

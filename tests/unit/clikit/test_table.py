@@ -6,27 +6,27 @@ from ccm_agent.clikit.table import Amount, Cell, Column, Style, paint, table
 
 COLUMNS = [Column("NODE"), Column("STATE"), Column("NOTE", fold=True), Column("AGE", right=True)]
 ROWS = [
-    ["web1", Cell("present", "good"), "", "5 s"],
-    ["db\x1b[1m", "offline", "a note that is long", "12 min"],
+    ["web1", Cell("present", "good"), "", "5s"],
+    ["db\x1b[1m", "offline", "a note that is long", "12m"],
 ]
 
 
 def test_a_table_has_the_columns_that_say_something() -> None:
     assert table(COLUMNS, ROWS, Style()) == (
-        "NODE       STATE    NOTE                    AGE\n"
-        "web1       present                          5 s\n"
-        "db\\x1b[1m  offline  a note that is long  12 min\n"
+        "NODE       STATE    NOTE                 AGE\n"
+        "web1       present                        5s\n"
+        "db\\x1b[1m  offline  a note that is long  12m\n"
     )
     assert table(COLUMNS, [["web1", "present", "", ""]], Style()) == "NODE  STATE\nweb1  present\n"
 
 
 def test_a_long_text_is_folded_within_its_column() -> None:
-    rows = [ROWS[0], ["db1", "offline", "a note that is so long that it takes more than one line", "12 min"]]
+    rows = [ROWS[0], ["db1", "offline", "a note that is so long that it takes more than one line", "12m"]]
 
     assert table(COLUMNS, rows, Style(width=60)) == (
         "NODE  STATE    NOTE                                      AGE\n"
-        "web1  present                                            5 s\n"
-        "db1   offline  a note that is so long that it takes   12 min\n"
+        "web1  present                                             5s\n"
+        "db1   offline  a note that is so long that it takes      12m\n"
         "               more than one line\n"
     )
 
@@ -51,22 +51,22 @@ def test_color_is_for_terminals_and_for_each_line() -> None:
 def test_spare_columns_are_dropped_before_others_get_too_narrow() -> None:
     columns = [Column("NAME"), Column("FOR", fold=True), Column("BY", spare=2), Column("SINCE", spare=1)]
     name = "the-name-of-an-assignment-of-some-length"
-    rows = [[name, "role=web where x", "ann", "2 min ago"]]
+    rows = [[name, "role=web where x", "ann", "2m ago"]]
 
-    assert table(columns, rows, Style(width=76)) == (
-        f"{'NAME':<40}  FOR               BY   SINCE\n{name}  role=web where x  ann  2 min ago\n"
+    assert table(columns, rows, Style(width=72)) == (
+        f"{'NAME':<40}  FOR               BY   SINCE\n{name}  role=web where x  ann  2m ago\n"
     )
-    assert table(columns, rows, Style(width=73)) == (
-        f"{'NAME':<40}  FOR               SINCE\n{name}  role=web where x  2 min ago\n"
+    assert table(columns, rows, Style(width=70)) == (
+        f"{'NAME':<40}  FOR               SINCE\n{name}  role=web where x  2m ago\n"
     )
-    assert table(columns, rows, Style(width=62)) == f"{'NAME':<40}  FOR\n{name}  role=web where x\n"
+    assert table(columns, rows, Style(width=60)) == f"{'NAME':<40}  FOR\n{name}  role=web where x\n"
 
 
 def test_a_narrow_terminal_gets_a_block_for_each_row_that_does_not_fit() -> None:
     assert table(COLUMNS, ROWS, Style(width=40)) == (
-        "web1\n  STATE  present\n  AGE    5 s\n"
+        "web1\n  STATE  present\n  AGE    5s\n"
         "\n"
-        "db\\x1b[1m\n  STATE  offline\n  NOTE   a note that is long\n  AGE    12 min\n\n"
+        "db\\x1b[1m\n  STATE  offline\n  NOTE   a note that is long\n  AGE    12m\n\n"
     )
     assert table(COLUMNS, ROWS, Style(width=47)).startswith("NODE ")
 
@@ -83,7 +83,7 @@ def test_nothing_is_cut_off_however_narrow_it_is() -> None:
 def test_nodes_that_read_alike_share_a_row_on_a_terminal() -> None:
     columns = [Column("NODE", names=True), Column("STATE"), Column("LAST RUN")]
     rows = [
-        [name, Cell(state, "good"), Cell(last, "change", Amount(f"{minutes} min ago", minutes))]
+        [name, Cell(state, "good"), Cell(last, "change", Amount(f"{minutes}m ago", minutes))]
         for name, state, last, minutes in (
             ("web1", "present", "changed", 5),
             ("db1", "present", "stable", 2),
@@ -94,8 +94,8 @@ def test_nodes_that_read_alike_share_a_row_on_a_terminal() -> None:
 
     assert table(columns, rows, Style(merges=True)) == (
         "NODE         STATE    LAST RUN\n"
-        "web[1-2,10]  present  changed 3 min ago … 12 min ago\n"
-        "db1          present  stable 2 min ago\n"
+        "web[1-2,10]  present  changed 3m ago … 12m ago\n"
+        "db1          present  stable 2m ago\n"
     )
     assert len(table(columns, rows, Style()).splitlines()) == 5
 

@@ -147,7 +147,8 @@ def test_an_operators_scopes_are_said_as_targets_are(keys: Path) -> None:
     ("words", "scopes"),
     [
         pytest.param([], [], id="who may only look plans nowhere"),
-        pytest.param(["--plan", "everybody"], [">"], id="everywhere if somebody says so"),
+        pytest.param(["--plan", "all"], [">"], id="everywhere if an administrator says so"),
+        pytest.param(["--plan", "everybody"], [">"], id="everywhere, as earlier versions called it"),
         pytest.param(["--plan", "role=web"], ["fact.role.web"], id="in a role"),
     ],
 )
@@ -169,7 +170,7 @@ def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[
     [
         (
             ["operator", "add", "x", "--apply", "web"],
-            "web: not a valid scope; use everybody, node=NAME or a fact such as role=web",
+            "web: not a valid scope; use all, node=NAME or a fact such as role=web",
         ),
         (["operator", "add", "a b"], "'a b': no name: letters, digits, `.`, `_`, `@` and `-`, the first a letter or a digit"),
         (["operator", "add", "web1"], "web1: is the name of a node already; an operator needs another"),
@@ -255,7 +256,7 @@ def test_the_accounts_of_nodes_and_operators_store_nothing(keys: Path) -> None:
     ("words", "account"),
     [
         (["node", "add", "web1"], "nodes"),
-        (["operator", "add", "bob", "--apply", "everybody", "--schedules"], "ops"),
+        (["operator", "add", "bob", "--apply", "all", "--schedules"], "ops"),
         (["operator", "add", "bob", "--admin"], "account"),
     ],
 )

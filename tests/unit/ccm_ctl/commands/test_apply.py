@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -13,6 +13,7 @@ import pytest
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError, UsageError
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.moments import parse_moment
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.stamped import Stamped
@@ -50,9 +51,9 @@ def test_each_node_gets_the_request_and_its_outcome_is_shown(motd: str) -> None:
         "run RUN: apply motd on 4 nodes (1 offline)\n"
         "offline: db2; it gets this when it comes back, once it is assigned:\n"
         f"  ccmctl assign motd {motd} --all\n"
-        "NODES     STATE    WHAT             TIME\n"
-        "db1       stable   3 resources     12 ms\n"
-        "web[1-2]  changed  file#/etc/motd  12 ms\n"
+        "NODES     STATE    WHAT            TIME\n"
+        "db1       stable   3 resources     12ms\n"
+        "web[1-2]  changed  file#/etc/motd  12ms\n"
         "db2       offline\n"
         "\n"
         "apply motd: 4 nodes: 1 stable, 2 changed, 1 offline in T (run RUN)\n",
@@ -120,8 +121,8 @@ def test_a_plan_needs_no_confirmation_and_shows_the_changes(motd: str) -> None:
     assert (said.code, said.screen) == (
         0,
         "run RUN: plan motd on 1 node\n"
-        "NODES  STATE         WHAT                                          TIME\n"
-        "web1   would change  file#/etc/motd: Would have created the file  12 ms\n"
+        "NODES  STATE         WHAT                                         TIME\n"
+        "web1   would change  file#/etc/motd: Would have created the file  12ms\n"
         "\n"
         "plan motd: 1 node: 1 would change in T (run RUN)\n",
     )
@@ -166,9 +167,9 @@ def test_a_failure_is_shown_last_with_the_tail_of_its_output(motd: str) -> None:
     assert (said.code, said.screen) == (
         2,
         "run RUN: apply motd on 3 nodes\n"
-        "NODES    STATE   WHAT                  TIME\n"
-        "web1     stable  3 resources          12 ms\n"
-        "db[1-2]  failed  exec#migrate failed  12 ms\n"
+        "NODES    STATE   WHAT                 TIME\n"
+        "web1     stable  3 resources          12ms\n"
+        "db[1-2]  failed  exec#migrate failed  12ms\n"
         "\n"
         "db[1-2]: exec#migrate failed\n"
         "  exit code 3\n  │ … 18 lines above\n"
@@ -261,7 +262,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
             "PATH --all --noop --monitor-only",
             "--noop and --monitor-only are two different questions; ask one of them",
         ),
-        ("PATH --all --yes --deadline -5m", "--deadline -5m: has passed already"),
+        ("PATH --all --yes --deadline -5m", "--deadline -5m: this time has passed"),
         ("PATH --all --limit 0", f"invalid value for '--limit': 0 is not in the range x>=1{HELP}"),
         ("", f"missing argument 'FILE|DIR'{HELP}"),
         ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),
@@ -312,22 +313,11 @@ def test_the_live_line_shows_progress_and_disappears_at_the_end(motd: str) -> No
     assert all(frame.startswith("apply motd  ") for frame in frames[1:-1] if frame)
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        ("30m", NOW + timedelta(minutes=30)),
-        ("2026-12-01T02:00Z", datetime(2026, 12, 1, 2, tzinfo=UTC)),
-        ("2026-12-01T02:00+02:00", datetime(2026, 12, 1, tzinfo=UTC)),
-    ],
-)
-def test_a_deadline_is_a_duration_or_a_time(text: str, moment: datetime) -> None:
-    assert parse_deadline(text, NOW) == moment
-
-
-@pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0", "2020-01-01T00:00Z"])
-def test_an_invalid_deadline_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--deadline "):
-        parse_deadline(text, NOW)
+@pytest.mark.parametrize("text", ["0", "-5m", "2020-01-01T00:00Z"])
+def test_deadline_that_has_passed_is_refused(text: str) -> None:
+    assert parse_deadline(parse_moment("30m"), NOW) == NOW + timedelta(minutes=30)
+    with pytest.raises(UsageError, match=r"^--deadline .*: this time has passed$"):
+        parse_deadline(parse_moment(text), NOW)
 
 
 def test_a_broker_that_disconnects_during_a_request_is_asked_again(
@@ -443,8 +433,8 @@ def test_a_node_that_overhears_a_request_neither_fails_the_run_nor_holds_it_up(m
         0,
         "run RUN: apply motd on 2 nodes\n"
         "ignored: evil answered, but what is assigned there does not fit this run\n"
-        "NODES     STATE    WHAT             TIME\n"
-        "web[1-2]  changed  file#/etc/motd  12 ms\n"
+        "NODES     STATE    WHAT            TIME\n"
+        "web[1-2]  changed  file#/etc/motd  12ms\n"
         "\n"
         "apply motd: 2 nodes: 2 changed in T (run RUN)\n",
     )
@@ -490,7 +480,7 @@ def test_a_run_is_watched_no_longer_than_its_timeout(motd: str) -> None:
     }
     assert said.code == 3
     assert results == {
-        "web1": ("lost", "not at its end after 1 s; it was watched no longer"),
+        "web1": ("lost", "not at its end after 1s; it was watched no longer"),
         "web2": ("stable", None),
     }
 

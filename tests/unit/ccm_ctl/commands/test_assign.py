@@ -259,7 +259,7 @@ def test_a_plan_manages_nothing_and_conflicts_with_nothing(motd: str) -> None:
     beside_a_plan = desk.ccmctl("assign", "base", motd, "-t", "env=prod", "--yes")
 
     assert (plan.code, plan.err, beside_a_plan.code, beside_a_plan.err) == (0, "", 0, "")
-    assert desk.ccmctl("assignments", "--json").records[-1]["mode"] == "plan"
+    assert desk.ccmctl("assignment", "list", "--json").records[-1]["mode"] == "plan"
 
 
 def test_names_that_only_a_node_knows_are_left_to_the_node(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
         (["web", "--refresh", "--noop"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "x", "--mode", "apply", "--noop"], "--mode and --noop exclude each other"),
         (["web", "--refresh", "--all"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
-        (["web", "--refresh"], "web: there is no such assignment; `ccmctl assignments` shows which there are"),
+        (["web", "--refresh"], "web: there is no such assignment; `ccmctl assignment list` shows which there are"),
         (["web", "x", "--scope", "all"], "--scope works only with --refresh; use --targets to select the nodes"),
         (["web", "--refresh", "--scope", "x"], "x: no scope; write all, node=NAME or a fact such as role=web"),
     ],

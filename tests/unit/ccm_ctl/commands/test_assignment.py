@@ -1,4 +1,4 @@
-"""`ccmctl assignments` and `ccmctl assignment status|history`: what stands, and how every node stands to it."""
+"""`ccmctl assignment list` and `ccmctl assignment status|history`: what stands, and how every node stands to it."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def test_every_node_is_shown_with_why_it_lags(motd: str) -> None:
     assert (said.code, said.out) == (
         2,
         f"web 1: apply motd on role=web (bundle {mine}, data newest, by op just now)\n"
-        "NODE  STATE      DIGEST          DATA  SINCE      WHY\n"
-        f"web1  converged  {mine}  newest  3 min ago\n"
-        f"web2  offline    {old}       7             offline, was there 2026-11-21 12:00:00Z; knows of revision 0\n"
-        f"web5  waiting    {old}  newest  3 min ago  its turn comes\n"
-        f"web6  disabled   {old}  newest  3 min ago  disabled until 2026-11-21 16:00:00Z: debugging (by ann)\n"
-        "web7  waiting                                     has not taken it yet\n"
-        f"web3  failed     {mine}  newest  3 min ago  exec#true: ended with 1; again in 5 min\n"
-        "web4  refused                          3 min ago  web and base both manage it\n"
+        "NODE  STATE      DIGEST          DATA  SINCE   WHY\n"
+        f"web1  converged  {mine}  newest  3m ago\n"
+        f"web2  offline    {old}       7          offline, was there 2026-11-21 12:00:00Z; knows of revision 0\n"
+        f"web5  waiting    {old}  newest  3m ago  its turn comes\n"
+        f"web6  disabled   {old}  newest  3m ago  disabled until 2026-11-21 16:00:00Z: debugging (by ann)\n"
+        "web7  waiting                                  has not taken it yet\n"
+        f"web3  failed     {mine}  newest  3m ago  exec#true: ended with 1; again in 5m\n"
+        "web4  refused                          3m ago  web and base both manage it\n"
         "7 nodes: 1 converged, 2 waiting, 1 disabled, 1 failed, 1 offline, 1 refused\n",
     )
 
@@ -118,7 +118,7 @@ def test_node_that_has_older_data_has_not_converged(motd: str, tmp_path: Path) -
 
     said = desk.ccmctl("assignment", "status", "web", "--json")
     shown = desk.ccmctl("assignment", "status", "web")
-    [listed] = desk.ccmctl("assignments", "--json").records
+    [listed] = desk.ccmctl("assignment", "list", "--json").records
 
     has = "has revision 1 of common, not 2"
     assert (
@@ -327,13 +327,15 @@ def test_an_assignment_that_vanished_from_the_bucket_is_deleted_for_the_nodes_th
 
 def test_an_unknown_assignment_is_reported_as_missing() -> None:
     desk = Desk(FakeNode("web1"))
-    sentence = "ccmctl: web: there is no such assignment; `ccmctl assignments` shows which there are"
+    sentence = "ccmctl: web: there is no such assignment; `ccmctl assignment list` shows which there are"
 
     assert desk.ccmctl("assignment", "status", "web").err == f"{sentence}\n"
     assert desk.ccmctl("assignment", "history", "web").err == (
         f"{sentence}, --scope says for whom one stood that is there no longer\n"
     )
-    assert desk.ccmctl("assignments").out == "nothing is assigned yet; `ccmctl assign --help` shows how\n"
+    assert (
+        desk.ccmctl("assignment", "list").out == "nothing is assigned yet; `ccmctl assign --help` shows how\n"
+    )
 
 
 def test_assignments_are_listed_with_how_many_have_converged(motd: str, tmp_path: Path) -> None:
@@ -351,8 +353,8 @@ def test_assignments_are_listed_with_how_many_have_converged(motd: str, tmp_path
         await bucket.put("all.x", b"hello")
 
     desk.hooks.append(intrude)
-    said = desk.ccmctl("assignments")
-    records = desk.ccmctl("assignments", "--json").records
+    said = desk.ccmctl("assignment", "list")
+    records = desk.ccmctl("assignment", "list", "--json").records
 
     assert said.out == (
         "NAME   REV  TARGETS            SCOPE     MODE  DIGEST          DATA  EVERY  CONVERGED  BY  SINCE\n"

@@ -61,7 +61,7 @@ def test_plain_documents_of_choria_are_read(common: Path) -> None:
     desk.hooks.append(plain)
 
     assert desk.ccmctl("data", "get", "role/web").out == "data: {x: 1}\n"
-    assert desk.ccmctl("data", "ls").screen.splitlines()[1].split()[:5] == [
+    assert desk.ccmctl("data", "list").screen.splitlines()[1].split()[:5] == [
         "role/web",
         "2",
         "13",
@@ -75,17 +75,17 @@ def test_documents_are_listed(common: Path) -> None:
     for key in ("common", "role/web", "role/db"):
         desk.ccmctl("data", "put", key, str(common))
 
-    assert desk.ccmctl("data", "ls").out == (
+    assert desk.ccmctl("data", "list").out == (
         "KEY       REVISION  SIZE  BY  WHEN      READABLE BY\n"
         "common           1  20 B  op  just now  every node\n"
         "role/db          3  20 B  op  just now  every node\n"
         "role/web         2  20 B  op  just now  every node\n"
     )
-    assert [one["key"] for one in desk.ccmctl("data", "ls", "role/", "--json").records] == [
+    assert [one["key"] for one in desk.ccmctl("data", "list", "role/", "--json").records] == [
         "role/db",
         "role/web",
     ]
-    assert Desk().ccmctl("data", "ls").out == "no data yet; `ccmctl data put common FILE` stores some\n"
+    assert Desk().ccmctl("data", "list").out == "no data yet; `ccmctl data put common FILE` stores some\n"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_document_of_which_no_node_gets_anything_is_reported(tmp_path: Path) -
     path.write_text("greeting: hi\n")
 
     said = desk.ccmctl("data", "put", "plain", str(path))
-    looked = desk.ccmctl("hiera", "explain", "greeting", "-n", "web1", "--data", "kv://CCM_DATA/plain")
+    looked = desk.ccmctl("data", "explain", "greeting", "-n", "web1", "--data", "kv://CCM_DATA/plain")
     path.write_text("{}\n")
     meant = desk.ccmctl("data", "put", "plain", str(path))
 
@@ -133,7 +133,7 @@ def test_a_missing_key_lists_the_existing_ones() -> None:
     desk = Desk()
 
     assert [desk.ccmctl("data", "get", key).err for key in ("nope", "a b")] == [
-        "ccmctl: nope: there is no such document; `ccmctl data ls` shows which there are\n",
+        "ccmctl: nope: there is no such document; `ccmctl data list` shows which there are\n",
         "ccmctl: 'a b': no key of a bucket: it is made of letters, digits, `-`, `_`, `=`, `/` and `.`, "
         "without a leading, trailing or double dot\n",
     ]

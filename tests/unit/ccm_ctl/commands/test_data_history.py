@@ -88,7 +88,7 @@ def test_message_that_is_too_long_is_refused(desk: Desk, tmp_path: Path) -> None
 def test_removed_document_is_gone_from_the_list_and_a_rollback_brings_it_back(desk: Desk) -> None:
     unasked = desk.ccmctl("data", "rm", "common")
     removed = desk.ccmctl("data", "rm", "common", "--yes")
-    listed = desk.ccmctl("data", "ls").out
+    listed = desk.ccmctl("data", "list").out
     again = desk.ccmctl("data", "rm", "common", "--yes")
     history = desk.ccmctl("data", "history", "common").out
     back = desk.ccmctl("data", "rollback", "common")
@@ -205,5 +205,5 @@ def test_assigned_facts_are_listed() -> None:
 
     assert [line.split()[-1] for line in lines] == ["FACTS", '{"role":"db"}', '{"role":"web"}']
     assert desk.ccmctl("facts", "history", "web2").err == (
-        "ccmctl: web2: there is no such node with assigned facts; `ccmctl nodes` shows which there are\n"
+        "ccmctl: web2: there is no such node with assigned facts; `ccmctl node list` shows which there are\n"
     )

@@ -22,7 +22,7 @@ def desk(tmp_path: Path) -> Desk:
 @pytest.mark.parametrize("words", ["get", "history", "diff", "rollback"])
 @pytest.mark.parametrize(
     ("key", "hint"),
-    [("role/wbe", ", did you mean `role/web`?"), ("zzz", "; `ccmctl data ls` shows which there are")],
+    [("role/wbe", ", did you mean `role/web`?"), ("zzz", "; `ccmctl data list` shows which there are")],
 )
 def test_a_key_that_is_unknown_names_the_nearest(desk: Desk, words: str, key: str, hint: str) -> None:
     said = desk.ccmctl("data", words, key)
@@ -46,8 +46,8 @@ def test_a_fact_that_is_unknown_names_the_nearest(desk: Desk, words: str, senten
 
 def test_a_prefix_of_no_key_is_detected_from_no_data_at_all(desk: Desk) -> None:
     assert (
-        desk.ccmctl("data", "ls", "node/").out
-        == "no key begins with node/; `ccmctl data ls` lists all of them\n"
+        desk.ccmctl("data", "list", "node/").out
+        == "no key begins with node/; `ccmctl data list` lists all of them\n"
     )
-    assert desk.ccmctl("data", "ls", "node/", "--json").out == ""
-    assert Desk().ccmctl("data", "ls").out == "no data yet; `ccmctl data put common FILE` stores some\n"
+    assert desk.ccmctl("data", "list", "node/", "--json").out == ""
+    assert Desk().ccmctl("data", "list").out == "no data yet; `ccmctl data put common FILE` stores some\n"

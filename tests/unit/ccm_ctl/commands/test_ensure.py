@@ -154,8 +154,8 @@ def test_one_resource_becomes_a_run() -> None:
     assert (said.code, said.screen) == (
         0,
         "run RUN: ensure file#/etc/motd on 1 node\n"
-        "NODES  STATE    WHAT             TIME\n"
-        "web1   changed  file#/etc/motd  12 ms\n"
+        "NODES  STATE    WHAT            TIME\n"
+        "web1   changed  file#/etc/motd  12ms\n"
         "\n"
         "ensure file#/etc/motd: 1 node: 1 changed in T (run RUN)\n",
     )

@@ -26,10 +26,10 @@ def test_the_stored_events_of_a_run_are_shown(desk: Desk) -> None:
     assert (said.code, said.screen) == (
         0,
         "12:00:00 web1  applies motd: 1 resource\n"
-        "12:00:00 web1  file#/etc/motd changed (N ms)\n"
+        "12:00:00 web1  file#/etc/motd changed (Nms)\n"
         "12:00:00 web1  ended changed: 1 changed in T\n"
         "12:00:00 web2  applies motd: 1 resource\n"
-        "12:00:00 web2  exec#x failed: exit code 3; and more (N ms)\n"
+        "12:00:00 web2  exec#x failed: exit code 3; and more (Nms)\n"
         "12:00:00 web2  ended failed: 1 failed in T\n",
     )
 
@@ -41,7 +41,7 @@ def test_events_are_chosen_by_node_and_kind(desk: Desk) -> None:
     )
 
     assert one.screen == (
-        "12:00:00 web2  applies motd: 1 resource\n12:00:00 web2  exec#x failed: exit code 3; and more (N ms)\n"
+        "12:00:00 web2  applies motd: 1 resource\n12:00:00 web2  exec#x failed: exit code 3; and more (Nms)\n"
     )
     assert [(record["record"], record["node"], record["event"]["state"]) for record in other.records] == [
         ("event", "web1", "changed")

@@ -50,7 +50,7 @@ def test_assigned_facts_are_stamped_with_their_key_and_a_growing_number() -> Non
 def test_a_number_continues_after_the_node_was_removed() -> None:
     desk = Desk(FakeNode("web1", is_present=False))
     desk.ccmctl("facts", "set", "web1", "role=web")
-    desk.ccmctl("nodes", "rm", "web1", "--yes")
+    desk.ccmctl("node", "rm", "web1", "--yes")
 
     desk.ccmctl("facts", "set", "web1", "role=db")
 

@@ -1,4 +1,4 @@
-"""`ccmctl hiera explain`: which layer of which document gives a value, on one node."""
+"""`ccmctl data explain`: which layer of which document gives a value, on one node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_layer_that_wins_comes_first_and_then_all_the_others(desk: Desk) -> None:
-    done = desk.ccmctl("hiera", "explain", "port", "--node", "web1")
+    done = desk.ccmctl("data", "explain", "port", "--node", "web1")
 
     assert (done.code, done.err, done.out) == (
         0,
@@ -39,7 +39,7 @@ def test_the_layer_that_wins_comes_first_and_then_all_the_others(desk: Desk) -> 
 
 
 def test_programs_get_each_layer(desk: Desk) -> None:
-    [record] = desk.ccmctl("hiera", "explain", "owner", "-n", "web1", "--json").records
+    [record] = desk.ccmctl("data", "explain", "owner", "-n", "web1", "--json").records
 
     assert {key: record[key] for key in ("record", "key", "node", "found", "value")} == {
         "record": "explained", "key": "owner", "node": "web1", "found": True, "value": "web-team",
@@ -58,7 +58,7 @@ def test_a_local_file_replaces_the_stored_document_in_the_explanation(desk: Desk
     path.write_text("data:\n  port: http\n")
 
     done = desk.ccmctl(
-        "hiera", "explain", "port", "-n", "web1", "--data", "kv://CCM_DATA/common", "--data", str(path)
+        "data", "explain", "port", "-n", "web1", "--data", "kv://CCM_DATA/common", "--data", str(path)
     )
 
     lines = done.out.replace(str(path), "FILE").splitlines()
@@ -74,7 +74,7 @@ def test_a_local_file_replaces_the_stored_document_in_the_explanation(desk: Desk
 
 
 def test_a_key_that_no_layer_has_is_reported_with_exit_code_1(desk: Desk) -> None:
-    done = desk.ccmctl("hiera", "explain", "prot", "-n", "web1")
+    done = desk.ccmctl("data", "explain", "prot", "-n", "web1")
 
     assert (done.code, done.out.splitlines()[0]) == (
         1,
@@ -85,7 +85,7 @@ def test_a_key_that_no_layer_has_is_reported_with_exit_code_1(desk: Desk) -> Non
 def test_other_documents_that_an_assignment_reads_are_named(desk: Desk) -> None:
     desk.hooks.append(assigned)
 
-    done = desk.ccmctl("hiera", "explain", "port", "-n", "web1")
+    done = desk.ccmctl("data", "explain", "port", "-n", "web1")
 
     assert done.err == (
         "the assignment base reads other documents there: --data kv://CCM_DATA/common --data kv://CCM_DATA/role/web\n"
@@ -95,7 +95,7 @@ def test_other_documents_that_an_assignment_reads_are_named(desk: Desk) -> None:
 def test_secrets_are_masked_unless_they_are_asked_for(desk: Desk, tmp_path: Path) -> None:
     path = tmp_path / "secret.yaml"
     path.write_text("data:\n  db: {password: hunter2, url: 'https://me:hunter2@db/x'}\n")
-    command = ["hiera", "explain", "db", "-n", "web1", "--data", str(path)]
+    command = ["data", "explain", "db", "-n", "web1", "--data", str(path)]
 
     said = [desk.ccmctl(*command), desk.ccmctl(*command, "--json")]
     shown = desk.ccmctl(*command, "--show-secrets")
@@ -112,7 +112,7 @@ def test_a_key_that_a_document_declares_secret_is_masked_in_every_document(
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
     one.write_text("hierarchy: {secret: ['app.*.pin']}\ndata: {app: {x: {pin: first-pin, port: 80}}}\n")
     other.write_text("data: {app: {x: {pin: second-pin}}}\n")
-    command = ["hiera", "explain", "app", "-n", "web1", "--data", str(one), "--data", str(other)]
+    command = ["data", "explain", "app", "-n", "web1", "--data", str(one), "--data", str(other)]
 
     said = [desk.ccmctl(*command), desk.ccmctl(*command, "--json")]
 
@@ -134,13 +134,13 @@ def test_secrets_are_recognized_by_the_name_of_the_key(key: str, is_masked: bool
     [
         (["port", "-n", "wbe1"], "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
         (["port", "-n", "web1", "--data", "kv://CCM_DATA/nope"],
-         "ccmctl: kv://CCM_DATA/nope: there is no such document; `ccmctl data ls` shows which there are\n"),
+         "ccmctl: kv://CCM_DATA/nope: there is no such document; `ccmctl data list` shows which there are\n"),
         (["port", "-n", "web1", "--data", "https://x/y"],
          "ccmctl: https://x/y: cannot be read from here; write kv://CCM_DATA/KEY, or a file\n"),
         (["a..b", "-n", "web1"], "ccmctl: 'a..b': no key; write it like port or tls.cert\n"),
     ],
 )  # fmt: skip
 def test_a_key_that_cannot_be_explained_is_an_error(desk: Desk, arguments: list[str], error: str) -> None:
-    done = desk.ccmctl("hiera", "explain", *arguments)
+    done = desk.ccmctl("data", "explain", *arguments)
 
     assert (done.code, done.err) == (1, error)

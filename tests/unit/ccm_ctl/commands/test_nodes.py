@@ -1,4 +1,4 @@
-"""`ccmctl nodes` and `ccmctl node`: who is there, who is expected, and what is wrong with whom."""
+"""`ccmctl node list` and `ccmctl node`: who is there, who is expected, and what is wrong with whom."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ async def troubled(broker: MemoryBroker) -> None:
 
 
 def test_nodes_are_listed_with_their_state() -> None:
-    said = a_fleet().ccmctl("nodes")
+    said = a_fleet().ccmctl("node", "list")
 
     assert (said.code, said.out) == (
         0,
-        "NODE  STATE    FACTS             LAST RUN        VERSION  NOTE\n"
-        "db1   present  role=db           failed 1 h ago  1.2.3    another agent uses this identity; "
+        "NODE  STATE    FACTS             LAST RUN       VERSION  NOTE\n"
+        "db1   present  role=db           failed 1h ago  1.2.3    another agent uses this identity; "
         "machine m-a started 2026-11-21T11:00:00Z; machine m-b started 2026-11-21T11:00:00Z; "
         "disabled: restoring; in run 2zFY\n"
-        "web1  present  rack=7, role=web                  1.2.3\n"
-        "web2  offline  role=web                          1.2.3\n"
+        "web1  present  rack=7, role=web                 1.2.3\n"
+        "web2  offline  role=web                         1.2.3\n"
         "3 nodes, 1 not present, 3 in unsigned operation\n",
     )
 
 
 def test_nodes_are_listed_by_selector_and_for_programs() -> None:
-    said = a_fleet().ccmctl("nodes", "--targets", "role=web", "--json")
+    said = a_fleet().ccmctl("node", "list", "--targets", "role=web", "--json")
 
     assert said.records == [
         {
@@ -80,7 +80,7 @@ def test_a_node_that_has_never_come_is_expected() -> None:
     desk = Desk(FakeNode("web1"))
     desk.ccmctl("facts", "set", "web9", "role=web", "--new")
 
-    assert desk.ccmctl("nodes", "-t", "role=web").out == (
+    assert desk.ccmctl("node", "list", "-t", "role=web").out == (
         "NODE  STATE     FACTS\nweb9  expected  role=web\n1 node, 1 not present\n"
     )
 
@@ -105,7 +105,7 @@ def test_facts_are_listed_as_targets_name_them_and_nodes_in_the_order_of_their_n
     desk = Desk(FakeNode("web10", {}), FakeNode("web2", {"site.dc": "ams"}))
     desk.ccmctl("facts", "set", "web2", "site.dc=ams", "is_new=true", "tags:=[1]")
 
-    assert desk.ccmctl("nodes").out == (
+    assert desk.ccmctl("node", "list").out == (
         "NODE   STATE    FACTS                               VERSION\n"
         "web2   present  is_new=true, site.dc=ams, tags=[1]  1.2.3\n"
         "web10  present                                      1.2.3\n"
@@ -116,11 +116,11 @@ def test_facts_are_listed_as_targets_name_them_and_nodes_in_the_order_of_their_n
 def test_an_unknown_node_names_the_nearest() -> None:
     desk = a_fleet()
 
-    said = [desk.ccmctl("node", "show", "wbe1"), desk.ccmctl("nodes", "rm", "zzz")]
+    said = [desk.ccmctl("node", "show", "wbe1"), desk.ccmctl("node", "rm", "zzz")]
 
     assert [(one.code, one.err) for one in said] == [
         (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
-        (1, "ccmctl: zzz: there is no such node; `ccmctl nodes` shows which there are\n"),
+        (1, "ccmctl: zzz: there is no such node; `ccmctl node list` shows which there are\n"),
     ]
 
 
@@ -134,7 +134,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("said", NONSENSE)
 @pytest.mark.parametrize(
-    "command", [["nodes"], ["node", "web1"], ["why", "web1"], ["why", "evil1"], ["assignments"]]
+    "command", [["node", "list"], ["node", "web1"], ["why", "web1"], ["why", "evil1"], ["assignment", "list"]]
 )
 def test_one_nodes_invalid_record_does_not_hide_the_others(command: list[str], said: str) -> None:
     async def evil(broker: MemoryBroker) -> None:
@@ -149,7 +149,7 @@ def test_one_nodes_invalid_record_does_not_hide_the_others(command: list[str], s
 
 
 def test_an_empty_fleet_explains_how_to_add_a_node() -> None:
-    text, records = Desk().ccmctl("nodes"), Desk().ccmctl("nodes", "--json")
+    text, records = Desk().ccmctl("node", "list"), Desk().ccmctl("node", "list", "--json")
 
     assert (text.code, text.out, records.code, records.out) == (
         0,

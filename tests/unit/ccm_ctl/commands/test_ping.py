@@ -16,7 +16,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_node_answers_is_silent_or_offline() -> None:
     deaf = FakeNode("web2", {"role": "none"})
     desk = Desk(FakeNode("web1", {"role": "web"}), deaf, FakeNode("web3", {"role": "web"}, is_present=False))
-    desk.ccmctl("nodes")
+    desk.ccmctl("node", "list")
     desk.ccmctl("facts", "set", "web2", "role=web")
 
     said = desk.ccmctl("ping", "--targets", "role=web")
@@ -24,7 +24,7 @@ def test_each_node_answers_is_silent_or_offline() -> None:
     assert (said.code, said.screen) == (
         3,
         "NODE  STATE    AFTER  VERSION\n"
-        "web1  answers   N ms  1.2.3\n"
+        "web1  answers    Nms  1.2.3\n"
         "web2  silent\n"
         "web3  offline\n"
         "1 of 3 nodes answered\n",

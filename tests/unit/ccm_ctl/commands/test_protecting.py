@@ -46,7 +46,7 @@ def test_document_of_a_node_looks_like_all_others(secret: str) -> None:
     put = desk.ccmctl("data", "put", "node/db1", secret)
     again = desk.ccmctl("data", "put", "node/db1", secret)
     got = desk.ccmctl("data", "get", "node/db1")
-    listed = desk.ccmctl("data", "ls")
+    listed = desk.ccmctl("data", "list")
     history = desk.ccmctl("data", "history", "node/db1")
 
     assert (put.code, put.err, put.out) == (0, "", "node/db1: revision 1\n")
@@ -120,7 +120,7 @@ def test_rollback_of_a_document_of_a_node_stores_its_old_text_again(secret: str,
     ("key", "error"),
     [
         ("common", "common: the document is not one of a single node: its key does not begin with node/NAME"),
-        ("node/web9", "node/web9: there is no such document; `ccmctl data ls node/` shows which there are"),
+        ("node/web9", "node/web9: there is no such document; `ccmctl data list node/` shows which there are"),
     ],
 )
 def test_key_that_cannot_be_protected_is_refused(key: str, error: str) -> None:
@@ -136,9 +136,9 @@ def test_list_shows_which_nodes_can_read_each_document(secret: str, tmp_path: Pa
     desk.ccmctl("data", "put", "node/db2", str(tmp_path / "db2.yaml"))
     desk.ccmctl("data", "put", "common", str(tmp_path / "db2.yaml"))
 
-    said = desk.ccmctl("data", "ls")
-    listed = desk.ccmctl("data", "ls", "--json").records
-    other = desk.ccmctl("data", "ls", "node/db2")
+    said = desk.ccmctl("data", "list")
+    listed = desk.ccmctl("data", "list", "--json").records
+    other = desk.ccmctl("data", "list", "node/db2")
 
     assert [line.split()[0] + " " + " ".join(line.split()[7:]) for line in said.out.splitlines()[1:]] == [
         "common every node",
@@ -161,7 +161,7 @@ def test_list_ends_with_the_brokers_answer_when_it_may_not_look_at_a_document(se
     desk.ccmctl("data", "put", "node/db1", secret)
     desk.broker.deny("op", "$KV.CCM_DATA.node/db1")
 
-    said = desk.ccmctl("data", "ls")
+    said = desk.ccmctl("data", "list")
 
     assert (
         said.code,

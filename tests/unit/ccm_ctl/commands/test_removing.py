@@ -51,7 +51,9 @@ def test_a_node_that_is_gone_is_removed_whole() -> None:
     assert (done.code, done.err, done.out) == (0, "", "web2: removed\n")
     assert keys_of(desk, "web2") == []
     assert len(keys_of(desk, "web1")) == 3
-    assert [record["scope"] for record in desk.ccmctl("assignments", "--json").records] == ["fact.role.web"]
+    assert [record["scope"] for record in desk.ccmctl("assignment", "list", "--json").records] == [
+        "fact.role.web"
+    ]
 
 
 def test_removals_are_listed_before_the_prompt() -> None:
@@ -70,8 +72,8 @@ def test_removals_are_listed_before_the_prompt() -> None:
 def test_one_that_is_present_is_removed_by_force_only_and_comes_back() -> None:
     desk = a_fleet()
 
-    refused = desk.ccmctl("nodes", "rm", "web2", "web1", "--yes")
-    forced = desk.ccmctl("nodes", "rm", "web1", "--yes", "--force", "--json")
+    refused = desk.ccmctl("node", "rm", "web2", "web1", "--yes")
+    forced = desk.ccmctl("node", "rm", "web1", "--yes", "--force", "--json")
     shown = a_fleet().ccmctl("node", "rm", "web1", "--yes", "--force")
 
     assert (refused.code, refused.err) == (

@@ -164,7 +164,7 @@ def test_an_assignment_ends_and_nothing_is_undone(site: Site) -> None:
         "web: unassigned for role=web; 2 nodes stay as they are and converge on it no more, nothing is undone\n"
         "  bring it back:  ccmctl rollback web --scope role=web\n",
     )
-    assert site.desk.ccmctl("assignments", "--json").records == []
+    assert site.desk.ccmctl("assignment", "list", "--json").records == []
 
 
 def test_a_rollback_restores_an_unassigned_assignment(site: Site) -> None:
@@ -200,7 +200,7 @@ def test_a_name_that_represents_several_wants_a_scope(site: Site) -> None:
         which.err
         == "ccmctl: web: assigned to 2 scopes; choose one with --scope node=web1 or --scope role=web\n"
     )
-    assert other.err == "ccmctl: web: is not assigned to role=db; `ccmctl assignments` lists its scopes\n"
+    assert other.err == "ccmctl: web: is not assigned to role=db; `ccmctl assignment list` lists its scopes\n"
     assert (asked.code, asked.err) == (
         1,
         "another web counts on web1 then, and is what they converge on\n"

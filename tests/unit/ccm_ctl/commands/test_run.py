@@ -35,8 +35,8 @@ for all nodes: 3 nodes, 1 of them offline then
 """
 
 TABLE = """\
-NODES  STATE    WHAT             TIME
-web1   changed  file#/etc/motd  12 ms
+NODES  STATE    WHAT            TIME
+web1   changed  file#/etc/motd  12ms
 web3   offline
 web2   refused  disabled
 
@@ -60,13 +60,13 @@ def test_a_run_is_shown_with_end_states_that_no_stream_stores(desk: Desk) -> Non
     assert (shown.code, shown.screen) == (0, f"{HEADING}\n{TABLE}")
     assert desk.ccmctl("run", "show", "last").screen == f"{HEADING}\n{TABLE}"
     assert desk.ccmctl("run", "show", "last", "--events").screen == (
-        f"{HEADING}\n12:00:00 web1  file#/etc/motd changed (N ms)\n\n{TABLE}"
+        f"{HEADING}\n12:00:00 web1  file#/etc/motd changed (Nms)\n\n{TABLE}"
     )
 
 
 def test_a_run_takes_no_less_than_the_longest_of_its_sessions(desk: Desk) -> None:
     """The clock of the desk stands still, as one may that lags behind those of the nodes."""
-    assert " refused in 12 ms (run " in desk.ccmctl("run", "show", "last").out
+    assert " refused in 12ms (run " in desk.ccmctl("run", "show", "last").out
 
 
 def test_a_run_that_has_ended_is_watched_to_its_end_at_once(desk: Desk) -> None:

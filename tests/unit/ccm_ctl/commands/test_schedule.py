@@ -8,21 +8,31 @@ from typing import Any, cast
 import pytest
 
 from ccm_agent.model.errors import BusSetupError, UsageError
+from ccm_agent.model.moments import parse_moment
 from ccm_ctl.commands.schedule import choose_deadline_s, format_when, parse_when
 from ccm_ctl.fleet.schedules import Schedules
-from tests.support.controller import Desk
+from tests.support.controller import NOW, Desk
+
+Said = tuple[str, str, int | None, str | None]
+"""--cron, --tz, --every and --at."""
+
+
+def when(said: Said) -> tuple[str, str]:
+    cron, zone, every, at = said
+    return parse_when(cron, zone, every, parse_moment(at) if at else None, NOW)
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (("0 0 2 * * *", "Europe/Berlin", None, ""), ("0 0 2 * * *", "Europe/Berlin")),
-        (("", "", 3600, ""), ("@every 3600s", "")),
+        (("0 0 2 * * *", "Europe/Berlin", None, None), ("0 0 2 * * *", "Europe/Berlin")),
+        (("", "", 3600, None), ("@every 3600s", "")),
         (("", "", None, "2126-12-01T02:00+01:00"), ("@at 2126-12-01T01:00:00Z", "")),
+        (("", "", None, "2h"), ("@at 2026-11-21T14:00:00Z", "")),
     ],
 )
-def test_the_broker_is_reported_when(said: tuple[str, str, int | None, str], told: tuple[str, str]) -> None:
-    assert parse_when(*said) == told
+def test_the_broker_is_told_when(said: Said, told: tuple[str, str]) -> None:
+    assert when(said) == told
 
 
 @pytest.mark.parametrize(
@@ -43,18 +53,18 @@ def test_people_are_reported_when_in_their_words(told: tuple[str, str], words: s
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        (("", "", None, ""), "use exactly one of --cron, --every and --at"),
-        (("0 0 2 * * *", "", 5, ""), "use exactly one of --cron, --every and --at"),
-        (("", "UTC", 5, ""), "--tz belongs to --cron"),
-        (("0 0 2 * * *", "Mars/Base", None, ""), "--tz Mars/Base: no time zone; write one such as Europe/Berlin"),
-        (("0 0 2 * * *", "../etc", None, ""), "--tz ../etc: no time zone; write one such as Europe/Berlin"),
-        (("", "", None, "tomorrow"), "--at tomorrow: write a time such as 2026-12-01T02:00Z"),
-        (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: has passed already, and the broker would send it at once"),
+        (("", "", None, None), "use exactly one of --cron, --every and --at"),
+        (("0 0 2 * * *", "", 5, None), "use exactly one of --cron, --every and --at"),
+        (("", "UTC", 5, None), "--tz belongs to --cron"),
+        (("0 0 2 * * *", "Mars/Base", None, None), "--tz Mars/Base: no time zone; write one such as Europe/Berlin"),
+        (("0 0 2 * * *", "../etc", None, None), "--tz ../etc: no time zone; write one such as Europe/Berlin"),
+        (("", "", None, "2020-01-01T00:00Z"), "--at 2020-01-01T00:00Z: this time has passed, and the broker would "
+         "send it at once"),
     ],
 )  # fmt: skip
-def test_an_invalid_time_is_refused(said: tuple[str, str, int | None, str], sentence: str) -> None:
+def test_an_invalid_time_is_refused(said: Said, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse_when(*said)
+        when(said)
 
     assert str(caught.value) == sentence
 

@@ -87,7 +87,7 @@ def night() -> tuple[Desk, str]:
 
 
 HEADING = """\
-run RUN: apply motd by schedule nightly, 2026-11-21 03:00:00Z (9 h ago)
+run RUN: apply motd by schedule nightly, 2026-11-21 03:00:00Z (9h ago)
 for role=web: 3 nodes
 nodes without a session are those that match `nightly` now
 
@@ -104,11 +104,11 @@ def test_one_command_shows_whether_last_nights_schedule_succeeded_and_which_node
     assert (said.code, said.screen) == (
         2,
         f"{HEADING}"
-        "NODES  STATE    WHAT                      TIME\n"
-        "web1   changed  file#/etc/motd           12 ms\n"
+        "NODES  STATE    WHAT                     TIME\n"
+        "web1   changed  file#/etc/motd           12ms\n"
         "web3   offline  no session; offline now\n"
         "web2   refused  disabled by anna\n\n"
-        "apply motd: 3 nodes: 1 changed, 1 offline, 1 refused in 9 h (run RUN)\n",
+        "apply motd: 3 nodes: 1 changed, 1 offline, 1 refused in 9h (run RUN)\n",
     )
 
 
@@ -165,9 +165,9 @@ def test_list_has_runs_of_schedules_and_the_newest_run_of_each_node_of_an_assign
     single = desk.ccmctl("run", "list", "--assignment", "base", "--json").records
 
     assert [line.split(None, 1)[1] for line in said.out.splitlines()] == [
-        "WHEN        BY                WHAT        NODES  OUTCOME",
-        "+2  10 min ago  assignment base   apply motd      2  1 stable, 1 changed",
-        "9 h ago     schedule nightly  apply motd      3  1 changed, 2 offline",
+        "WHEN     BY                WHAT        NODES  OUTCOME",
+        "+2  10m ago  assignment base   apply motd      2  1 stable, 1 changed",
+        "9h ago   schedule nightly  apply motd      3  1 changed, 2 offline",
     ]
     assert [(one["cause"], one["origin"], one["nodes"]) for one in single] == [("assignment", "base", 1)] * 3
 

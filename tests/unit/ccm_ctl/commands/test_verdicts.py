@@ -54,9 +54,9 @@ def test_a_genuine_run_is_verified_and_nothing_is_said_of_it(manifest: str) -> N
     assert (said.code, said.screen) == (
         0,
         "run RUN: apply motd on 2 nodes\n"
-        "NODES  STATE    WHAT                        TIME\n"
-        "web1   changed  file#/a, file#/b, file#/c  12 ms\n"
-        "web2   changed  file#/a                    12 ms\n"
+        "NODES  STATE    WHAT                       TIME\n"
+        "web1   changed  file#/a, file#/b, file#/c  12ms\n"
+        "web2   changed  file#/a                    12ms\n"
         "\n"
         "apply motd: 2 nodes: 2 changed in T (run RUN)\n",
     )

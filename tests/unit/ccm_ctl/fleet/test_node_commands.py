@@ -45,7 +45,7 @@ def test_silent_node_is_asked_three_times_and_then_given_up() -> None:
     asked = [found.tick(at, is_connected=True) for at in (0.5, 1.0, 2.0, 3.0, ANSWER_WITHIN_S)]
 
     assert asked == [[], ["web1"], ["web1"], [], []]
-    assert state_of(found, "web1") == ("unreachable", "no answer in 10 s")
+    assert state_of(found, "web1") == ("unreachable", "no answer in 10s")
 
 
 def test_node_that_falls_silent_is_asked_once_more_before_it_is_lost() -> None:
@@ -90,5 +90,5 @@ def test_texts_of_an_answer_are_not_trusted() -> None:
 
     assert found.ended == {
         "web1": NodeConvergence(node="web1", state="nothing"),
-        "web2": NodeConvergence(node="web2", state="lost", reason="not at its end after 5 s"),
+        "web2": NodeConvergence(node="web2", state="lost", reason="not at its end after 5s"),
     }

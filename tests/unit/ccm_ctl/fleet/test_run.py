@@ -226,7 +226,7 @@ def test_a_present_node_that_never_answers_is_unreachable_and_one_that_was_not_p
 
     assert todo == [[], [], ["web1"]]
     assert states(run) == {"web1": NodeState.UNREACHABLE, "web2": NodeState.OFFLINE}
-    assert run.nodes["web1"].reason == "present, but silent for 10 s"
+    assert run.nodes["web1"].reason == "present, but silent for 10s"
     assert run.is_done
 
 
@@ -324,7 +324,7 @@ def test_a_run_ends_at_its_limit_though_its_nodes_tell_progress_forever() -> Non
 
     assert at == 60
     assert states(run) == {"web1": NodeState.LOST, "web2": NodeState.REFUSED}
-    assert run.nodes["web1"].reason == "not at its end after 60 s; it was watched no longer"
+    assert run.nodes["web1"].reason == "not at its end after 60s; it was watched no longer"
 
 
 def test_a_gap_is_not_looked_for_after_the_limit() -> None:
@@ -406,7 +406,7 @@ def test_a_node_that_accepted_and_fell_silent_is_lost_after_the_stream_was_asked
 
     assert (early, todo, still) == (PendingActions(), PendingActions(read=["web1"]), NodeState.RUNNING)
     assert states(run) == {"web1": NodeState.LOST}
-    assert run.nodes["web1"].reason == "silent for 16 s; it was last at package#nginx (4 of 9)"
+    assert run.nodes["web1"].reason == "silent for 16s; it was last at package#nginx (4 of 9)"
     assert run.is_done
 
 
@@ -430,7 +430,7 @@ def test_a_lost_node_that_comes_back_has_the_state_of_its_summary() -> None:
 
     run.happened("web1", summary(3, "failed", reason="interrupted"), 30.0)
 
-    assert lost == (NodeState.LOST, "silent for 16 s; the last it reported was file#/etc/motd")
+    assert lost == (NodeState.LOST, "silent for 16s; the last it reported was file#/etc/motd")
     assert (states(run)["web1"], run.nodes["web1"].reason) == (NodeState.FAILED, "interrupted")
 
 
@@ -485,7 +485,7 @@ def test_a_record_of_a_lost_node_counts_until_the_node_is_heard_of_again() -> No
     run.happened("web1", changed(2), 0.0)
     run.read_done(None, 0.0)
 
-    run.ended("web1", NodeState.LOST, "silent for 16 s", "", 0.1)
+    run.ended("web1", NodeState.LOST, "silent for 16s", "", 0.1)
     lost = (states(run), run.is_done)
     run.progressed("web1", progress(resource="exec#x"), 0.2)
 

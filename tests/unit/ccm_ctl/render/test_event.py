@@ -35,7 +35,7 @@ def test_progress_of_a_run_whose_events_wait_shows_how_long() -> None:
 
     line = event_line("web1", progress, PLAIN)
 
-    assert line.endswith("web1  reporting: its events have waited for the broker for 35 s\n")
+    assert line.endswith("web1  reporting: its events have waited for the broker for 35s\n")
 
 
 def test_resource_and_summary_show_pending_refreshes() -> None:

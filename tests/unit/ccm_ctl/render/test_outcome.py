@@ -46,19 +46,19 @@ MIXED = [
     NodeResult(node="db2", state=NodeState.OFFLINE),
     NodeResult(node="db7", state=NodeState.STABLE, stable=7, seconds=0.1),
     NodeResult(
-        node="x", state=NodeState.LOST, reason="silent for 16 s; it was last at package#nginx (4 of 9)"
+        node="x", state=NodeState.LOST, reason="silent for 16s; it was last at package#nginx (4 of 9)"
     ),
     NodeResult(node="late", state=NodeState.REFUSED, reason="no longer matches", joined=True),
 ]
 
 WIDE = """\
-NODES                 STATE             WHAT                                                        TIME
-db7                   stable            7 resources                                               100 ms
-web[1-2].example.net  changed           file#/etc/motd, service#nginx refreshed                 ≤ 400 ms
+NODES                 STATE             WHAT                                                      TIME
+db7                   stable            7 resources                                              100ms
+web[1-2].example.net  changed           file#/etc/motd, service#nginx refreshed                ≤ 400ms
 db2                   offline
-x                     lost              silent for 16 s; it was last at package#nginx (4 of 9)
+x                     lost              silent for 16s; it was last at package#nginx (4 of 9)
 late                  refused (joined)  no longer matches
-db1                   failed            file#/etc/motd, exec#migrate failed, 2 skipped             3.0 s
+db1                   failed            file#/etc/motd, exec#migrate failed, 2 skipped            3.0s
 
 db1: exec#migrate failed
   ended with 3, expected 0
@@ -101,11 +101,11 @@ def test_in_a_plan_nothing_has_changed() -> None:
     )
 
     assert run_report([result], Style(), plan=True) == (
-        "NODES  STATE         WHAT                                           TIME\n"
-        "web1   would change  file#/etc/motd: Would have created the file  100 ms\n"
+        "NODES  STATE         WHAT                                          TIME\n"
+        "web1   would change  file#/etc/motd: Would have created the file  100ms\n"
     )
     assert end_line("plan motd", {NodeState.CHANGED: 1}, 0.3, RUN, Style(), plan=True) == (
-        f"plan motd: 1 node: 1 would change in 300 ms (run {RUN[:8]})\n"
+        f"plan motd: 1 node: 1 would change in 300ms (run {RUN[:8]})\n"
     )
 
 
@@ -146,7 +146,7 @@ def test_equal_failures_are_reported_once() -> None:
 def test_an_empty_list_prints_no_table() -> None:
     assert run_report([], Style(), plan=False) == ""
     assert end_line("apply x", {}, 0, RUN, Style(), plan=False) == (
-        f"apply x: 0 nodes: nothing to do in 0 ms (run {RUN[:8]})\n"
+        f"apply x: 0 nodes: nothing to do in 0ms (run {RUN[:8]})\n"
     )
 
 
@@ -165,8 +165,8 @@ def test_the_live_line_fits_the_width() -> None:
     assert lines == {
         20: "apply site  3/7",
         40: "apply site  3/7 · 4 running, 3 changed",
-        80: "apply site  3/7 · 4 running, 3 changed · db1 package#nginx (4/9) 12 s",
-        200: "apply site  3/7 · 4 running, 3 changed · db1 package#nginx (4/9) 12 s · web3 exec#long 7.2 s",
+        80: "apply site  3/7 · 4 running, 3 changed · db1 package#nginx (4/9) 12s",
+        200: "apply site  3/7 · 4 running, 3 changed · db1 package#nginx (4/9) 12s · web3 exec#long 7.2s",
     }
     assert live_line("apply site", counts, [], "waiting for the broker", Style(width=60), plan=False) == (
         "apply site  3/7 · waiting for the broker"

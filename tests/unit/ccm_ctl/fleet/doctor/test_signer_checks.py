@@ -136,7 +136,7 @@ def test_open_window_for_unsigned_messages_is_a_warning(tmp_path: Path) -> None:
 def test_key_that_never_expires_is_a_warning_with_the_role_in_its_fix(tmp_path: Path) -> None:
     key = new_key().public_key
     bob = Signer(name="bob", key=key, plan=("all",), apply=("fact.cm9sZQ.d2Vi", ">"), facts=True)
-    role = f"--plan all --apply {quote(format_scope(bob.apply[0]))} --apply everybody --facts"
+    role = f"--plan all --apply {quote(format_scope(bob.apply[0]))} --apply all --facts"
 
     result = judge_expiry(a_list(bob), context(tmp_path))
 
