@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from ccm_agent.app_expressions import make_environment, make_expressions
 from ccm_agent.engine.request import ApplyOptions, ManifestSource, StopFlag
 from ccm_agent.version import VERSION
 
-__all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag", "make_expressions"]
+__all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag"]
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.system.render_process import RenderLimits
     from ccm_agent.templates.broker_functions import BrokerFunctions
-    from ccm_agent.templates.env import Environment
     from ccm_agent.templates.gjson import Result
     from ccm_agent.templates.rendering import Renderer
 
@@ -425,46 +425,8 @@ async def session_summary(directory: str) -> SessionSummary:
     return session.summary(new_id(), SystemClock().now())
 
 
-def make_expressions(
-    facts: Mapping[str, Any],
-    data: Mapping[str, Any],
-    environ: Mapping[str, str],
-    directory: str,
-    asking: Callable[[], BrokerFunctions | None] = lambda: None,
-    renderer: Callable[[], Renderer | None] = lambda: None,
-) -> Expressions:
-    """Expressions about one manifest; the language, and what asks the broker, are imported when the first one is met."""
-    return _Expressions(lambda: make_environment(facts, data, environ, directory, asking(), renderer()))
-
-
-def make_environment(
-    facts: Mapping[str, Any],
-    data: Mapping[str, Any],
-    environ: Mapping[str, str],
-    directory: str,
-    asking: BrokerFunctions | None = None,
-    renderer: Renderer | None = None,
-) -> Environment:
-    """
-    What expressions and templates about one manifest see.
-
-    Without `asking` there is no broker; without `renderer` templates are rendered in this process, which nothing bounds.
-    """
-    from ccm_agent.templates.env import Environment
-
-    return Environment(
-        facts=facts if isinstance(facts, dict) else dict(facts),
-        data=data if isinstance(data, dict) else dict(data),
-        environ=environ,
-        working_dir=directory,
-        registrations=asking.registrations if asking is not None else None,
-        kv_get=asking.kv_get if asking is not None else None,
-        renderer=renderer,
-    )
-
-
 class _Broker:
-    """What expressions ask: the `Asked` of one process."""
+    """What expressions ask: the `BrokerClient` of one process."""
 
     def __init__(self, lookup: RegistrationLookup, open_bucket: Callable[[str], Awaitable[KeyValue]]) -> None:
         self._lookup = lookup
@@ -480,35 +442,3 @@ class _Broker:
     async def kv_get(self, bucket: str, key: str) -> bytes | None:
         entry = await (await self._open_bucket(bucket)).get(key)
         return None if entry is None else entry.value
-
-
-class _Expressions:
-    def __init__(self, make: Callable[[], Environment]) -> None:
-        self._make = make
-        self._made: Environment | None = None
-
-    @property
-    def environment(self) -> Environment:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def text(self, template: str) -> str:
-        from ccm_agent.templates.resolve import render_text
-
-        return render_text(template, self.environment)
-
-    def typed(self, template: str) -> Any:
-        from ccm_agent.templates.resolve import render_value
-
-        return render_value(template, self.environment)
-
-    def holds(self, expression: str) -> bool:
-        from ccm_agent.templates.resolve import evaluate_condition
-
-        return evaluate_condition(expression, self.environment)
-
-    def jet_file(self, name: str) -> str:
-        body = self.environment.read_file(f"./{name}")
-        text: str = self.environment.render("jet", body, name=name)
-        return text

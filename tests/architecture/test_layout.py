@@ -35,8 +35,9 @@ AGENT_ROOMS: dict[str, set[str]] = {
     },
     "app": {
         "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "health", "registration",
-        "resources", "manifest", "engine", "agent",
+        "resources", "manifest", "engine", "agent", "app_expressions",
     },
+    "app_expressions": {"manifest", "templates"},
     "app_agent": {
         "app", "system", "bus", "policy", "templates", "facts", "sessions", "metrics", "hiera", "registration",
         "engine", "agent",
@@ -95,7 +96,6 @@ SIZE_LIMIT = 500
 LARGER_ON_PURPOSE: dict[str, str] = {
     "ccm_agent/model/wire.py": "the messages of the protocol, which are read side by side",
     "ccm_agent/model/ports.py": "one page holds all that the core asks of the world; it is documentation more than code",
-    "ccm_agent/app.py": "the composition root grows by a function for each adapter, and is nowhere else to be read",
 }
 """Modules over the limit, each with the reason."""
 

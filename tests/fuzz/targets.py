@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.app import make_environment
+from ccm_agent.app_expressions import make_environment
 from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.untrusted_json import decode_foreign

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ccm_agent.app import make_expressions
+from ccm_agent.app_expressions import make_expressions
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.run import LocalEngine

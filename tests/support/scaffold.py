@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ccm_agent.app import make_environment
+from ccm_agent.app_expressions import make_environment
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock
 from ccm_agent.resources.contract import ChildManifest, ChildOutcome

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.app import make_environment
+from ccm_agent.app_expressions import make_environment
 from ccm_agent.model.errors import CcmError, FileError
 from ccm_agent.model.ports import ContentRef
 from ccm_agent.system.files import SystemFiles

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.app import make_expressions
+from ccm_agent.app_expressions import make_expressions
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusError, BusUnavailableError, InputError, PropertyError, UnsettledError
 from ccm_agent.model.outcome import SessionSummary

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.app import make_expressions
+from ccm_agent.app_expressions import make_expressions
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.expressions import render
 from ccm_agent.model.codec import decode_yaml

@@ -1,0 +1,84 @@
+"""
+Builds what expressions and templates about one manifest see. The language is imported when the first one is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccm_agent.manifest.expressions import Expressions
+    from ccm_agent.templates.broker_functions import BrokerFunctions
+    from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.rendering import Renderer
+
+
+def make_expressions(
+    facts: Mapping[str, Any],
+    data: Mapping[str, Any],
+    environ: Mapping[str, str],
+    directory: str,
+    asking: Callable[[], BrokerFunctions | None] = lambda: None,
+    renderer: Callable[[], Renderer | None] = lambda: None,
+) -> Expressions:
+    """Expressions about one manifest; the language, and what asks the broker, are imported when the first one is met."""
+    return _Expressions(lambda: make_environment(facts, data, environ, directory, asking(), renderer()))
+
+
+def make_environment(
+    facts: Mapping[str, Any],
+    data: Mapping[str, Any],
+    environ: Mapping[str, str],
+    directory: str,
+    asking: BrokerFunctions | None = None,
+    renderer: Renderer | None = None,
+) -> Environment:
+    """
+    What expressions and templates about one manifest see.
+
+    Without `asking` there is no broker; without `renderer` templates are rendered in this process, which nothing bounds.
+    """
+    from ccm_agent.templates.env import Environment
+
+    return Environment(
+        facts=facts if isinstance(facts, dict) else dict(facts),
+        data=data if isinstance(data, dict) else dict(data),
+        environ=environ,
+        working_dir=directory,
+        registrations=asking.registrations if asking is not None else None,
+        kv_get=asking.kv_get if asking is not None else None,
+        renderer=renderer,
+    )
+
+
+class _Expressions:
+    def __init__(self, make: Callable[[], Environment]) -> None:
+        self._make = make
+        self._made: Environment | None = None
+
+    @property
+    def environment(self) -> Environment:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def text(self, template: str) -> str:
+        from ccm_agent.templates.resolve import render_text
+
+        return render_text(template, self.environment)
+
+    def typed(self, template: str) -> Any:
+        from ccm_agent.templates.resolve import render_value
+
+        return render_value(template, self.environment)
+
+    def holds(self, expression: str) -> bool:
+        from ccm_agent.templates.resolve import evaluate_condition
+
+        return evaluate_condition(expression, self.environment)
+
+    def jet_file(self, name: str) -> str:
+        body = self.environment.read_file(f"./{name}")
+        text: str = self.environment.render("jet", body, name=name)
+        return text
