@@ -13,6 +13,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import re
 import socket
 import ssl
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 
 from ccm_agent.bus import websockets
 from ccm_agent.bus.headers import MalformedHeadersError, broker_headers, parse_headers
+from ccm_agent.bus.messages import ServerInfo
 from ccm_agent.bus.parser import Parser
 from ccm_agent.model.errors import (
     BusDeniedError,
@@ -168,6 +170,26 @@ class BusClient(nats.aio.client.Client):
     def info(self) -> dict[str, Any]:
         """What the server reports about itself."""
         return dict(self._server_info)
+
+    def server_info(self) -> ServerInfo:
+        """What the server at the other end said about itself."""
+        info = self.info
+        connected = self.connected_url
+        numbers = re.findall(r"\d+", str(info.get("version", "")).partition("-")[0])[:3]
+        major, minor, patch = (*map(int, numbers), 0, 0, 0)[:3]
+        return ServerInfo(
+            url=connected.geturl() if connected else self._settings.address,
+            name=str(info.get("server_name", "")),
+            id=str(info.get("server_id", "")),
+            version=(major, minor, patch),
+            cluster=str(info.get("cluster", "")),
+            max_payload_bytes=int(info.get("max_payload", 1 << 20)),
+            has_jetstream=bool(info.get("jetstream")),
+            asks_credentials=bool(info.get("auth_required")),
+            is_loopback=self.is_loopback,
+            is_encrypted=self.is_encrypted,
+            certificate_ends=self.certificate_ends,
+        )
 
     @property
     def reading(self) -> asyncio.Task[None] | None:

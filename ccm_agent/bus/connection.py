@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.bus.denials import PUBLISH, denied, no_inbox
 from ccm_agent.bus.messages import Message, PendingReply, ServerInfo, Subscription
+from ccm_agent.bus.server_rotation import ServerRotation
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
     from ccm_agent.bus.settings import BusSettings
 
 log = logging.getLogger(__name__)
-
-_FIRST_PAUSE_S = 0.25
-_STEADY_S = 5.0
-"""A connection lost sooner counts as a failed attempt, so that a broker that disconnects all clients is not flooded."""
 
 _ASK_AGAIN_S = 5.0
 """Seconds; longer than closing a connection takes."""
@@ -79,7 +76,7 @@ class Connection:
         self._down = asyncio.Event()
         self._down.set()
         self._tried = asyncio.Event()
-        self._servers = list(settings.servers)
+        self._rotation = ServerRotation(settings)
         self._subscriptions: dict[Subscription, None] = {}
         self._hooks: dict[object, Callable[[], None]] = {}
         self._waiting: dict[str, PendingReply] = {}
@@ -277,45 +274,32 @@ class Connection:
     async def _run_forever(self) -> None:
         """Connect, serve until the connection ends, and repeat until cancelled."""
         await asyncio.sleep(random.uniform(0, self.settings.first_spread_s))
-        misses = 0
         while True:
             try:
-                client = await self._connect(misses)
+                client = await self._connect()
                 began = time.monotonic()
                 await self._serve(client)
-                misses = 0 if time.monotonic() - began > _STEADY_S else misses + 1
+                self._rotation.ended(time.monotonic() - began)
             except CcmError as err:
-                misses += 1
-                self._missed(err, misses)
+                self._missed(err)
             except Exception as err:  # one iteration of a worker that must run for years
-                misses += 1
                 log.exception("the connection failed in an unexpected way")
-                self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"), misses)
-            await asyncio.sleep(self._pause_s(misses))
+                self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"))
+            await asyncio.sleep(self._rotation.pause_s())
 
-    def _pause_s(self, misses: int) -> float:
-        if misses == 0:
-            return random.uniform(0.0, self.settings.spread_s)
-        if misses < len(self._servers):
-            return 0.0
-        rounds = misses // len(self._servers)
-        longest: float = min(self.settings.pause_s, _FIRST_PAUSE_S * 2.0 ** min(rounds, 10))
-        return random.uniform(0.5, 1.0) * longest
-
-    def _missed(self, err: CcmError, misses: int) -> None:
+    def _missed(self, err: CcmError) -> None:
+        self._rotation.missed()
         was, self.last_error = self.last_error, err if isinstance(err, BusError) else BusError(str(err))
-        if misses >= len(self._servers):
+        if self._rotation.are_all_tried:
             self._tried.set()
-        if misses == 1 or type(was) is not type(self.last_error):
+        if self._rotation.misses == 1 or type(was) is not type(self.last_error):
             log.warning("no broker", extra={"error": str(err)})
 
-    async def _connect(self, misses: int) -> BusClient:
+    async def _connect(self) -> BusClient:
         # importing nats takes 0.2 s, so it is imported late and in a thread
         client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.client")
-        if misses % len(self._servers) == 0:
-            random.shuffle(self._servers)
         client: BusClient = client_module.BusClient(self.settings, self._on_malformed)
-        await client.open(self._servers[misses % len(self._servers)], self._on_error)
+        await client.open(self._rotation.next(), self._on_error)
         return client
 
     async def _serve(self, client: BusClient) -> None:
@@ -333,7 +317,7 @@ class Connection:
             await self._release(client)
 
     async def _adopt(self, client: BusClient) -> None:
-        self._learn(client)
+        self.server = client.server_info()
         self._client = client
         self._inbox = client.new_inbox()
         self._answers = Subscription(f"{self._inbox}.*", self._on_answer)
@@ -367,34 +351,10 @@ class Connection:
             raise BusUnavailableError(f"{self.settings.address}: subscribing failed: {err}") from err
         await self._round_trip(client)
 
-    def _learn(self, client: BusClient) -> None:
-        info = client.info
-        connected = client.connected_url
-        numbers = re.findall(r"\d+", str(info.get("version", "")).partition("-")[0])[:3]
-        major, minor, patch = (*map(int, numbers), 0, 0, 0)[:3]
-        self.server = ServerInfo(
-            url=connected.geturl() if connected else self.settings.address,
-            name=str(info.get("server_name", "")),
-            id=str(info.get("server_id", "")),
-            version=(major, minor, patch),
-            cluster=str(info.get("cluster", "")),
-            max_payload_bytes=int(info.get("max_payload", 1 << 20)),
-            has_jetstream=bool(info.get("jetstream")),
-            asks_credentials=bool(info.get("auth_required")),
-            is_loopback=client.is_loopback,
-            is_encrypted=client.is_encrypted,
-            certificate_ends=client.certificate_ends,
-        )
-
-    def _learn_others(self, client: BusClient) -> None:
-        """Remember the other members of the cluster that the broker has announced."""
-        known = [*self.settings.servers, *(server.geturl() for server in client.discovered_servers)]
-        self._servers = list(dict.fromkeys(known))
-
     async def _release(self, client: BusClient) -> None:
         """Release a connection: fail pending calls and free its resources, in bounded time even with a dead peer."""
         lost = client.ended.is_set()
-        self._learn_others(client)
+        self._rotation.learn(server.geturl() for server in client.discovered_servers)
         self._client = None
         if self._up.is_set():
             self._up.clear()
