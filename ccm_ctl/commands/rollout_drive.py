@@ -13,13 +13,12 @@ from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import ManifestRequest, NodeState
 from ccm_ctl.commands.node_results import run_fields
 from ccm_ctl.commands.run_view import RunView
-from ccm_ctl.fleet.follow import Follower
-from ccm_ctl.fleet.history import History, restore_ends
+from ccm_ctl.fleet.follow import Follower, ignore_news
+from ccm_ctl.fleet.history import History, restore_ends, run_on_record
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver, skip_reason
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run import Run
 from ccm_ctl.fleet.run_request import put_on_record
 from ccm_ctl.render import records
 from ccm_ctl.render.rollout import rollout_line, wave_lines
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.node_run import News
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
+    from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
 
 LIMIT_S = 30 * 86_400.0
@@ -175,13 +175,9 @@ class RolloutWatch:
 async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
     """How the nodes of a run have ended so far, from the stream and the record."""
     now = asyncio.get_running_loop().time()
-    run = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False)
+    run = run_on_record(recorded, now)
     proof = await read_proof(fleet)
-
-    async def on_turn(_news: list[News]) -> None:
-        pass
-
-    await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=on_turn, proof=proof).look()
+    await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=ignore_news, proof=proof).look()
     restore_ends(run, recorded, now)
     return {name: node.state for name, node in run.nodes.items()}
 
@@ -207,9 +203,7 @@ async def drive(
     record = recorded.record
     order = recorded.nodes[: state.plan.total]
     planned = set(order[state.asked :])
-    run = Run(
-        record.run, recorded.nodes, recorded.offline, loop_now, asked=True, limit_s=LIMIT_S, planned=planned
-    )
+    run = run_on_record(recorded, loop_now, asked=True, limit_s=LIMIT_S, planned=planned)
     returning = ReturningNodes(fleet)
 
     async def find_back(nodes: Sequence[str]) -> list[str]:
@@ -296,13 +290,19 @@ class RolloutView(RunView):
 
     async def on_turn(self, news: list[News]) -> None:
         """See `RunView.on_turn`; a change of wave or phase is one line."""
+        self._show_change()
+        await super().on_turn(news)
+
+    def _show_change(self) -> None:
         state = self._driver.state
         now = (str(state.phase), state.wave, state.reason)
         if now != self._shown:
             self._shown = now
             self._terminal.record(records.ROLLOUT, **rollout_fields(state))
-            self._terminal.note(rollout_line(state))
-        await super().on_turn(news)
+            self._terminal.note(self._format_change(state))
+
+    def _format_change(self, state: RolloutState) -> str:
+        return rollout_line(state)
 
     async def finish(self) -> Exit:
         """See `RunView.finish`; a rollout that is paused stays open, and the exit code is that of a failure."""
@@ -331,13 +331,11 @@ class ServedView(RolloutView):
 
     async def on_turn(self, news: list[News]) -> None:
         """See `RunView.on_turn`."""
-        state = self._driver.state
-        now = (str(state.phase), state.wave, state.reason)
-        if now != self._shown:
-            self._shown = now
-            self._terminal.record(records.ROLLOUT, **rollout_fields(state))
-            self._terminal.note(f"run {state.run}: {rollout_line(state).removeprefix('rollout: ')}")
+        self._show_change()
         await self._keep()
+
+    def _format_change(self, state: RolloutState) -> str:
+        return f"run {state.run}: {rollout_line(state).removeprefix('rollout: ')}"
 
     async def finish(self) -> Exit:
         """See `RunView.finish`."""

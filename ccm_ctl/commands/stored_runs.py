@@ -13,10 +13,10 @@ from ccm_ctl.commands.rollout_drive import RolloutWatch
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.follow import Follower
-from ccm_ctl.fleet.history import restore_ends
+from ccm_ctl.fleet.history import restore_ends, run_on_record
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.run import LIMIT_S, Run
+from ccm_ctl.fleet.run import LIMIT_S
 from ccm_ctl.fleet.stream_runs import NODE, REQUEST
 from ccm_ctl.render import records
 from ccm_ctl.render.event import event_line
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.node_run import News
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
 
 
 def run_argument() -> click.Argument:
@@ -55,18 +56,9 @@ async def attend(
 ) -> tuple[Run, RunView, Follower]:
     """A run that was found, ready to be looked at or followed."""
     now = asyncio.get_running_loop().time()
-    limit_s = timeout_s or LIMIT_S
     rollout = RolloutWatch(fleet, recorded)
     await rollout.read()
-    state = Run(
-        recorded.record.run,
-        recorded.nodes,
-        recorded.offline,
-        now,
-        asked=False,
-        limit_s=limit_s,
-        planned=rollout.planned,
-    )
+    state = run_on_record(recorded, now, limit_s=timeout_s or LIMIT_S, planned=rollout.planned)
     rollout.apply(state)
     proof = await read_proof(fleet)
     watch = RunView(

@@ -47,6 +47,10 @@ LAST_TURNS = 10
 """A run that is done ends after so many turns, also when nodes go on talking."""
 
 
+async def ignore_news(_news: list[News]) -> None:
+    """An `on_turn` for a run of which only the result counts."""
+
+
 class Follower:
     """
     One run, followed.

@@ -22,13 +22,13 @@ from ccm_agent.model.ids import is_id
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
+from ccm_ctl.fleet.run import LIMIT_S, Run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.run import Run
 
 T = TypeVar("T", RunRecord, RunState, RunTargets, RunEnds)
 
@@ -312,6 +312,26 @@ class History:
 
     async def _put(self, key: str, value: Struct) -> None:
         await self._bucket.put(f"{self._token}.{key}", msgspec.json.encode(value))
+
+
+def run_on_record(
+    recorded: Recorded,
+    now: float,
+    *,
+    asked: bool = False,
+    limit_s: float = LIMIT_S,
+    planned: Collection[str] = (),
+) -> Run:
+    """A run that is on record, ready to be watched; see `Run` for the arguments."""
+    return Run(
+        recorded.record.run,
+        recorded.nodes,
+        recorded.offline,
+        now,
+        asked=asked,
+        limit_s=limit_s,
+        planned=planned,
+    )
 
 
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.fleet.follow import Follower
-from ccm_ctl.fleet.history import History, restore_ends
+from ccm_ctl.fleet.follow import Follower, ignore_news
+from ccm_ctl.fleet.history import History, restore_ends, run_on_record
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.proof import RunProof
 from ccm_ctl.fleet.rollout.driver import skip_reason
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run import LIMIT_S, Run
+from ccm_ctl.fleet.run import LIMIT_S
 
 if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.history import Recorded
-    from ccm_ctl.fleet.node_run import News
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
 
 
 async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None) -> Run:
@@ -42,13 +42,13 @@ async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None
     now = asyncio.get_running_loop().time()
     rollout = await _rollout_of(fleet, recorded)
     planned = recorded.nodes[rollout.asked : rollout.plan.total] if rollout else []
-    run = Run(recorded.record.run, recorded.nodes, recorded.offline, now, asked=False, planned=planned)
+    run = run_on_record(recorded, now, planned=planned)
     follower = Follower(
         fleet,
         run,
         ask=None,
         may_join=Joining(fleet, recorded.record.targets, recorded.record.where).may_join,
-        on_turn=_ignore,
+        on_turn=ignore_news,
         proof=RunProof(authors) if authors is not None else None,
     )
     await follower.look(ends_only=True)
@@ -99,7 +99,3 @@ def _is_overdue(record: RunRecord, now: datetime) -> bool:
 async def _rollout_of(fleet: Fleet, recorded: Recorded) -> RolloutState | None:
     found = await RolloutStore(fleet).read(recorded.record.run)
     return found[0] if found else None
-
-
-async def _ignore(_news: list[News]) -> None:
-    """Nothing is shown."""
