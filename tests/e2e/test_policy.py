@@ -10,13 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from ccm_agent.bus.signing import signing_key_in_credentials
-from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import FILES, TOP, WAIT_S, Done, Fleet, a_file, manifest
-from tests.support.nats_server import require_server
+from tests.support.secured import Secured, secured_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -36,34 +34,18 @@ rules:
 """
 
 
-class Guarded:
+class Guarded(Secured):
     """A secured broker and one node that knows three signers: tester (admin), alice (applies), pat (plans)."""
 
     def __init__(self, directory: Path, fleet: Fleet) -> None:
-        self.directory = directory
-        self.fleet = fleet
-        self.keys = directory / "home" / ".config" / "ccm" / "keys"
+        super().__init__(directory, fleet)
         self.signers: list[dict[str, Any]] = []
-
-    def give(self, kind: str, name: str, *words: str) -> Path:
-        """Credentials as `ccmctl` prints them, in a file."""
-        done = self.fleet.ctl(kind, "add", name, *words)
-        assert (done.code, done.err) == (0, "")
-        path = self.directory / f"{name}.creds"
-        path.write_text(done.out)
-        path.chmod(0o600)
-        return path
 
     def trust(self, name: str, path: Path, **role: Any) -> None:
         """Let the node know an operator."""
         key = signing_key_in_credentials(path.read_text())
         assert key is not None
         self.signers.append({"name": name, "key": key.public_key, **role})
-
-    def as_(self, name: str, *words: str) -> Done:
-        """Run `ccmctl` with an operator's credentials."""
-        creds = self.keys / "tester.creds" if name == "tester" else self.directory / f"{name}.creds"
-        return self.fleet.ctl(*words, environ={"CCM_CREDS": str(creds)})
 
     @property
     def files(self) -> Path:
@@ -101,29 +83,19 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    require_server()
     directory = tmp_path_factory.mktemp("guarded")
-    server = NatsServer(ServerSettings(directory=directory / "nats"))
-    fleet = Fleet(directory, [server])
-    one = Guarded(directory, fleet)
-    try:
-        assert fleet.ctl("init", "--security").code == 0
-        configuration = (one.keys / "nats-security.conf").read_text()
-        server.settings = msgspec.structs.replace(server.settings, extra=configuration)
-        server.start()
-        fleet.environ["NATS_URL"] = server.url
-        assert fleet.ctl("init", "--security").code == 0
+    with secured_broker(directory, Guarded) as one:
         creds = one.give("node", "web1")
         one.trust("alice", one.give("operator", "alice", "--apply", "all"), apply=[">"])
         one.trust("pat", one.give("operator", "pat", "--plan", "all"), plan=[">"])
         one.trust("tester", one.keys / "tester.creds", apply=[">"], roles=["admin"])
+        fleet = one.fleet
         fleet.environ["CCM_CREDS"] = str(one.keys / "tester.creds")
         (directory / "web1").mkdir()
         (directory / "web1" / "policy.yaml").write_text(POLICY)
-        fleet.add("web1", nats={"url": server.url, "creds": str(creds)}, trusted_signers=one.signers)
+        nats = {"url": fleet.environ["NATS_URL"], "creds": str(creds)}
+        fleet.add("web1", nats=nats, trusted_signers=one.signers)
         yield one
-    finally:
-        fleet.close()
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -36,13 +37,16 @@ class Secured:
         return path
 
 
+S = TypeVar("S", bound=Secured)
+
+
 @contextlib.contextmanager
-def secured_fleet(directory: Path) -> Iterator[Secured]:
-    """A broker with security, the node web1 with the role web, and the operators tester and bob. All end with the block."""
+def secured_broker(directory: Path, kind: type[S]) -> Iterator[S]:
+    """A broker with security and the operator tester, without nodes. All ends with the block."""
     require_server()
     server = NatsServer(ServerSettings(directory=directory / "nats"))
     fleet = Fleet(directory, [server])
-    one = Secured(directory, fleet)
+    one = kind(directory, fleet)
     try:
         assert fleet.ctl("init", "--security").code == 0
         configuration = (one.keys / "nats-security.conf").read_text()
@@ -51,12 +55,18 @@ def secured_fleet(directory: Path) -> Iterator[Secured]:
         fleet.environ["NATS_URL"] = server.url
         made = fleet.ctl("init", "--security")
         assert (made.code, made.err) == (0, "")
-        creds = one.give("node", "web1")
-        one.give("operator", "bob", "--apply", "role=web", "--data", "--facts")
-        agent_nats = {"url": server.url, "creds": str(creds)}
-        fleet.environ["CCM_CREDS"] = str(one.keys / "tester.creds")
-        fleet.add("web1", nats=agent_nats)
-        assert one.as_("bob", "facts", "set", "web1", "role=web").code == 0
         yield one
     finally:
         fleet.close()
+
+
+@contextlib.contextmanager
+def secured_fleet(directory: Path) -> Iterator[Secured]:
+    """A broker with security, the node web1 with the role web, and the operators tester and bob. All end with the block."""
+    with secured_broker(directory, Secured) as one:
+        creds = one.give("node", "web1")
+        one.give("operator", "bob", "--apply", "role=web", "--data", "--facts")
+        one.fleet.environ["CCM_CREDS"] = str(one.keys / "tester.creds")
+        one.fleet.add("web1", nats={"url": one.fleet.environ["NATS_URL"], "creds": str(creds)})
+        assert one.as_("bob", "facts", "set", "web1", "role=web").code == 0
+        yield one
