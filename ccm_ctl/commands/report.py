@@ -93,7 +93,7 @@ def _build(fleet: Fleet, recorded: Recorded, state: Run, watch: RunView) -> Repo
         )
     return ReportedRun(
         run=recorded.record.run,
-        heading=format_heading(recorded, now).splitlines(),
+        heading=format_heading(recorded, None).splitlines(),
         counts=state.counts(),
         plan=watch.is_plan,
         nodes=nodes,

@@ -136,12 +136,17 @@ def format_outcome(action: str, state: RunState, closed_by: str) -> str:
     return f"{words or 'nothing was done'}{suffix}"
 
 
-def format_heading(recorded: Recorded, now: datetime) -> str:
-    """Who or what started a run, when and for which nodes, and who stopped it: lines that end with a newline."""
+def format_heading(recorded: Recorded, now: datetime | None) -> str:
+    """Who or what started a run, when and for which nodes, and who stopped it: lines that end with a newline.
+
+    Without `now` it is not said how long ago that was, as in a file that is read later.
+    """
     from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 
     record, state = recorded.record, recorded.state
-    when = f", {clock(record.time)} ({ago(record.time, now)})" if record.time else ""
+    when = f", {clock(record.time)}" if record.time else ""
+    if record.time and now:
+        when += f" ({ago(record.time, now)})"
     by = format_starter(recorded.cause, recorded.origin, record.requester)
     lines = [f"run {short_id(record.run)}: {record.action} {record.name} by {by}{when}"]
     nodes = plural(record.nodes, "node")

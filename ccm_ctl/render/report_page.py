@@ -36,7 +36,7 @@ STYLE_SHEET = """
   --box: #151b23; --good: #3fb950; --change: #d29922; --bad: #f85149; --gone: #ab7df8; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 72rem; padding: 1.5rem 1rem 4rem; background: var(--page); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 p { margin: .25rem 0; } .quiet { color: var(--quiet); }
 .good { color: var(--good); } .change { color: var(--change); } .bad { color: var(--bad); } .gone { color: var(--gone); }
@@ -45,14 +45,18 @@ p { margin: .25rem 0; } .quiet { color: var(--quiet); }
 .counts b { font-size: 1.25rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; color: var(--quiet); } td.number { white-space: nowrap; text-align: right; }
+th { font-weight: 600; color: var(--quiet); white-space: nowrap; } .number { white-space: nowrap; text-align: right; }
+td { overflow-wrap: anywhere; min-width: 6rem; } td.number { min-width: 0; }
 meter { width: 6rem; height: .75rem; vertical-align: middle; }
 details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; padding: .5rem .75rem; }
 summary { cursor: pointer; font-weight: 600; } code, pre { font: 13px/1.45 ui-monospace, monospace; }
 pre { background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .75rem; margin: .5rem 0;
   overflow-x: auto; white-space: pre-wrap; }
 @media print { details { break-inside: avoid; } }
-@media (max-width: 40rem) { .spare { display: none; } body { padding: 1rem .75rem 3rem; } }
+@media (max-width: 40rem) { .spare, thead { display: none; } body { padding: 1rem .75rem 3rem; }
+  tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
+  td { display: block; border: 0; padding: 0; } td:empty { display: none; } td.number { text-align: left; }
+  td[data-label]::before { content: attr(data-label) " "; color: var(--quiet); } }
 """
 
 
@@ -145,7 +149,8 @@ def _nodes(page: ReportedRun) -> str:
     rows = "".join(_row(one, longest, plan=page.plan) for one in page.nodes)
     return (
         f'<h2>{plural(len(page.nodes), "node")}</h2><div class="wide"><table><thead><tr><th>Node</th><th>State</th>'
-        '<th>Why</th><th>Not stable</th><th>Stable</th><th>Time</th><th class="spare">Share of the longest</th></tr></thead>'
+        '<th>Why</th><th class="number">Not stable</th><th class="number">Stable</th>'
+        '<th class="number">Time</th><th class="spare">Share of the longest</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -163,8 +168,9 @@ def _row(one: ReportedNode, longest: float, *, plan: bool) -> str:
     notes += [one.verdict] if one.verdict in ("gap", "forged", "provisional") else []
     return (
         f'<tr><td>{linked}</td><td class="{MEANINGS.get(one.state, "")}">{text(state_word(one.state, plan=plan))}</td>'
-        f'<td>{text("; ".join(notes))}</td><td class="number">{len(one.events) or ""}</td>'
-        f'<td class="number">{one.stable or ""}</td><td class="number">{span(one.seconds) if one.seconds else ""}</td>'
+        f'<td>{text("; ".join(notes))}</td><td class="number" data-label="not stable:">{len(one.events) or ""}</td>'
+        f'<td class="number" data-label="stable:">{one.stable or ""}</td>'
+        f'<td class="number" data-label="time:">{span(one.seconds) if one.seconds else ""}</td>'
         f'<td class="spare">{bar}</td></tr>'
     )
 
@@ -182,7 +188,8 @@ def _details(page: ReportedRun) -> Iterable[str]:
         yield (
             f'<details id="{text(one.node)}"{is_open}><summary>{text(one.node)}: '
             f"{text(state_word(one.state, plan=page.plan))}</summary>"
-            '<div class="wide"><table><thead><tr><th>Resource</th><th>Outcome</th><th>Note</th><th>Time</th></tr></thead><tbody>'
+            '<div class="wide"><table><thead><tr><th>Resource</th><th>Outcome</th><th>Note</th>'
+            '<th class="number">Time</th></tr></thead><tbody>'
         )
         for event in one.events:
             yield _event(event)
