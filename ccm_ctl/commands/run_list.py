@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.command_tree import verb
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.clikit.terminal import Terminal
+    from ccm_agent.model.moments import GivenTime
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run_list import ListedRun, ListedRuns, RunFilter
@@ -61,8 +61,8 @@ STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if sta
             metavar="STATE",
             help="Show only open runs (`open`), ended ones (`done`), or runs in which a node has this end state.",
         ),
-        click.Option(["--since"], type=Duration(), metavar="TIME", help="Show only runs of the last TIME."),
-        click.Option(["--until"], type=Duration(), metavar="TIME", help="Show only runs older than TIME."),
+        click.Option(["--since"], type=TimeOption(), help="Show only runs that began since then."),
+        click.Option(["--until"], type=TimeOption(), help="Show only runs that began before then."),
         click.Option(
             ["--limit"],
             type=click.IntRange(1),
@@ -87,8 +87,8 @@ def list_command(
     assignment: str,
     by: str,
     state: str | None,
-    since: int | None,
-    until: int | None,
+    since: GivenTime | None,
+    until: GivenTime | None,
     limit: int,
     no_fold: bool,
 ) -> Exit:
@@ -109,8 +109,8 @@ def list_command(
             name=name,
             by=by,
             state=state or "",
-            since=now - timedelta(seconds=since) if since else None,
-            until=now - timedelta(seconds=until) if until else None,
+            since=since.before(now) if since else None,
+            until=until.before(now) if until else None,
             causes=causes,
             schedule=schedule,
             assignment=assignment,

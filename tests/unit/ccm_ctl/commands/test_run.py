@@ -207,6 +207,7 @@ def test_open_run_with_a_node_that_has_not_ended_stays_open(desk: Desk) -> None:
         pytest.param(["--state", "done"], ["apply", "plan"], id="state of the run"),
         pytest.param(["--state", "open"], [], id="no open run"),
         pytest.param(["--since", "1h"], ["apply", "plan"], id="since"),
+        pytest.param(["--since", "2026-11-21T12:30Z"], [], id="since a time"),
         pytest.param(["--until", "1h"], [], id="until"),
     ],
 )
