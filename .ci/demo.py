@@ -30,6 +30,9 @@ sys.path.insert(0, str(TOP))
 
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings  # noqa: E402 -- the checkout, installed or not
 
+BROKER_VARIABLES = ("CCM_SERVER", "CCM_CONTEXT", "NATS_CONTEXT", "CCM_CREDS", "NATS_CREDS")
+"""The demo uses its own broker, whatever these say."""
+
 NODES = {"web1": "web", "web2": "web", "db1": "db"}
 PRESENT_S = 30
 """Three agents start within a second or two; on a machine that is busy it takes longer."""
@@ -64,10 +67,25 @@ def main() -> int:
     return done
 
 
+def start_dashboard(directory: Path, environ: dict[str, str]) -> tuple[subprocess.Popen[bytes], str]:
+    """A dashboard on a free port, and the address that opens once; "" when it did not start."""
+    with (directory / "dashboard.out").open("wb") as out, (directory / "dashboard.err").open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ccm_ctl", "dashboard", "--port", "0", "--allow-actions"],
+            env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + PRESENT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if address := (directory / "dashboard.out").read_text().strip():
+            return process, address
+        time.sleep(0.1)
+    return process, ""
+
+
 def show(directory: Path, server: NatsServer, agents: list[subprocess.Popen[bytes]]) -> int:
     """The demo itself."""
     environ = os.environ | {"PYTHONPATH": str(TOP), "CCM_KEYS": str(directory / "keys")}
-    for name in ("CCM_SERVER", "CCM_CONTEXT", "NATS_CONTEXT", "CCM_CREDS", "NATS_CREDS"):
+    for name in BROKER_VARIABLES:
         environ.pop(name, None)
     security = ["--security"] if os.environ.get("SECURE") else []
     if security:
@@ -194,8 +212,15 @@ def keep(directory: Path, server: NatsServer, agents: list[subprocess.Popen[byte
         if os.environ.get("SECURE")
         else ""
     )
-    say("all of it is still running; try")
+    environ = {name: value for name, value in os.environ.items() if name not in BROKER_VARIABLES}
+    environ |= {"PYTHONPATH": str(TOP), "NATS_URL": server.url}
+    if creds:
+        environ |= {"CCM_KEYS": f"{directory}/keys", "CCM_CREDS": f"{directory}/keys/demo.creds"}
+    dashboard, address = start_dashboard(directory, environ)
+    ids += f" {dashboard.pid}"
+    say("all of it is still running; open the dashboard, or try")
     print(f"""\
+  {address or "(the dashboard did not start)"}
   export NATS_URL={server.url}{creds}
   alias ccmctl={shown}
   ccmctl node list

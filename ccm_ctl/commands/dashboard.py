@@ -92,6 +92,8 @@ def dashboard(
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.diagnosis import explain
+        from ccm_ctl.commands.why import describe
         from ccm_ctl.dashboard.server import Dashboard, DashboardOptions
 
         await fleet.nodes.revision()  # without streams there is nothing to show
@@ -112,6 +114,7 @@ def dashboard(
             names=names,
             tls=context,
             access=access,
+            explain=lambda evidence: describe(evidence, explain(evidence, fleet.clock.now())),
             on_sign_in=on_sign_in if is_local else lambda: None,
         )
         async with Dashboard(fleet, options).serving() as address:

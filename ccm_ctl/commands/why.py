@@ -57,7 +57,7 @@ def why(application: Application, name: str) -> Exit:
         now = fleet.clock.now()
         reason = explain(evidence, now)
         terminal = application.terminal
-        terminal.record(records.WHY, **_fields(evidence, reason))
+        terminal.record(records.WHY, **describe(evidence, reason))
         if not terminal.json:
             output = reason.failed[0].output if reason.failed else ""
             steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
@@ -68,7 +68,7 @@ def why(application: Application, name: str) -> Exit:
     return application.run(work)
 
 
-def _fields(evidence: Evidence, reason: Reason) -> dict[str, Any]:
+def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
     """All of it for programs."""
     import msgspec
 

@@ -14,6 +14,8 @@ from ccm_ctl.dashboard.feed import EventFeed
 from ccm_ctl.dashboard.fleet_pages import FleetPages
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.dashboard.middleware import ACCESS, guard_host, require_user
+from ccm_ctl.dashboard.node_pages import NodePages
+from ccm_ctl.dashboard.run_pages import RunPages
 from ccm_ctl.dashboard.session_pages import add_session
 from ccm_ctl.dashboard.static_files import add_pages, read_static
 from ccm_ctl.dashboard.stream import EventStreams
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from ccm_ctl.dashboard.access import Access
+    from ccm_ctl.dashboard.node_pages import Explain
     from ccm_ctl.fleet.live_events import LiveEvent
     from ccm_ctl.fleet.ports import Fleet
 
@@ -46,6 +49,7 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
         names: Further names under which browsers reach it.
         tls: The certificate; None: without TLS, on loopback.
         access: Signs browsers in.
+        explain: What `ccmctl why` says of a node, for programs.
         on_sign_in: Called when the printed address was used.
     """
 
@@ -54,6 +58,7 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None
     access: Access
+    explain: Explain
     on_sign_in: Callable[[], None] = lambda: None
 
 
@@ -129,6 +134,8 @@ class Dashboard:
         add_session(application, self._options.on_sign_in)
         application.router.add_get("/api/stream", EventStreams(self.feed, self.state).serve)
         FleetPages(self._fleet, self.feed, self.state).add_to(application)
+        NodePages(self._fleet, self.state, self._options.explain).add_to(application)
+        RunPages(self._fleet).add_to(application)
         add_pages(application, read_static())
         return application
 

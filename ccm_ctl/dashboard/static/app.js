@@ -2,20 +2,46 @@
 import { html, render, useEffect, useState, useAddress, ask, session, whenSignedOut, Link } from "./lib.js";
 import { live, start, useLive } from "./live.js";
 import { FleetPage } from "./fleet.js";
+import { NodePage } from "./node.js";
+import { RunsPage } from "./runs.js";
+import { RunPage } from "./run.js";
 
-const PAGES = [["/", "Fleet", FleetPage]];
+const PAGES = [
+  ["/", "Fleet", FleetPage],
+  ["/runs", "Runs", RunsPage],
+];
+const THINGS = [
+  [/^\/nodes\/([^/]+)$/, NodePage],
+  [/^\/runs\/([^/]+)$/, RunPage],
+];
+
+// The page that a path names: its title, what shows it, and the names within the path.
+function find(path) {
+  const listed = PAGES.find(([to]) => to === path);
+  if (listed) return [listed[1], listed[2], []];
+  for (const [pattern, Shown] of THINGS) {
+    const match = pattern.exec(path);
+    if (!match) continue;
+    try {
+      const names = match.slice(1).map(decodeURIComponent);
+      return [names[0], Shown, names];
+    } catch {
+      break; // not an address of ours
+    }
+  }
+  return ["Not found", null, []];
+}
 
 const isCurrent = (path, to) => (to === "/" ? path === "/" || path.startsWith("/nodes/") : path.startsWith(to));
 
 function Page({ address }) {
   const path = address.pathname;
-  const found = PAGES.find(([to]) => to === path);
-  const Shown = found?.[2];
+  const [title, Shown, params] = find(path);
   useEffect(() => {
-    document.title = `${found ? found[1] : "Not found"} · CCM fleet`;
+    document.title = `${title} · CCM fleet`;
   }, [path]);
   if (!Shown) return html`<main id="main"><h1>Not found</h1><p>There is no such page. <${Link} to="/">The fleet<//></p></main>`;
-  return html`<main id="main"><${Shown} address=${address} /></main>`;
+  return html`<main id="main"><${Shown} address=${address} params=${params} /></main>`;
 }
 
 const THEMES = ["auto", "light", "dark"];
@@ -36,7 +62,9 @@ function ThemeButton() {
 
 function Connection() {
   useLive();
-  const [state, text] = !live.connected
+  const [state, text] = live.connected === null
+    ? ["quiet", "connecting"]
+    : !live.connected
     ? ["bad", "reconnecting"]
     : live.broker
       ? ["good", "live"]

@@ -1,5 +1,5 @@
 // Lists of events.
-import { html, useEffect, useState, ask, clock, stamp, short, Export } from "./lib.js";
+import { html, useEffect, useState, ask, clock, stamp, Link, nodePath, Export } from "./lib.js";
 import { live, useLive } from "./live.js";
 
 const SHOWN = 100;
@@ -8,7 +8,7 @@ const WORDS = { good: "ok", change: "change", bad: "problem", "": "" };
 export function EventRow({ event }) {
   return html`<tr class=${event.meaning || ""}>
     <td class="when"><time dateTime=${event.time} title=${stamp(event.time)}>${clock(event.time)}</time></td>
-    <td class="node">${event.node}</td>
+    <td class="node"><${Link} to=${nodePath(event.node)}>${event.node}<//></td>
     <td class="sign">${WORDS[event.meaning || ""]}</td>
     <td class="text">${event.verdict && html`<b class="bad">[${event.verdict}] </b>`}${event.text}</td>
   </tr>`;

@@ -145,6 +145,18 @@ export const STATES = {
   "never seen": ["·", "quiet"],
   unassigned: ["–", "quiet"],
   present: ["●", "good"],
+  well: ["✓", "good"],
+  running: ["▸", "change"],
+  refreshed: ["±", "change"],
+  skipped: ["–", "quiet"],
+  unmet: ["✗", "bad"],
+  "unmet requirements": ["✗", "bad"],
+  superseded: ["–", "quiet"],
+  duplicate: ["!", "bad"],
+  silent: ["?", "gone"],
+  undelivered: ["…", "change"],
+  "refresh pending": ["…", "change"],
+  "never came": ["·", "quiet"],
 };
 
 export const signOf = (state) => (STATES[state] || ["•", ""])[0];
@@ -195,6 +207,12 @@ export function Share() {
     setTimeout(() => set(""), 2000);
   };
   return html`<button type="button" onClick=${copy}>Link</button><span class="said" role="status">${said}</span>`;
+}
+
+export function Output({ text, lines = 0 }) {
+  if (!text || !text.trim()) return null;
+  const all = text.trimEnd().split("\n");
+  return html`<pre class="output" tabindex=${lines ? undefined : 0}>${(lines ? all.slice(-lines) : all).join("\n")}</pre>`;
 }
 
 export function Problem({ error }) {

@@ -11,7 +11,7 @@ export const live = {
   last: 0,
   version: 0,
   broker: true,
-  connected: false,
+  connected: null,
   events: [],
   timeline: new Map(),
   meanings: ["good", "change", "bad", ""],

@@ -1,5 +1,5 @@
 // A node beside the heat map: what stands in its row, in full.
-import { html, useEffect, useRef, State, Ago, fact, short } from "./lib.js";
+import { html, useEffect, useRef, State, Ago, Link, fact, short, nodePath, runPath } from "./lib.js";
 
 export function NodePanel({ row, onClose }) {
   const panel = useRef(null);
@@ -10,14 +10,14 @@ export function NodePanel({ row, onClose }) {
     return () => removeEventListener("keydown", key);
   }, [row.node]);
   return html`<section class="panel" ref=${panel} tabindex="-1" aria-label=${`Node ${row.node}`}>
-    <div class="title"><h2>${row.node}</h2><${State} state=${row.status} /><span class="spacer"></span>
+    <div class="title"><h2>${row.node}</h2><${State} state=${row.status} /><span class="spacer"></span><${Link} class="button" to=${nodePath(row.node)}>Open the node<//>
       <button type="button" onClick=${onClose}>Close</button></div>
     ${row.conflict && html`<p class="problem">${row.conflict}</p>`}
     ${row.disabled && html`<p class="quiet">${row.disabled}</p>`}
     <dl class="pairs">
       <dt>Agent</dt><dd>${row.state === "expected" ? "has never connected" : row.state}${row.version && `, version ${row.version}`}${row.written && html`, wrote its record <${Ago} time=${row.written} />`}</dd>
-      ${row.last_run && html`<dt>Last run</dt><dd><code>${short(row.last_run)}</code> ${row.last_state} <${Ago} time=${row.last_time} /></dd>`}
-      ${row.run && html`<dt>In run</dt><dd><code>${short(row.run)}</code></dd>`}
+      ${row.last_run && html`<dt>Last run</dt><dd><${Link} to=${runPath(row.last_run)}><code>${short(row.last_run)}</code><//> ${row.last_state} <${Ago} time=${row.last_time} /></dd>`}
+      ${row.run && html`<dt>In run</dt><dd><${Link} to=${runPath(row.run)}><code>${short(row.run)}</code><//></dd>`}
       ${Object.entries(row.standings).map(
         ([name, one]) => html`<dt>${name}</dt><dd><${State} state=${one.state} /> ${one.since && html`<${Ago} time=${one.since} />`} ${one.reason || ""}</dd>`,
       )}

@@ -71,7 +71,7 @@ async def served(**tokens: DashboardUser) -> AsyncIterator[Site]:
     for node in (FakeNode("web1", {"role": "web"}), FakeNode("db1", {"role": "db"}, is_present=False)):
         await node.begin(broker)
     access = Access(b"k" * 32, "op", tokens, lambda: 1000.0, may_act=True)
-    options = DashboardOptions(listen="127.0.0.1", port=0, access=access)
+    options = DashboardOptions(listen="127.0.0.1", port=0, access=access, explain=lambda _: {})
     board = Dashboard(fleet_on(MemoryBus(broker, "op")), options)
     async with board.serving() as address:
         site = Site(address, access, broker, board)
@@ -289,8 +289,10 @@ async def test_a_browser_that_reads_nothing_holds_up_no_other(monkeypatch: pytes
 
 def test_the_names_that_are_answered_are_those_of_the_address() -> None:
     access = Access(b"k" * 32, "op", {}, lambda: 0.0, may_act=False)
-    local = DashboardOptions(listen="::1", port=7480, access=access)
-    named = DashboardOptions(listen="127.0.0.1", port=80, names=("Ops.example.net",), access=access)
+    local = DashboardOptions(listen="::1", port=7480, access=access, explain=lambda _: {})
+    named = DashboardOptions(
+        listen="127.0.0.1", port=80, names=("Ops.example.net",), access=access, explain=lambda _: {}
+    )
 
     assert host_headers("::1", 7480, local) == {"[::1]:7480", "localhost:7480"}
     assert host_headers("127.0.0.1", 80, named) >= {"ops.example.net", "ops.example.net:80", "127.0.0.1"}

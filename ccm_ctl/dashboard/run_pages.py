@@ -1,0 +1,199 @@
+"""What the pages of runs ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import UsageError
+from ccm_ctl.dashboard.middleware import answer
+from ccm_ctl.dashboard.recent_answers import RecentAnswers
+from ccm_ctl.fleet.authors import read_authors
+from ccm_ctl.fleet.find_run import find_run
+from ccm_ctl.fleet.open_runs import look_at_ends
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_list import RunFilter, list_runs
+from ccm_ctl.fleet.stored_session import read_session_events
+from ccm_ctl.fleet.stream_runs import CAUSES
+from ccm_ctl.render.rollout import limits, rollout_line
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_agent.model.run_records import RunRecord
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import NodeRun
+    from ccm_ctl.fleet.ports import Fleet
+
+RUNS_SHOWN = 100
+
+
+class RunPages:
+    """The interface of the list of runs and of the page of a run."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._lists = RecentAnswers()
+        self._runs = RecentAnswers()
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it."""
+        application.router.add_get("/api/runs", self._list)
+        application.router.add_get("/api/runs/{run}", self._run)
+        application.router.add_get("/api/runs/{run}/nodes/{node}", self._events)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        """`?node=NODE&name=NAME&by=OPERATOR&state=STATE&cause=CAUSE`: the newest runs that fit."""
+        said = {
+            name: request.query.get(name, "").strip() for name in ("node", "name", "by", "state", "cause")
+        }
+        if said["cause"] and said["cause"] not in CAUSES:
+            raise UsageError(f"cause: one of {', '.join(CAUSES)}")
+        wanted = RunFilter(
+            node=said["node"],
+            name=said["name"],
+            by=said["by"],
+            state=said["state"],
+            causes=(said["cause"],) if said["cause"] else (),
+            folds=True,
+        )
+        return answer(await self._lists.give(tuple(said.values()), lambda: self._read(wanted)))
+
+    async def _read(self, wanted: RunFilter) -> dict[str, Any]:
+        listed = await list_runs(self._fleet, wanted, RUNS_SHOWN)
+        runs = [
+            {
+                **run_fields(one.record),
+                "state": one.state.state,
+                "counts": one.state.counts,
+                "stopped_by": one.state.stopped_by,
+                "cause": one.cause,
+                "origin": one.origin,
+                "others": one.others,
+            }
+            for one in listed.runs
+        ]
+        return {"runs": runs, "left_out": listed.left_out}
+
+    async def _run(self, request: web.Request) -> web.Response:
+        """A run, its nodes and its rollout."""
+        word = self._word(request)
+        return answer(await self._runs.give(word, lambda: self._read_run(word)))
+
+    async def _read_run(self, word: str) -> dict[str, Any]:
+        recorded = await find_run(self._fleet, word)
+        run = await look_at_ends(self._fleet, recorded, await read_authors(self._fleet))
+        found = await RolloutStore(self._fleet).read(recorded.record.run)
+        rollout = found[0] if found else None
+        return {
+            **run_fields(recorded.record),
+            "state": recorded.state.state,
+            "stopped_by": recorded.state.stopped_by,
+            "cause": recorded.cause,
+            "counts": {str(state): count for state, count in run.counts().items()},
+            "results": [node_fields(node) for _, node in sorted(run.nodes.items())],
+            "rollout": rollout_fields(rollout, recorded, self._fleet) if rollout else None,
+        }
+
+    async def _events(self, request: web.Request) -> web.Response:
+        """What a node reported in a run about its resources."""
+        recorded = await find_run(self._fleet, self._word(request))
+        events = await read_session_events(self._fleet, recorded.record.run, request.match_info["node"])
+        return answer({"events": [event_fields(event) for event in events]})
+
+    @staticmethod
+    def _word(request: web.Request) -> str:
+        word = request.match_info["run"]
+        if not (word.isascii() and word.isalnum()):
+            raise UsageError("not the id of a run")
+        return word
+
+
+def run_fields(record: RunRecord) -> dict[str, Any]:
+    """A run as it was requested."""
+    return {
+        "run": record.run,
+        "action": record.action,
+        "name": record.name,
+        "requester": record.requester,
+        "time": record.time,
+        "targets": record.targets,
+        "where": record.where,
+        "nodes": record.nodes,
+        "offline": record.offline,
+        "retry_of": record.retry_of,
+        "is_stored": bool(record.request.get("bundle")),
+    }
+
+
+def node_fields(node: NodeRun) -> dict[str, Any]:
+    """Where a node is in a run, and what failed there."""
+    summary = node.summary
+    fields: dict[str, Any] = {
+        "node": node.node,
+        "state": str(node.state),
+        "reason": node.reason,
+        "code": node.code,
+    }
+    if node.joined:
+        fields["joined"] = True
+    if summary is not None:
+        fields |= {
+            "failed": summary.failed,
+            "changed_count": summary.changed_resources,
+            "failed_count": summary.failed_resources,
+            "total_count": summary.total_resources,
+            "ended": summary.end_time,
+            "seconds": summary.total_duration / 1e9,
+        }
+    return fields
+
+
+def event_fields(event: TransactionEvent) -> dict[str, Any]:
+    """What happened to a resource. Values of properties are left out: the run's manifest has them."""
+    return {
+        "resource": f"{event.type}#{event.name}",
+        "outcome": str(event.outcome),
+        "time": event.timestamp,
+        "seconds": event.duration / 1e9,
+        "error": event.error,
+        "output": event.output,
+        "noop_message": event.noop_message,
+        "corrective": event.corrective,
+        "parent": event.parent,
+        "triggered_by": event.triggered_by,
+    }
+
+
+def rollout_fields(state: RolloutState, recorded: Recorded, fleet: Fleet) -> dict[str, Any]:
+    """The waves of a rollout with their nodes and limits, where it is, and who drives it."""
+    waves, begin = [], 0
+    for wave in state.plan.waves:
+        waves.append(
+            {
+                "name": wave.name,
+                "nodes": recorded.nodes[begin : begin + wave.nodes],
+                "slots": wave.slots,
+                "bake_s": wave.bake_s,
+                "gate": wave.gate,
+                "limits": limits(wave.budgets),
+            }
+        )
+        begin += wave.nodes
+    lease = state.lease
+    is_driven = lease is not None and lease.until > fleet.clock.now()
+    return {
+        "phase": str(state.phase),
+        "line": rollout_line(state),
+        "wave": state.wave,
+        "waves": waves,
+        "asked": state.asked + len(state.returned),
+        "total": state.plan.total,
+        "limits": limits(state.plan.budgets),
+        "reason": state.reason,
+        "by": state.by,
+        "bake_until": state.bake_until,
+        "driver": f"{lease.operator} on {lease.host}" if lease and is_driven else "",
+        "is_detached": state.is_detached,
+    }

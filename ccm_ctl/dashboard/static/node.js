@@ -1,0 +1,104 @@
+// The page of a node: why it is as it is, what it should be, its resources, facts and events.
+import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem, Export, Output, fact, short, stamp, runPath } from "./lib.js";
+import { live, useLive } from "./live.js";
+import { EventTable, exportedEvents } from "./events.js";
+
+// What an address gives, read again when the node has said something.
+function useRead(path, when) {
+  const [shown, set] = useState({ said: null, error: null });
+  useEffect(() => {
+    const stop = new AbortController();
+    ask(path, { signal: stop.signal }).then(
+      (said) => set({ said, error: null }),
+      (error) => stop.signal.aborted || set((before) => ({ ...before, error })),
+    );
+    return () => stop.abort();
+  }, [path, when]);
+  return shown;
+}
+
+function flat(facts, prefix = "") {
+  return Object.entries(facts).flatMap(([name, value]) =>
+    value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length
+      ? flat(value, `${prefix}${name}.`)
+      : [[prefix + name, value]],
+  );
+}
+
+function Why({ why }) {
+  return html`<section class="card" aria-labelledby="why-title">
+    <h2 id="why-title">Why</h2>
+    <p class="lead">${why.reason}</p>
+    ${(why.failed || []).map(
+      (one) => html`<div class="failure"><p><b>${one.resource}</b></p>${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} /></div>`,
+    )}
+    ${why.next?.length > 0 && html`<h3>What to do</h3><ul class="steps">${why.next.map((one) => html`<li><code>${one.command}</code> ${one.where ? `on ${one.where}, ` : ""}${one.purpose}</li>`)}</ul>`}
+    <p class="quiet">Agent: ${why.answered}${why.heard_of && html`; last seen <${Ago} time=${why.heard_of} />`}</p>
+  </section>`;
+}
+
+function Standings({ why }) {
+  if (!why.assignments?.length) return html`<p class="empty">No assignment selects this node.</p>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Assignments"><table>
+    <thead><tr><th scope="col">Assignment</th><th scope="col">State</th><th scope="col">Revision</th><th scope="col">Since</th><th scope="col">Run</th><th scope="col">Reason</th></tr></thead>
+    <tbody>${why.assignments.map(
+      (one) => html`<tr key=${one.name}><td>${one.name}</td><td><${State} state=${one.state} /></td>
+        <td>${one.revision || "none"}${one.revision !== one.wanted && html` <span class="change">(wanted: ${one.wanted})</span>`}</td>
+        <td><${Ago} time=${one.since} /></td><td>${one.run && html`<${Link} to=${runPath(one.run)}><code>${short(one.run)}</code><//>`}</td>
+        <td class="long">${one.reason}${one.next_time && html` next attempt <${Ago} time=${one.next_time} />`}</td></tr>`,
+    )}</tbody>
+  </table></div>`;
+}
+
+const columns = ["resource", "origin", "outcome", "time", "changes", "changed", "corrective", "run", "error"];
+
+function Resources({ resources, name }) {
+  const [open, set] = useState("");
+  if (!resources.length) return html`<p class="empty">No event about a resource in the last 30 days. Agents report resources that changed, failed or were skipped.</p>`;
+  return html`<div class="title"><p class="sub">with events of the last 30 days</p><span class="spacer"></span>
+      <${Export} name=${`resources-${name}`} table=${() => [columns, resources.map((one) => columns.map((column) => (column === "error" ? one.error.join("; ") : one[column])))]} /></div>
+    <div class="scroll" tabindex="0" role="region" aria-label="Resources"><table>
+    <thead><tr><th scope="col">Resource</th><th scope="col">Of</th><th scope="col">Last outcome</th><th scope="col">When</th><th scope="col">Last change</th></tr></thead>
+    <tbody>${resources.map((one) => {
+      const key = `${one.origin} ${one.resource}`;
+      const more = one.error.length > 0 || one.output || one.noop_message;
+      return html`<tr key=${key}>
+        <td class="long">${more ? html`<button type="button" class="plain link" aria-expanded=${open === key} onClick=${() => set(open === key ? "" : key)}>${one.resource}</button>` : one.resource}
+          ${open === key && html`<div class="failure">${one.error.map((text) => html`<p class="bad">${text}</p>`)}${one.noop_message && html`<p>${one.noop_message}</p>`}<${Output} text=${one.output} /></div>`}</td>
+        <td>${one.origin}</td><td><${State} state=${one.outcome} /></td>
+        <td><${Link} to=${runPath(one.run)}><${Ago} time=${one.time} /><//></td>
+        <td>${one.changed && html`<${Ago} time=${one.changed} />${one.corrective && html` <span class="change">drift</span>`}`}</td></tr>`;
+    })}</tbody></table></div>`;
+}
+
+function Facts({ said }) {
+  const [search, set] = useState("");
+  const all = flat(said.facts).sort(([one], [other]) => natural(one, other));
+  const assigned = new Set(flat(said.assigned).map(([name]) => name));
+  const found = all.filter(([name, value]) => `${name}=${fact(value)}`.toLowerCase().includes(search.toLowerCase()));
+  return html`<div class="title"><label class="inline">Search facts <input type="search" value=${search} onInput=${(event) => set(event.target.value)} /></label><span class="sub">${found.length} of ${all.length}</span></div>
+    <dl class="pairs facts">${found.slice(0, 400).map(
+      ([name, value]) => html`<dt key=${name}>${name}${assigned.has(name) && html` <span class="tag">assigned</span>`}</dt><dd>${fact(value)}</dd>`,
+    )}</dl>`;
+}
+
+export function NodePage({ params }) {
+  const name = params[0];
+  const path = `/api/nodes/${encodeURIComponent(name)}`;
+  const { events, loads } = useLive();
+  const mine = events.filter((one) => one.node === name);
+  const newest = mine.find((one) => one.kind === "summary" || one.kind === "agent")?.id || 0;
+  const why = useRead(`${path}/why`, `${newest} ${loads}`);
+  const facts = useRead(path, loads);
+  const resources = useRead(`${path}/resources`, `${newest} ${loads}`);
+  return html`
+    <div class="title"><h1>${name}</h1>${why.said && html`<${State} state=${why.said.state} />`}
+      ${why.said?.version && html`<span class="sub">agent ${why.said.version}</span>`}</div>
+    <${Problem} error=${why.error || facts.error || resources.error} />
+    ${why.said ? html`<${Why} why=${why.said} />` : !why.error && html`<p class="empty" aria-busy="true">Asking the agent …</p>`}
+    ${why.said && html`<section><h2>Assignments</h2><${Standings} why=${why.said} /></section>`}
+    ${resources.said && html`<section><h2>Resources</h2><${Resources} resources=${resources.said.resources} name=${name} /></section>`}
+    <section><div class="title"><h2>Events of the last hour</h2><span class="spacer"></span><${Export} name=${`events-${name}`} table=${() => exportedEvents(mine)} /></div>
+      ${mine.length ? html`<${EventTable} events=${mine.slice(0, 100)} label="Events" />` : html`<p class="empty">No events.</p>`}</section>
+    ${facts.said && html`<section><h2>Facts</h2><${Facts} said=${facts.said} /></section>`}`;
+}
