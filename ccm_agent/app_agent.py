@@ -31,6 +31,7 @@ from ccm_agent.agent.runs.admission import read_policy
 from ccm_agent.app import App
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
+from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.node_data import can_read_own, open_bucket
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.objects import NatsObjects
@@ -40,6 +41,7 @@ from ccm_agent.bus.trust import Trust, trust_in_credentials
 from ccm_agent.engine.masking import shorten_for_bus
 from ccm_agent.engine.parse_cache import ParseCache
 from ccm_agent.engine.run import LocalEngine
+from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
 from ccm_agent.metrics.registry import CallbackMetric
@@ -48,6 +50,7 @@ from ccm_agent.model.errors import BusError, DocumentError, FileError, NotFoundE
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.secret import Masker
+from ccm_agent.model.slots import BUCKET
 from ccm_agent.registration.publish import Publisher
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.system import process_stats
@@ -247,6 +250,13 @@ def agent_ports(
         ),
     )
     refreshes = RefreshStore(Path(settings.state_dir) / "refresh")
+    slots = NodeSlots(
+        connection.settings.identity,
+        NatsKeyValue(connection, BUCKET),
+        clock,
+        renew_s=settings.slot_renew_s,
+        hold_s=settings.slot_hold_s,
+    )
     expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
@@ -268,6 +278,7 @@ def agent_ports(
             read_document=ParseCache().read,
             secrets=secrets,
             refreshes=refreshes,
+            slots=slots,
         )
         return LocalEngine(deps)
 
@@ -300,6 +311,7 @@ def agent_ports(
         secrets=secrets,
         can_read_own=partial(can_read_own, connection),
         refreshes=refreshes,
+        slots=slots,
     )
 
 

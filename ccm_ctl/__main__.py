@@ -30,6 +30,7 @@ VERBS = {
     "run": "List, show, watch and stop runs.",
     "rollout": "Drive rollouts in the background.",
     "notify": "Report failures, drift and stale nodes by webhook, command or mail.",
+    "slots": "Show which nodes hold slots, and which wait.",
     "events": "Show events of agents.",
     "history": "Show what happened to a node.",
     "state": "Show what the resources of a node are or were.",

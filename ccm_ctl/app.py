@@ -216,6 +216,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             signers=NatsKeyValue(connection, TRUST_BUCKET),
             services=RegisteredServices(connection),
             schedules=partial(read_schedules, connection),
+            slots=NatsKeyValue(connection, "CCM_SLOTS"),
         )
         try:
             yield Broker(fleet, connection)

@@ -177,6 +177,8 @@ class Agent:
             "assignments": self._assignments.run(),
             "commands": self._commands.run(self._handler.close_command),
         }
+        if context.ports.slots is not None:
+            services["slots"] = context.ports.slots.run()
         if self._manifests is not None:
             services["manifests"] = self._manifests.run()
         if context.metrics is not None:

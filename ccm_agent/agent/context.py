@@ -31,6 +31,7 @@ from ccm_agent.agent.runs.run_queue import RunQueue
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.trust import Trust
 from ccm_agent.engine.request import Engine
+from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import CallbackMetric, MetricsRegistry
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Objects, Requests
@@ -67,6 +68,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         secrets: What runs learn to be secret, for the log.
         can_read_own: Whether a node can read documents that are stored for it alone; None when that is not known now.
         refreshes: Where the engine keeps which refreshes are pending; None: it forgets them.
+        slots: Renews the slots that runs hold; None: runs take none.
     """
 
     link: BrokerConnection
@@ -89,6 +91,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     secrets: Masker | None = None
     can_read_own: Callable[[str], Awaitable[bool | None]] = _unknown
     refreshes: RefreshStore | None = None
+    slots: NodeSlots | None = None
 
 
 class AgentContext:

@@ -43,6 +43,7 @@ from ccm_agent.bus.layout import (
     NOTIFYING,
     REGISTRATION,
     RUNS,
+    SLOTS,
     TRUST,
 )
 from ccm_agent.bus.requests import SCHEDULES_STREAM
@@ -116,7 +117,7 @@ class AccountExport(Struct, frozen=True, kw_only=True):
     pages: bool = False
 
 
-BUCKETS = (NODES, FACTS, DATA, NODE_DATA, ASSIGNMENTS, RUNS, TRUST)
+BUCKETS = (NODES, FACTS, DATA, NODE_DATA, ASSIGNMENTS, RUNS, SLOTS, TRUST)
 STREAMS = (
     *(f"KV_{bucket}" for bucket in BUCKETS),
     f"OBJ_{MANIFESTS}",
@@ -164,7 +165,7 @@ def _questions() -> list[AccountExport]:
     found += [_service(f"{API}.STREAM.INFO.{name}", Account.OPS) for name in STREAMS]
     for name in STREAMS:
         found += [_pages(f"{DIRECT}.{name}", Account.OPS), _pages(f"{DIRECT}.{name}.>", Account.OPS)]
-    for name in (f"KV_{ASSIGNMENTS}", f"KV_{DATA}", f"OBJ_{MANIFESTS}", REGISTRATION):
+    for name in (f"KV_{ASSIGNMENTS}", f"KV_{DATA}", f"KV_{SLOTS}", f"OBJ_{MANIFESTS}", REGISTRATION):
         found.append(_pages(f"{DIRECT}.{name}", Account.NODES))
     for name, subject in (
         (f"KV_{FACTS}", key_subject(FACTS, ">")),
@@ -184,10 +185,11 @@ def _writes() -> list[AccountExport]:
     return [
         *(
             _service(key_subject(bucket, ">"), Account.OPS)
-            for bucket in (RUNS, ASSIGNMENTS, DATA, NODE_DATA, FACTS)
+            for bucket in (RUNS, ASSIGNMENTS, DATA, NODE_DATA, FACTS, SLOTS)
         ),
         *(_service(f"$O.{MANIFESTS}.{part}.*", Account.OPS) for part in ("C", "M")),
         _service(f"{SCHEDULE_PREFIX}.>", Account.OPS),
+        _service(key_subject(SLOTS, ">"), Account.NODES),
         *(_service(key_subject(NODES, f"{kind}.>"), Account.NODES) for kind in ("node", "facts", "presence")),
         *(_service(subject, Account.NODES) for subject in stored_patterns()),
         _service(f"{REGISTRATION_PREFIX}.*.*.*.*.*", Account.NODES),

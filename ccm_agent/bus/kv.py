@@ -42,9 +42,10 @@ log = logging.getLogger(__name__)
 
 _OPERATION = "KV-Operation"
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 
-OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA"))
+OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA", "CCM_SLOTS"))
 """Buckets to which only this project's programs write."""
 
 
@@ -115,6 +116,16 @@ class NatsKeyValue:
                 f"{key}: it exists already in {self.bucket}; read it, then update that revision"
             )
         return await self._write(key, value, {**headers, _EXPECTED: str(deleted.revision)})
+
+    async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
+        """
+        Write a key, only if the newest entry of all keys that fit a pattern has this revision (0: there is none).
+
+        Raises:
+            RevisionError: It has not; nothing was written.
+        """
+        among = {_EXPECTED: str(revision), _EXPECTED_SUBJECT: key_subject(self.bucket, pattern)}
+        return await self._write(key, value, among)
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """See `SignedStore.store_signed`."""

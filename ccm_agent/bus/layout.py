@@ -30,6 +30,7 @@ from ccm_agent.bus.subjects import (
 )
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
+from ccm_agent.model.slots import BUCKET, LEASE_S
 from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ NODE_DATA = "CCM_NODE_DATA"
 MANIFESTS = "CCM_MANIFESTS"
 ASSIGNMENTS = "CCM_ASSIGNMENTS"
 RUNS = "CCM_RUNS"
+SLOTS = BUCKET
 TRUST = TRUST_BUCKET
 REGISTRATION = "REGISTRATION"
 
@@ -66,6 +68,10 @@ EVENT_BYTES = 80 << 10
 """An event of 64 KiB, and its headers."""
 RUNS_BYTES = 128 * _MIB
 """The records of about ten thousand runs. Every operator can write them, and the oldest are removed first."""
+SLOT_BYTES = 4 << 10
+"""An entry names a resource and a run."""
+SLOTS_BYTES = 64 * _MIB
+"""Sixteen thousand of the largest entries."""
 TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
 """A list of two thousand operators."""
@@ -86,6 +92,7 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
         duplicate_window_s: How long the broker recognizes an event by its id; the ids are kept in memory.
         presence_s: How long a node counts as present after its last heartbeat: three heartbeat intervals.
         runs_age_s: How long the record of a run is kept.
+        slots_s: How long a slot is held after its holder was last heard of.
         registration: Name of the stream of registrations.
         registration_age_s: Maximum age of a registration without its own TTL.
         secure: For a broker where each user has its own permissions: no rollup of registrations, data and bundles, with which
@@ -100,6 +107,7 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
     duplicate_window_s: int = 3600
     presence_s: int = 180
     runs_age_s: int = 90 * _DAY_S
+    slots_s: float = LEASE_S
     registration: str = REGISTRATION
     registration_age_s: int = 365 * _DAY_S
     secure: bool | None = None
@@ -145,6 +153,7 @@ def plan(layout: LayoutOptions, *, with_schedules: bool) -> list[WantedStream]:
         WantedStream(NODE_DATA, "bucket", _bucket(NODE_DATA, 1)),
         WantedStream(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
         WantedStream(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
+        WantedStream(SLOTS, "bucket", _slots(layout)),
         WantedStream(TRUST, "bucket", _trust()),
         WantedStream(MANIFESTS, "objects", _objects(MANIFESTS, may_roll_up=may_roll_up), rollup),
         WantedStream(EVENTS_STREAM, "stream", _events(layout), formerly={"max_msg_size": _MIB}),
@@ -211,6 +220,22 @@ def _runs(layout: LayoutOptions) -> dict[str, Any]:
         max_age=layout.runs_age_s * _NANOSECONDS,
         max_bytes=RUNS_BYTES,
         discard="old",
+    )
+
+
+def _slots(layout: LayoutOptions) -> dict[str, Any]:
+    """
+    Holders of slots, and nodes that wait for one. Each node writes its own key of a slot.
+
+    Entries expire by age, not by a TTL of their writer: no node can hold a slot longer than it renews its entry.
+    """
+    return _bucket(
+        SLOTS,
+        1,
+        max_age=round(layout.slots_s * _NANOSECONDS),
+        max_msg_size=SLOT_BYTES,
+        max_bytes=SLOTS_BYTES,
+        duplicate_window=min(round(layout.slots_s), 120) * _NANOSECONDS,
     )
 
 

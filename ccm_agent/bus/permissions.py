@@ -24,6 +24,7 @@ from ccm_agent.bus.layout import (
     NODES,
     REGISTRATION,
     RUNS,
+    SLOTS,
     TRUST,
 )
 from ccm_agent.bus.requests import SCHEDULES_STREAM
@@ -134,6 +135,9 @@ def node_permissions(
         *(f"{protocol}.*.{node}" for protocol in run_protocols),
         f"{PROTOCOL}.agent.*.{node}",
         *(key_subject(NODES, f"{kind}.{node}") for kind in ("node", "facts", "presence")),
+        # Its own entry of each slot, and the entries of all nodes.
+        key_subject(SLOTS, f"*.{node}"),
+        f"{DIRECT}.KV_{SLOTS}",
         *(f"{REGISTRATION_PREFIX}.*.*.*.{address.replace('.', '_')}.*" for address in addresses),
         f"{DIRECT}.KV_{FACTS}.{key_subject(FACTS, node)}",
         # Wildcards of assignments and pages of a bundle are requested in the body, which a broker does not check.
@@ -192,6 +196,8 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         publish.append(key_subject(FACTS, ">"))
     if role.schedules:
         publish.append(f"{SCHEDULE_PREFIX}.>")
+    if EVERYWHERE in role.apply:
+        publish.append(key_subject(SLOTS, ">"))
     if role.admin:
         publish += [
             key_subject(NODES, ">"),

@@ -22,6 +22,7 @@ from ccm_agent.engine.permission import ConfinedContext
 from ccm_agent.engine.prefetch import StatePrefetcher
 from ccm_agent.engine.refreshes import SubscriptionIndex
 from ccm_agent.engine.run_state import SharedRunState
+from ccm_agent.engine.slots import ManifestSlots
 from ccm_agent.manifest.document import ManifestDocument, Path, make_document, place_error
 from ccm_agent.manifest.expressions import (
     bus_error_behind,
@@ -102,6 +103,9 @@ class ManifestContext:
         may_look = (lambda one: permission.may_look_ahead(one, self.directory)) if permission else None
         self._ahead = StatePrefetcher(loaded.resources, state.changes, may_look)
         self._providers: dict[tuple[str, str], tuple[ProviderSpec, Any]] = {}
+        self.slots = ManifestSlots(
+            state.deps.slots, state.options.run, state.masker, state.is_ending, noop=noop
+        )
 
     # ---- for providers: ResourceContext ----
 

@@ -17,6 +17,7 @@ from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe
 
 if TYPE_CHECKING:
+    from ccm_agent.engine.slots import NodeSlots
     from ccm_agent.hiera.sources import Sources
     from ccm_agent.sessions.refresh_store import RefreshStore
 
@@ -43,6 +44,7 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
         resolve_path: Resolves all symlinks of an absolute path, for the node's policy; blocking.
         secrets: Collects the secrets of all runs, for the log of the process; None without a log.
         refreshes: The store of pending refreshes; None: they are forgotten when a run ends.
+        slots: Takes slots of the fleet; None: this program has none, so resources with `slots` fail.
     """
 
     runner: Runner
@@ -61,3 +63,4 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
     resolve_path: Callable[[str], str] = os.path.realpath
     secrets: Masker | None = None
     refreshes: RefreshStore | None = None
+    slots: NodeSlots | None = None

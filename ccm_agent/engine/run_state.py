@@ -94,6 +94,10 @@ class SharedRunState:
         stop = self.options.stop
         return stop if stop is not None and stop.is_set else None
 
+    def is_ending(self) -> bool:
+        """The run ends before its last resource, or is left to another process."""
+        return self.stop is not None or self.is_paused
+
     @property
     def is_stopped(self) -> bool:
         """The run was stopped and skipped something because of it."""

@@ -165,6 +165,10 @@ class ResourceLinter:
             self.extension(f"Choria CCM has no type `{kind.name}`", path)
             return
         rules = kind.rules
+        control = raw.get("control")
+        for key in ("slots", "slots_wait"):
+            if isinstance(control, dict) and key in control:
+                self.extension(f"`control` of Choria CCM has no `{key}`", (*self._at(path, "control"), key))
         for key, value in raw.items():
             where = self._at(path, key)
             if key in rules.aliases:

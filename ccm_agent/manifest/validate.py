@@ -8,11 +8,13 @@ from typing import NoReturn
 import msgspec
 from msgspec import Meta
 
-from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.errors import DocumentError, Place, PropertyError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.registration import RegistrationEntry, check_entry
 from ccm_agent.model.resource import CommonProperties, parse_reference
 from ccm_agent.model.selection import TAG, TAG_RULE
+from ccm_agent.model.slots import parse_slot
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType
@@ -35,6 +37,7 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
         lambda wanted: check_ensure(kind, wanted),
         lambda wanted: _check_references(wanted.require, "require"),
         lambda wanted: _check_references(getattr(wanted, "subscribe", ()), "subscribe"),
+        _check_control,
         _check_health,
         _check_registrations,
         _check_tags,
@@ -71,6 +74,21 @@ def _format_ensure_values(kind: AnyType) -> str:
     field = next(one for one in msgspec.structs.fields(kind.properties) if one.name == "ensure")
     described = [one.description for one in getattr(field.type, "__metadata__", ()) if isinstance(one, Meta)]
     return (described[0] or "").rstrip(".") if described else "the desired state"
+
+
+def _check_control(wanted: CommonProperties) -> None:
+    control = wanted.control
+    if control is None or not (control.slots or control.slots_wait):
+        return
+    try:
+        parse_slot(control.slots)
+    except PropertyError as err:
+        _refuse(err.message, "control.slots")
+    if control.slots_wait:
+        try:
+            parse_duration(control.slots_wait)
+        except DocumentError as err:
+            _refuse(err.message, "control.slots_wait")
 
 
 def _check_health(wanted: CommonProperties) -> None:

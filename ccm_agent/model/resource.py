@@ -27,10 +27,20 @@ REFERENCE = re.compile(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
 class Control(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename={"if_": "if"}
 ):
-    """Whether a resource is managed on this node; both are plain expressions that must be boolean."""
+    """Whether a resource is managed on this node, and on how many nodes at a time it is changed."""
 
     if_: Annotated[str, Meta(description="Manage the resource only if this expression is true.")] = ""
     unless: Annotated[str, Meta(description="Skip the resource if this expression is true.")] = ""
+    slots: Annotated[
+        str,
+        Meta(
+            description="NAME/COUNT: change the resource on at most COUNT nodes of the fleet at a time. "
+            "Only agents with a broker can."
+        ),
+    ] = ""
+    slots_wait: Annotated[
+        str, Meta(description="How long to wait for a slot before the resource fails. Default: `10m`.")
+    ] = ""
 
 
 class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

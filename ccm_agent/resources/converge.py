@@ -1,7 +1,7 @@
 """
 The flow that applies every resource.
 
-    policy → provider → control → deferred templates → require → look, decide, act, verify → health checks
+    policy → provider → control → deferred templates → require → look, decide, slot, act, verify → health checks
 
 A resource that the node's policy forbids fails before its state is read or a command runs. Only its `control` is evaluated first:
 a resource that is not meant for this node is skipped.
@@ -58,6 +58,27 @@ class ResolvedResource(Struct, kw_only=True):
         return f"{self.kind.name}#{self.wanted.name}"
 
 
+class ResourceSlots(Protocol):
+    """The slot of the fleet that a resource takes before it is changed. A noop takes none."""
+
+    async def take(self, declared: ResolvedResource) -> bool:
+        """
+        Take the slot; whether that took time, so that the host may have changed.
+
+        Raises:
+            SlotError: It cannot be had; the resource is not changed.
+        """
+        ...
+
+    async def give_back(self, declared: ResolvedResource, event: TransactionEvent) -> None:
+        """Give the slot back if the resource and its health checks are well; otherwise keep it for a while."""
+        ...
+
+    def fail(self) -> None:
+        """The run ends at this resource: its slot is kept for a while."""
+        ...
+
+
 class RunContext(Protocol):
     """What the flow needs from the run that a resource belongs to."""
 
@@ -65,6 +86,8 @@ class RunContext(Protocol):
     def noop(self) -> bool: ...
     @property
     def health_check_only(self) -> bool: ...
+    @property
+    def slots(self) -> ResourceSlots: ...
     @property
     def is_restricted(self) -> bool:
         """Whether the run is a plan or check that runs no commands of the manifest."""
@@ -175,13 +198,33 @@ async def _managed(declared: ResolvedResource, run: RunContext) -> TransactionEv
         if event.unmet_requirements:
             event.skipped = True
         else:
-            if not run.health_check_only or declared.kind.contains_manifest:
-                await _apply(declared, provider, run, event)
-            if wanted.health_checks and run.noop and event.changed:
-                _leave_unchecked(wanted.health_checks, event)
-            elif wanted.health_checks:
-                await _check(wanted.health_checks, run, event)
+            has_slot = _has_slot(declared)
+            try:
+                await _apply_and_check(declared, provider, run, event)
+            except BaseException:
+                if has_slot:
+                    run.slots.fail()
+                raise
+            if has_slot:
+                await run.slots.give_back(declared, event)
     return event
+
+
+def _has_slot(declared: ResolvedResource) -> bool:
+    control = declared.wanted.control
+    return control is not None and control.slots != ""
+
+
+async def _apply_and_check(
+    declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent
+) -> None:
+    checks = declared.wanted.health_checks
+    if not run.health_check_only or declared.kind.contains_manifest:
+        await _apply(declared, provider, run, event)
+    if checks and run.noop and event.changed:
+        _leave_unchecked(checks, event)
+    elif checks:
+        await _check(checks, run, event)
 
 
 async def _refused(declared: ResolvedResource, run: RunContext, refused: PolicyError) -> TransactionEvent:
@@ -292,15 +335,13 @@ def _deny(event: TransactionEvent, refused: PolicyError) -> None:
 
 
 async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
-    kind, wanted = declared.kind, declared.wanted
-    found = await run.look(declared, provider)
+    kind = declared.kind
     triggered_by = _trigger(declared, run)
-    context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
-    decision = kind.decide(wanted, found, context)
-    if decision.unknown:
-        raise run.unknown(decision.unknown)
-    if decision.error is not None:
-        raise decision.error
+    found, decision = await _decide(declared, provider, run, triggered_by)
+    if decision.steps and _has_slot(declared) and await run.slots.take(declared):
+        # it was long ago that the state was read
+        run.forget()
+        found, decision = await _decide(declared, provider, run, triggered_by)
     state, changed, message = found, False, ""
     is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
@@ -325,6 +366,20 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
     event.noop, event.noop_message = is_noop, message
     if decision.refreshed:
         event.triggered_by = triggered_by
+
+
+async def _decide(
+    declared: ResolvedResource, provider: Any, run: RunContext, triggered_by: str
+) -> tuple[CommonState, Decision]:
+    """Read the state and decide what is to be done about it."""
+    found = await run.look(declared, provider)
+    context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
+    decision = declared.kind.decide(declared.wanted, found, context)
+    if decision.unknown:
+        raise run.unknown(decision.unknown)
+    if decision.error is not None:
+        raise decision.error
+    return found, decision
 
 
 def _trigger(declared: ResolvedResource, run: RunContext) -> str:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
 
-HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1}
+HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1, "CCM_SLOTS": 1}
 """Revisions kept per bucket, if not 20."""
 
 Stop = Callable[[], Awaitable[None]]
@@ -162,6 +162,13 @@ class MemoryKeyValue:
         if has != revision:
             raise RevisionError(f"{key}: it has moved on since it was read; read it again")
         return self._write(key, value, self._expiry(key, ttl_s))
+
+    async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
+        """See `NatsKeyValue.update_among`."""
+        found = await self.matching([pattern], deletions=True)
+        if max((one.revision for one in found), default=0) != revision:
+            raise RevisionError(f"{key}: it has moved on since it was read; read it again")
+        return self._write(key, value)
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """See `SignedStore.store_signed`."""

@@ -96,6 +96,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signers: The bucket CCM_TRUST; None: it is not read.
         schedules: Reads the schedules; None: they cannot be read. Raises BusSetupError where the broker has none.
         services: Answers `registrations()` in a gate; None: it cannot be asked.
+        slots: The bucket CCM_SLOTS; None: it is not read.
     """
 
     operator: str
@@ -114,6 +115,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     signers: Bucket | None = None
     services: BrokerClient | None = None
     schedules: Callable[[], Awaitable[list[Schedule]]] | None = None
+    slots: Bucket | None = None
 
 
 class LocalClock:

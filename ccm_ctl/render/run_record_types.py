@@ -131,6 +131,19 @@ class EndLine(Line, frozen=True, kw_only=True, tag="end"):
     exit: Annotated[int, Meta(description="The exit code of the command.")]
 
 
+class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
+    """A node that holds a slot, or waits for one."""
+
+    slot: Annotated[str, Meta(description="Name of the slot.")]
+    node: Node
+    state: Annotated[str, Meta(description="`held`, `failed` (kept after its resource failed) or `waiting`.")]
+    position: Annotated[Count, Meta(description="Place in the queue, from 1.")] = UNSET
+    count: Annotated[Count, Meta(description="How many nodes may hold it, as its manifest says.")] = UNSET
+    since: Annotated[Time, Meta(description="Since when, by the clock of the node.")] = UNSET
+    resource: Annotated[Text, Meta(description="The resource that it is for.")] = UNSET
+    run: OneRun = UNSET
+
+
 class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
     """The state of a rollout; printed whenever it changes."""
 

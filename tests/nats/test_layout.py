@@ -25,6 +25,7 @@ NAMES = [
     ("CCM_NODE_DATA", "bucket"),
     ("CCM_ASSIGNMENTS", "bucket"),
     ("CCM_RUNS", "bucket"),
+    ("CCM_SLOTS", "bucket"),
     ("CCM_TRUST", "bucket"),
     ("CCM_MANIFESTS", "objects"),
     ("CCM_EVENTS", "stream"),
@@ -130,6 +131,7 @@ async def test_facts_data_and_assignments_have_history_and_nodes_and_runs_do_not
         "CCM_NODE_DATA": 1,
         "CCM_ASSIGNMENTS": 20,
         "CCM_RUNS": 1,
+        "CCM_SLOTS": 1,
         "CCM_TRUST": 20,
     }
 

@@ -95,7 +95,7 @@ def prepared(place: Place) -> Place:
             users = {
                 name: await stack.enter_async_context(connected(server, name)) for name in matrix.VICTIMS
             }
-            await make(users["admin"], LayoutOptions(secure=True))
+            await make(users["admin"], LayoutOptions(secure=True, slots_s=3600))
             for subjects in matrix.STORED.values():
                 for subject in subjects:
                     await fill(users[author(subject)], subject)

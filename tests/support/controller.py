@@ -395,4 +395,5 @@ def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:
         clock=StillClock(),
         trust=trust,
         signers=bus.bucket("CCM_TRUST"),
+        slots=bus.bucket("CCM_SLOTS"),
     )

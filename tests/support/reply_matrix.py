@@ -53,6 +53,7 @@ STORED = {
     "KV_CCM_NODE_DATA": ("$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",),
     "KV_CCM_ASSIGNMENTS": ("$KV.CCM_ASSIGNMENTS.all.app",),
     "KV_CCM_RUNS": (f"$KV.CCM_RUNS.ann.{RUN}",),
+    "KV_CCM_SLOTS": ("$KV.CCM_SLOTS.pg.web1",),
     "KV_CCM_TRUST": ("$KV.CCM_TRUST.signers",),
     "OBJ_CCM_MANIFESTS": ("$O.CCM_MANIFESTS.M.c2l0ZQ==", "$O.CCM_MANIFESTS.C.abc"),
     "CCM_EVENTS": (

@@ -20,6 +20,7 @@ from ccm_agent.model.codec import decode_as, locate
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, FileError, Place, UsageError
 from ccm_agent.model.secret import Secret
+from ccm_agent.model.slots import HOLD_S, RENEW_S
 
 DEFAULT_CONTEXT = "CCM"
 """The NATS context of the `nats` program that Choria CCM's agent uses by default."""
@@ -168,6 +169,10 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     template_memory_mib: Annotated[
         int, Meta(ge=64, le=65536, description="Memory that a template may need.")
     ] = 256
+    slot_renew: Annotated[
+        str, Meta(description="How often held slots are renewed; they expire after 5m.")
+    ] = "1m"
+    slot_hold: Annotated[str, Meta(description="How long a slot is kept after its resource failed.")] = "1h"
     drain: Annotated[
         str, Meta(description="How long a stop waits for the resource in hand; then it goes on without us.")
     ] = "60s"
@@ -236,6 +241,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     template_memory_bytes: int = 256 << 20
     progress_s: float = 5
     drain_s: float = 60
+    slot_renew_s: float = RENEW_S
+    slot_hold_s: float = HOLD_S
     retry_s: float = 1
     """Pause after a publish that failed; it doubles up to thirty times this."""
     log_level: str = "info"
@@ -347,6 +354,8 @@ def parse_config(text: str, source: str = "") -> Settings:
         template_cpu_s=int(seconds("template_cpu", 1)),
         template_memory_bytes=config.template_memory_mib << 20,
         drain_s=seconds("drain", 0),
+        slot_renew_s=seconds("slot_renew", 1),
+        slot_hold_s=seconds("slot_hold", 0),
         log_level=config.log_level,
         log_format=config.log_format,
     )

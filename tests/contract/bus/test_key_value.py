@@ -408,3 +408,22 @@ async def test_a_copy_under_the_one_key_that_is_read_is_refused(broker) -> None:
         await bucket.matching(["all.a"], obeyed=True)
 
     assert [one.key for one in await bucket.matching(["all.b"], obeyed=True)] == ["all.b"]
+
+
+async def test_update_among_keys_is_taken_once_nothing_among_them_is_newer(broker) -> None:
+    first = (await broker.connect("web1")).bucket("CCM_SLOTS")
+    second = (await broker.connect("web2")).bucket("CCM_SLOTS")
+
+    one = await first.update_among("pg.web1", b"one", "pg.>", 0)
+    with pytest.raises(RevisionError):
+        await second.update_among("pg.web2", b"two", "pg.>", 0)
+    await first.update_among("other.web1", b"else", "other.>", 0)
+    two = await second.update_among("pg.web2", b"two", "pg.>", one)
+    with pytest.raises(RevisionError):
+        await first.update_among("pg.web1", b"three", "pg.>", one)
+    await second.put("pg.web2", b"")
+    found = await first.matching(["pg.>"], deletions=True)
+    await first.update_among("pg.web1", b"four", "pg.>", max(entry.revision for entry in found))
+
+    assert two > one
+    assert [entry.value for entry in await first.matching(["pg.>"])] == [b"four"]

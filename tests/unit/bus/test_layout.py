@@ -46,7 +46,7 @@ def test_buckets_that_agents_read_notice_with_headers_only() -> None:
             "headers_only": True,
         }
         for bucket in ("CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", "CCM_TRUST")
-    } | {"KV_CCM_NODES": None, "KV_CCM_RUNS": None, "KV_CCM_NODE_DATA": None}
+    } | {"KV_CCM_NODES": None, "KV_CCM_RUNS": None, "KV_CCM_NODE_DATA": None, "KV_CCM_SLOTS": None}
 
 
 def test_nothing_that_nodes_write_is_republished() -> None:
@@ -59,7 +59,7 @@ def test_nothing_that_nodes_write_is_republished() -> None:
         if subject_matches(subject, line.replace("*", "x"))
     }
 
-    assert theirs == {"KV_CCM_NODES", "CCM_EVENTS", "REGISTRATION"}
+    assert theirs == {"KV_CCM_NODES", "KV_CCM_SLOTS", "CCM_EVENTS", "REGISTRATION"}
     assert [name for name in theirs if streams()[name].get("republish")] == []
 
 

@@ -158,6 +158,30 @@ def test_strict_ccm_names_our_extensions() -> None:
     ]
 
 
+def test_strict_ccm_names_slots() -> None:
+    text = resources("note: {name: a, control: {slots: pg/1}}")
+
+    assert findings(text) == []
+    assert findings(text, strict_ccm=True) == [
+        "m.yaml:4:33: $.ccm.resources[0].note.control.slots: error: `control` of Choria CCM has no `slots`: it works here alone"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("control", "message"),
+    [
+        ("slots: pg", "`slots` is `pg`: write NAME/COUNT, such as pg-restart/1"),
+        ("slots: pg/0", "`slots` is `pg/0`: write NAME/COUNT"),
+        ("slots_wait: 1m", "`slots` is ``: write NAME/COUNT"),
+        ("slots: pg/1, slots_wait: soon", "soon"),
+    ],
+)
+def test_slot_that_no_node_could_take_is_found(control: str, message: str) -> None:
+    [found] = findings(resources(f"note: {{name: a, control: {{{control}}}}}"))
+
+    assert message in found
+
+
 def test_strict_ccm_names_values_that_are_ours_alone() -> None:
     class Properties(NoteProperties, kw_only=True):
         text: Annotated[str, ExtensionValues("jinja")] = ""
