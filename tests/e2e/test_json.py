@@ -90,6 +90,8 @@ doctor                                       # check checks
 disable --all --for 1h --why "new disk" --yes                     # reply
 enable --all --yes                           # reply
 run-now --all --yes                          # reply
+slots
+slots release pg-restart web1 --yes          # error
 operator revoke bob                          # made
 node revoke web1                             # made
 node reset web1 --force --yes                # node
@@ -104,6 +106,7 @@ FAILING = {
     "apply fails.yaml --all --yes",
     "run retry last fails.yaml --yes",
     "schedule status nightly",
+    "slots release pg-restart web1 --yes",
 }
 
 
