@@ -27,6 +27,8 @@ VERBS = {
     "run-now": "Have nodes converge now.",
     "disable": "Keep nodes from making changes for a while.",
     "enable": "Let disabled nodes make changes again.",
+    "lock": "Keep resources of a node from being changed for a while.",
+    "unlock": "End locks of a node.",
     "run": "List, show, watch and stop runs.",
     "rollout": "Drive rollouts in the background.",
     "notify": "Report failures, drift and stale nodes by webhook, command or mail.",

@@ -24,7 +24,7 @@ from ccm_agent.agent.process.config import Settings
 from ccm_agent.agent.process.state_folder import determine_identity, machine_id
 from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
 from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy
+from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.agent.runs.run_queue import RunQueue
@@ -148,6 +148,7 @@ class AgentContext:
         self.admission = Admission(
             Maintenance(state, clock), NodePolicy(ports.resource_types, clock), self.presence
         )
+        self.locks = ResourceLocks(state, record, clock)
         self.author = Author(ports.node_key, record, self.events, clock)
         self.refreshes = PendingRefreshes(ports.refreshes, record, self.presence.request_heartbeat)
         self.bundles = BundleCache(ports.objects, state / "bundles")
@@ -164,6 +165,7 @@ class AgentContext:
         """Read what an earlier process left. Blocking."""
         self.load_policy()
         self.admission.maintenance.open()
+        self.locks.open()
         self.authenticator.open()
         self.revision_guard.open()
         self.assigned.open()

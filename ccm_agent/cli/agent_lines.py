@@ -11,6 +11,7 @@ import msgspec
 from ccm_agent.cli.lines import plain
 from ccm_agent.clikit.text import short_id, span
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.maintenance import ResourceLock
 from ccm_agent.model.wire import DISABLED, Disabled, NodeState
 
 TOLD = {
@@ -37,6 +38,8 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
 
     if status.get("disabled"):
         line("Disabled", msgspec.convert(status["disabled"], Disabled).sentence.removeprefix("disabled "))
+    for lock in msgspec.convert(status.get("locks", []), list[ResourceLock], strict=False):
+        line("Locked", f"{lock.resource}, {lock.sentence.removeprefix('locked ')}")
     if status.get("conflict"):
         line("Conflict", status["conflict"])
     if status.get("running"):

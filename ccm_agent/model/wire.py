@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.model.bundle import Bundle, PartialManifest
+from ccm_agent.model.maintenance import LockChange, ResourceLock
 from ccm_agent.model.untrusted_json import Count, Moment, Seconds
 
 PROTOCOL = "io.choria.ccm.v1"
@@ -43,6 +44,8 @@ AGENT_DUPLICATE = f"{PROTOCOL}.agent.duplicate"
 AGENT_DISABLED = f"{PROTOCOL}.agent.disabled"
 AGENT_ENABLED = f"{PROTOCOL}.agent.enabled"
 AGENT_CONVERGE = f"{PROTOCOL}.agent.converge"
+AGENT_LOCKED = f"{PROTOCOL}.agent.locked"
+AGENT_UNLOCKED = f"{PROTOCOL}.agent.unlocked"
 AGENT_KEY = f"{PROTOCOL}.agent.key"
 
 DUPLICATE_IDENTITY = "another agent uses this identity"
@@ -169,11 +172,14 @@ class MaintenanceRequest(Request, kw_only=True, omit_defaults=True):
 
     Attributes:
         why: The reason, for all who wonder; a node is not disabled without one.
-        until: When a disabled node is enabled again; None: when an operator enables it.
+        until: When a disabled node is enabled again; None: when an operator enables it. When locks end.
+        lock: Resources are locked or unlocked, and the node is not disabled. `why` is empty then, so that an agent that does not
+            know locks refuses the request.
     """
 
     why: str = ""
     until: Moment | None = None
+    lock: LockChange | None = None
 
 
 class AnswerState(StrEnum):
@@ -398,6 +404,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         own_data: It can read documents that are stored for it alone: its version and its credentials allow it.
         own_schedules: It takes requests of schedules that have a subject of their own, so a scope can have several schedules.
         partial_runs: It applies parts of manifests.
+        resource_locks: It knows locks of resources.
+        locks: The resources that it skips. Some may have ended.
     """
 
     node: str
@@ -420,6 +428,8 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     own_data: bool = False
     own_schedules: bool = False
     partial_runs: bool = False
+    resource_locks: bool = False
+    locks: list[ResourceLock] = []
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

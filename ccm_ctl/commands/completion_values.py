@@ -72,7 +72,7 @@ def choose_kind(path: list[str], metavar: str) -> str:
     """The kind of name that a word of a command is; "" when there is nothing to look up."""
     if metavar == "SELECTOR":
         return "selector"
-    if metavar in ("NODE", "NODE...", "[NODE... KEY=VALUE...]"):
+    if metavar in ("NODE", "[NODE]", "[NODE|list]", "NODE...", "[NODE... KEY=VALUE...]"):
         return "nodes"
     if metavar == "RUN":
         return "runs"

@@ -15,11 +15,12 @@ from ccm_ctl.fleet.node_commands import OFFLINE, REFUSED, SILENT, send_command
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from ccm_agent.model.maintenance import LockChange
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.ports import Fleet
 
@@ -44,6 +45,8 @@ async def command_nodes(
     verb: str,
     done: str,
     until: datetime | None = None,
+    lock: LockChange | None = None,
+    check: Callable[[Inventory, TargetSet], None] | None = None,
 ) -> Exit:
     """
     Disable or enable the nodes that the options mean, and show what they answer.
@@ -55,12 +58,16 @@ async def command_nodes(
         options: As given.
         verb: "disable" or "enable".
         done: What a node is that did so.
-        until: When disabled nodes are enabled again.
+        until: When disabled nodes are enabled again, or locks end.
+        lock: Locks or unlocks resources instead.
+        check: Refuses nodes that cannot do it, before anything is sent.
     """
-    _, resolved = await resolve(fleet, target_spec(dict(options)))
+    inventory, resolved = await resolve(fleet, target_spec(dict(options)))
+    if check is not None:
+        check(inventory, resolved)
     if not await confirm(application, verb, resolved, yes=options["yes"]):
         return NOT_AGREED
-    replies, silent = await send_command(fleet, protocol, resolved, options["why"], until)
+    replies, silent = await send_command(fleet, protocol, resolved, options["why"], until, lock)
     _show(application, resolved, replies, silent, done)
     if any(reply.answer.state == AnswerState.REFUSED for reply in replies.values()):
         return Exit.FAILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.text import short_id
-from ccm_agent.model.outcome import LOCKED, Outcome, TransactionEvent
+from ccm_agent.model.outcome import Outcome, TransactionEvent
 from ccm_agent.model.wire import REPORTING, NodeState
 from ccm_ctl.render.event import format_pending
 from ccm_ctl.render.outcome import Failure, NodeResult, ResourceResult
@@ -70,8 +70,6 @@ def _resource(event: TransactionEvent) -> ResourceResult:
     note = event.noop_message if event.noop else ""
     if event.unknown and not event.skipped:
         note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
-    if event.code == LOCKED:
-        note = f"skipped: {'; '.join(event.error)}"
     note = f"{note}{format_pending(event.refresh_pending)}".removeprefix("; ")
     return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
 

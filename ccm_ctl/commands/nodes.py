@@ -115,6 +115,8 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.disabled:
         notes.append(node.record.disabled.sentence)
+    if node.record and node.record.locks:
+        notes.append(f"{len(node.record.locks)} locked (`ccmctl lock list`)")
     if node.presence and node.presence.run:
         notes.append(f"in run {short_id(node.presence.run)}")
     return "; ".join(notes)

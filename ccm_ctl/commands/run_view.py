@@ -23,7 +23,7 @@ from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
 from ccm_ctl.render import records
 from ccm_ctl.render.command import command_report, command_result, output_fields
-from ccm_ctl.render.left_out import format_left_out
+from ccm_ctl.render.left_out import format_left_out, format_locked
 from ccm_ctl.render.outcome import (
     At,
     end_line,
@@ -179,7 +179,10 @@ class RunView:
         report = run_report(results, style, plan=self.is_plan, output=limits)
         self._terminal.show(f"{report}\n{last}" if report else last)
         nodes = self._run.nodes.items()
-        for sentence in format_left_out({name: one.summary.left_out for name, one in nodes if one.summary}):
+        for sentence in (
+            *format_left_out({name: one.summary.left_out for name, one in nodes if one.summary}),
+            *format_locked({name: one.events.values() for name, one in nodes}),
+        ):
             self._terminal.warn(sentence)
         self._tell_unproven()
 

@@ -150,6 +150,7 @@ def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> Targ
         where=options["where"],
         everybody=bool(options.get("all")),
         limit=options.get("limit") or 0,
+        node=options.get("node") or "",
     )
     return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
 

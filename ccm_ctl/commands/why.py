@@ -100,7 +100,7 @@ def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """What is known, in the order in which somebody would ask."""
-    from ccm_agent.clikit.text import ago, clock
+    from ccm_agent.clikit.text import ago, clock, one_line
     from ccm_ctl.commands.diagnosis import format_disabled, is_duplicate
     from ccm_ctl.render.why import Fact
 
@@ -114,6 +114,11 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
             yield Fact("one agent", f"machine {twin.machine}, started {twin.started}", "bad")
     if record is not None and record.disabled is not None and reason.state != "disabled":
         yield Fact("disabled", format_disabled(record.disabled, now), "change")
+    for lock in record.locks if record is not None else ():
+        if lock.until > now:
+            yield Fact(
+                "locked", one_line(f"{lock.resource}, {lock.sentence.removeprefix('locked ')}"), "change"
+            )
     yield from _assignment_facts(evidence, now)
     for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
         yield Fact("refresh pending", pending, "change")

@@ -111,12 +111,14 @@ class TargetSpec(Struct, frozen=True, kw_only=True):
         where: An expression that must be true as well.
         everybody: All nodes, said explicitly.
         limit: So many at most; 0: no limit.
+        node: Only this node of them. The request still goes where the targets say; "" is all of them.
     """
 
     targets: tuple[str, ...] = ()
     where: str = ""
     everybody: bool = False
     limit: int = 0
+    node: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -218,8 +220,12 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
         # the present ones first: who asks for three nodes wants to see three nodes do it
         nodes = sorted(nodes, key=lambda node: (not node.is_present, node.name))[: wish.limit]
         nodes.sort(key=lambda node: node.name)
-        names = f"node in ({','.join(node.name for node in nodes)})"
-        targets = [f"{text},{names}" for text in targets] or [names]
+        targets = _narrowed(targets, nodes)
+    if wish.node:
+        nodes = [node for node in nodes if node.name == wish.node]
+        if not nodes:
+            raise NoTargetError(f"{wish.node}: is not among the nodes that {' or '.join(targets)} selects")
+        targets = _narrowed(targets, nodes)
     return TargetSet(
         nodes=[node.name for node in nodes],
         offline=[node.name for node in nodes if not node.is_present],
@@ -227,6 +233,12 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
         targets=targets,
         where=wish.where,
     )
+
+
+def _narrowed(targets: Sequence[str], nodes: Sequence[Node]) -> list[str]:
+    """The selectors, for some of the nodes that they select."""
+    names = f"node in ({','.join(node.name for node in nodes)})"
+    return [f"{text},{names}" for text in targets] or [names]
 
 
 def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:

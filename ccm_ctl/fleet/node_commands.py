@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from ccm_agent.model.maintenance import LockChange
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.gather import Reply
@@ -54,7 +55,12 @@ _WORST = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED, NodeState.CHAN
 
 
 async def send_command(
-    fleet: Fleet, protocol: str, resolved: TargetSet, why: str, until: datetime | None = None
+    fleet: Fleet,
+    protocol: str,
+    resolved: TargetSet,
+    why: str,
+    until: datetime | None = None,
+    lock: LockChange | None = None,
 ) -> tuple[dict[str, Reply], list[str]]:
     """
     Disable or enable nodes.
@@ -64,13 +70,14 @@ async def send_command(
         protocol: NODE_DISABLE or NODE_ENABLE.
         resolved: The nodes. Those that are offline cannot be reached.
         why: The reason.
-        until: When disabled nodes are enabled again; None: when an operator enables them.
+        until: When disabled nodes are enabled again; None: when an operator enables them. When locks end.
+        lock: Locks or unlocks resources instead, with a reason of its own.
 
     Returns:
         The answers by node, and the nodes that did not answer.
     """
-    request = _request(fleet, protocol, resolved, why)
-    request.until = until
+    request = _request(fleet, protocol, resolved, "" if lock is not None else why)
+    request.until, request.lock = until, lock
     return await ask(fleet, request, resolved.scopes, set(resolved.nodes) - set(resolved.offline))
 
 

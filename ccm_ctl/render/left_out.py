@@ -1,22 +1,38 @@
-"""Warnings about a run of a part of a manifest."""
+"""Warnings about resources that a run left out: not selected, or locked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ccm_agent.clikit.text import fold_names, one_line
+from ccm_agent.model.outcome import LOCKED, TransactionEvent
 
 SHOWN = 3
-"""Requirements that one warning names."""
+"""Resources that one warning names."""
 
 
 def format_left_out(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What applied resources need and the run left out, by node: one sentence for all nodes that report the same."""
+    for names, needs in _folded(reported):
+        yield f"left out on {names}, though needed: {needs}"
+
+
+def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
+    """The resources that were skipped because they are locked, by node: one sentence for all nodes that report the same."""
+    reported = {
+        node: [f"{one.type}#{one.name} ({'; '.join(one.error)})" for one in found if one.code == LOCKED]
+        for node, found in events.items()
+    }
+    for names, resources in _folded(reported):
+        yield f"skipped on {names}: {resources}"
+
+
+def _folded(reported: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Names of nodes, and what they report."""
     names: dict[tuple[str, ...], list[str]] = {}
-    for node, left_out in sorted(reported.items()):
-        if left_out:
-            names.setdefault(tuple(left_out), []).append(node)
-    for needs, reported_by in names.items():
-        more = f"; and {len(needs) - SHOWN} more" if len(needs) > SHOWN else ""
-        shown = "; ".join(one_line(need) for need in needs[:SHOWN])
-        yield f"left out on {fold_names(reported_by)}, though needed: {shown}{more}"
+    for node, found in sorted(reported.items()):
+        if found:
+            names.setdefault(tuple(found), []).append(node)
+    for texts, nodes in names.items():
+        more = f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+        yield fold_names(nodes), "; ".join(one_line(text) for text in texts[:SHOWN]) + more

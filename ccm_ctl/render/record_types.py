@@ -102,6 +102,19 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True
     ] = UNSET
 
 
+class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):
+    """Something that a node does not change."""
+
+    node: Node
+    resource: Annotated[str, Meta(description="`type#name`; `all` if the node is disabled.")]
+    since: Annotated[Time, Meta(description="When it was locked.")] = UNSET
+    until: Annotated[
+        Time, Meta(description="When the lock ends; missing for a disabled node without an end.")
+    ] = UNSET
+    by: Annotated[Text, Meta(description="The operator.")] = UNSET
+    why: Annotated[Text, Meta(description="The operator's reason.")] = UNSET
+
+
 class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True):
     """Facts of a node."""
 
@@ -412,6 +425,7 @@ RECORDS: tuple[type[Struct], ...] = (
     SlotLine,
     NodeLine,
     ReplyLine,
+    LockLine,
     FactsLine,
     DocumentLine,
     MadeLine,

@@ -89,6 +89,9 @@ notify rm log --file rules.yaml              # made
 doctor                                       # check checks
 disable --all --for 1h --why "new disk" --yes                     # reply
 enable --all --yes                           # reply
+lock web1 --resource service#web --for 1h --why x --yes           # reply
+lock list                                    # lock
+unlock web1 --yes                            # reply
 run-now --all --yes                          # reply
 slots
 slots release pg-restart web1 --yes          # error

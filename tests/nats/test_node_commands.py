@@ -49,11 +49,37 @@ def test_operator_with_maintain_disables_a_node_and_the_node_reports_operator_an
     assert "enabled by sam: it is in" in told.out
 
 
+def test_locked_resource_is_skipped_until_it_is_unlocked_and_the_rest_is_applied(secured: Secured) -> None:
+    files = secured.fleet.agents["web1"].files
+    path = secured.fleet.write("locked.yaml", manifest(a_file("held"), a_file("free")))
+    resource = ("--resource", f"file#{files}/held")
+
+    locked = secured.as_(
+        "sam", "lock", "web1", "-t", "role=web", *resource, "--for", "8h", "--why", "new disk", "--yes"
+    )
+    plan = secured.as_("bob", "apply", path, "-t", "role=web", "--noop")
+    applied = secured.as_("bob", "apply", path, "-t", "role=web", "--yes", "--json")
+    held, free = (files / "held").exists(), (files / "free").exists()
+    why = secured.as_("lou", "why", "web1")
+    listed = secured.as_("lou", "lock", "list")
+    unlocked = secured.as_("sam", "unlock", "web1", "-t", "role=web", *resource, "--yes")
+    after = secured.as_("bob", "apply", path, "-t", "role=web", "--yes", "--json")
+
+    assert (locked.code, locked.out) == (0, "locked: web1\n"), locked.err
+    assert f"skipped on web1: file#{files}/held (locked until " in plan.err
+    assert (applied.code, applied.states, held, free) == (0, {"web1": "changed"}, False, True)
+    assert " by sam: new disk" in why.out
+    assert "new disk" in listed.out
+    assert (unlocked.code, after.code, (files / "held").exists()) == (0, 0, True), unlocked.err
+
+
 @pytest.mark.parametrize("who", ["bob", "lou", "web1"])
 def test_others_do_not_disable_enable_or_converge_a_node(secured: Secured, who: str) -> None:
     """An operator who may apply, one who may look, and the holder of a node's stolen key."""
-    for words in (("disable", "--why", "x"), ("enable",), ("run-now",)):
-        done = secured.as_(who, *words, "-t", "role=web", "--yes")
+    there = ("-t", "role=web")
+    lock = ("lock", "web1", *there, "--resource", "file#/x", "--for", "1h", "--why", "x")
+    for words in (("disable", "--why", "x", *there), ("enable", *there), ("run-now", *there), lock):
+        done = secured.as_(who, *words, "--yes")
 
         assert done.code == 1, done.out
         assert "the broker does not allow" in done.err

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.maintenance import ResourceLock
 from ccm_agent.model.ports import BrokerConnection, Clock, Events
 from ccm_agent.model.wire import (
     AGENT_CONVERGE,
@@ -34,10 +35,12 @@ from ccm_agent.model.wire import (
     AGENT_DUPLICATE,
     AGENT_ENABLED,
     AGENT_KEY,
+    AGENT_LOCKED,
     AGENT_LOST_EVENTS,
     AGENT_REFUSED,
     AGENT_SHUTDOWN,
     AGENT_STARTUP,
+    AGENT_UNLOCKED,
     AgentEvent,
     Disabled,
     NodeRecord,
@@ -241,6 +244,21 @@ class AgentEventPublisher:
         details = {"by": by, "why": why} if by else {}
         self._append(AGENT_ENABLED, f"{message}: {why}" if why else message, details)
 
+    def locked(self, locks: Sequence[ResourceLock]) -> None:
+        """An operator locked resources, all until the same time and for the same reason."""
+        names = [one.resource for one in locks]
+        self._append(
+            AGENT_LOCKED,
+            f"{_named(names)} {locks[0].sentence}",
+            {"resources": names, "until": locks[0].until, "why": locks[0].why, "by": locks[0].by},
+        )
+
+    def unlocked(self, resources: Sequence[str], by: str, why: str) -> None:
+        """An operator unlocked resources."""
+        words = f"{_named(resources)} unlocked by {by}"
+        details = {"resources": list(resources), "by": by, "why": why}
+        self._append(AGENT_UNLOCKED, f"{words}: {why}" if why else words, details)
+
     def converges(self, by: str, why: str) -> None:
         """An operator asked the node to converge now."""
         words = f"converges now, asked by {by}"
@@ -303,3 +321,9 @@ class Author:
 
     def _name(self) -> None:
         self._record.key, self._record.certificate = self._key.public_key, self._key.certificate
+
+
+def _named(resources: Sequence[str]) -> str:
+    """The first resource, and how many more."""
+    more = f" and {len(resources) - 1} more" if len(resources) > 1 else ""
+    return f"{resources[0]}{more}"

@@ -79,6 +79,7 @@ class NodeStatus:
             "manifests": self._manifests.status() if self._manifests else [],
             "assignments": dict(self._assignments.states.now),
             "disabled": context.admission.maintenance.current,
+            "locks": context.locks.current,
             "policy": context.admission.policy.status(),
         }
 

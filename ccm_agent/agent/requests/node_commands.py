@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -17,7 +18,9 @@ import msgspec
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, CcmError, Refusal
 from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.maintenance import LONGEST_LOCK_S, LockChange, ResourceLock
 from ccm_agent.model.policy import Principal
+from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.wire import (
     NODE_CONVERGE,
     NODE_DISABLE,
@@ -38,6 +41,9 @@ log = logging.getLogger(__name__)
 
 TEXT_LIMIT = 500
 """Characters of a reason or a name, which stand in the node's record and in each refusal."""
+
+LOCK_GRACE_S = 3600.0
+"""How far the clocks of an operator and a node may differ at the longest lock."""
 
 WAITING_LIMIT = 8
 """So many requests wait for the next convergence at most."""
@@ -98,15 +104,44 @@ class NodeCommands:
 
     async def _disable(self, request: Request, principal: Principal) -> dict[str, Any]:
         asked, now = _maintenance(request), self._context.clock.now().replace(microsecond=0)
+        if asked.lock is not None and asked.lock.release:
+            return await self._unlock(asked.lock, principal)
         if asked.until is not None and asked.until <= now:
             raise Refusal(
                 "maintenance.past", f"{asked.until.isoformat()} has passed; is the node's clock right?"
             )
-        if not asked.why.strip():
+        if not (asked.lock or asked).why.strip():
             raise Refusal("maintenance.why", "it gives no reason")
+        if asked.lock is not None:
+            return await self._lock(asked.lock, now, asked.until, principal)
         disabled = Disabled(since=now, until=asked.until, why=_cut(asked.why), by=_cut(principal.title))
         await self._maintenance.disable(disabled)
         return {"disabled": msgspec.to_builtins(disabled)}
+
+    async def _lock(
+        self, asked: LockChange, now: datetime, until: datetime | None, principal: Principal
+    ) -> dict[str, Any]:
+        if until is None or (until - now).total_seconds() > LONGEST_LOCK_S + LOCK_GRACE_S:
+            raise Refusal("lock.time", f"a lock ends after {LONGEST_LOCK_S // 86_400} days at most")
+        resources = list(dict.fromkeys(asked.resources))
+        for resource in resources:
+            if parse_reference(resource) is None or len(resource) > TEXT_LIMIT:
+                raise Refusal("lock.resource", f"{_cut(resource)}: is not type#name")
+        if not resources:
+            raise Refusal("lock.resource", "it names no resource")
+        why, by = _cut(asked.why), _cut(principal.title)
+        locks = [ResourceLock(resource=one, since=now, until=until, why=why, by=by) for one in resources]
+        await self._context.locks.lock(locks)
+        self._context.events.locked(locks)
+        self._context.presence.request_heartbeat()
+        return {"locked": resources}
+
+    async def _unlock(self, asked: LockChange, principal: Principal) -> dict[str, Any]:
+        released = await self._context.locks.release(asked.resources)
+        if released:
+            self._context.events.unlocked(released, _cut(principal.title), _cut(asked.why))
+        self._context.presence.request_heartbeat()
+        return {"unlocked": released}
 
     async def _enable(self, request: Request, principal: Principal) -> dict[str, Any]:
         was = await self._maintenance.enable(_cut(principal.title), _cut(_maintenance(request).why))

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.model.errors import CcmError, FileError, Refusal
+from ccm_agent.model.maintenance import LOCKS_LIMIT, ResourceLock
 from ccm_agent.model.policy import CHANGING_ACTIONS, LOOK_ACTIONS, Principal
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import Disabled
+from ccm_agent.model.wire import Disabled, NodeRecord
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
-from ccm_agent.storage.journal import sync_folder
+from ccm_agent.storage.journal import replace_file, sync_folder
 
 if TYPE_CHECKING:
     from ccm_agent.agent.node.presence import NodePresence
@@ -225,6 +226,88 @@ def _replace(folder: Path, content: bytes) -> None:
         os.fdatasync(file.fileno())
     fresh.replace(folder / FILE)
     sync_folder(folder)
+
+
+LOCKS_FILE = "locks.json"
+"""In the state folder."""
+
+
+class ResourceLocks:
+    """
+    The resources that operators have locked on one node.
+
+    A file that cannot be read locks every resource: work that an operator stopped must not start because of a bad disk.
+
+    Args:
+        folder: The agent's state folder.
+        record: Lists the locks.
+        clock: What time it is: a lock ends by the node's clock.
+    """
+
+    def __init__(self, folder: Path, record: NodeRecord, clock: Clock) -> None:
+        self._path = folder / LOCKS_FILE
+        self._record = record
+        self._clock = clock
+        self._locks: list[ResourceLock] = []
+        self._trouble = ""
+
+    def open(self) -> None:
+        """Read the file. Blocking."""
+        self._record.resource_locks = True
+        try:
+            self._locks = decode_foreign(self._path.read_bytes(), list[ResourceLock])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as err:
+            self._trouble = f"all resources are locked: {self._path} cannot be read: {err}; unlock the node"
+            log.error("locks cannot be read, so all resources are locked", extra={"reason": str(err)})
+            return
+        self._record.locks = self.current
+
+    @property
+    def current(self) -> list[ResourceLock]:
+        """The locks that have not ended."""
+        now = self._clock.now()
+        return [one for one in self._locks if one.until > now]
+
+    def why(self, references: Collection[str]) -> str:
+        """Why a resource is skipped; "" if it is not locked."""
+        if self._trouble or not self._locks:
+            return self._trouble
+        return next((one.sentence for one in self.current if one.resource in references), "")
+
+    async def lock(self, locks: Collection[ResourceLock]) -> None:
+        """
+        Lock resources; a new lock replaces one of the same resource.
+
+        Raises:
+            Refusal: The node has too many.
+            FileError: It cannot be written down.
+        """
+        kept = {one.resource: one for one in (*self.current, *locks)}
+        if len(kept) > LOCKS_LIMIT:
+            raise Refusal("lock.many", f"{len(kept)} locks, and {LOCKS_LIMIT} is the limit: unlock some")
+        await self._save(list(kept.values()))
+
+    async def release(self, resources: Collection[str]) -> list[str]:
+        """
+        Unlock resources, all of them if none is named; returns those that were locked.
+
+        Raises:
+            FileError: It cannot be written down.
+        """
+        released = [one.resource for one in self.current if not resources or one.resource in resources]
+        if released or (self._trouble and not resources):
+            await self._save([one for one in self.current if one.resource not in released])
+        return released
+
+    async def _save(self, locks: list[ResourceLock]) -> None:
+        try:
+            await asyncio.to_thread(replace_file, self._path, [msgspec.json.encode(locks)])
+        except OSError as err:
+            raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err
+        self._locks, self._trouble = locks, ""
+        self._record.locks = locks
 
 
 LIMIT_BYTES = 1 << 20

@@ -235,6 +235,8 @@ class RunExecutor:
             is_literal=isinstance(request, ExecRequest),
             scope=own.scope if own is not None else f"request {job.name}",
             diff=not isinstance(request, ExecRequest) and request.diff,
+            # checks go on: a lock keeps a resource from being changed, not from being watched
+            lock=context.locks.why if job.action != "check" else None,
             selection=request.part if isinstance(request, ManifestRequest) else None,
         )
 

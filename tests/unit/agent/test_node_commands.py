@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from ccm_agent.agent.context import AgentContext
 from ccm_agent.agent.desired.loop import ConvergenceResult
@@ -18,15 +19,19 @@ from ccm_agent.agent.requests.node_commands import TEXT_LIMIT, WAITING_LIMIT, No
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import CcmError, Refusal
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.maintenance import LockChange
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.wire import (
     AGENT_CONVERGE,
     AGENT_DISABLED,
     AGENT_ENABLED,
+    AGENT_LOCKED,
+    AGENT_UNLOCKED,
     MANIFEST_APPLY,
     NODE_CONVERGE,
     NODE_DISABLE,
     NODE_ENABLE,
+    NODE_STATUS,
     SESSION_PROGRESS,
     Answer,
     MaintenanceRequest,
@@ -82,6 +87,11 @@ class Stage:
         fields = {"requester": "maria"} | fields
         request = MaintenanceRequest(protocol=protocol, run=run, **fields)
         return await self.controller.answer(await self.controller.ask(request), NODE)
+
+    async def locks(self) -> list[dict[str, Any]]:
+        """The locks in the node's status."""
+        found: list[dict[str, Any]] = (await self.ask(NODE_STATUS)).body["locks"]
+        return found
 
     def told(self, protocol: str) -> list[tuple[str, dict[str, Any]]]:
         """Message and details of the agent's events of a kind."""
@@ -234,3 +244,114 @@ async def test_only_some_requests_to_converge_wait(tmp_path: Path) -> None:
             codes.append(err.code)
 
     assert codes == ["queue.full"]
+
+
+# -- locks of resources
+
+
+def locked(*resources: str, why: str = "new certificate", release: bool = False) -> LockChange:
+    return LockChange(resources=list(resources), why=why, release=release)
+
+
+async def test_locked_resource_is_left_alone_until_its_time_and_the_node_says_who_and_why(
+    tmp_path: Path,
+) -> None:
+    at = Stage(tmp_path)
+    end = at.clock.now() + timedelta(hours=8)
+    async with at.agent():
+        answer = await at.ask(NODE_DISABLE, lock=locked("service#nginx"), until=end)
+        await at.controller.said(event_subject(AGENT_LOCKED, NODE))
+        run = await at.controller.ask(ManifestRequest(protocol=MANIFEST_APPLY, manifest="changed /a"))
+        await at.controller.summary(run, NODE)
+        why = at.engine.applied[-1][1].lock
+        assert why is not None
+        before = why(["service#nginx"]), why(["service#web"])
+        record = await at.locks()
+        at.clock.pass_s(8 * 3600)
+        after = why(["service#nginx"])
+
+    sentence = f"locked until 2026-11-21 20:00 UTC by {MARIA}: new certificate"
+    assert (answer.state, answer.body) == ("done", {"locked": ["service#nginx"]})
+    assert (before, after) == ((sentence, ""), "")
+    assert [(lock["resource"], lock["by"]) for lock in record] == [("service#nginx", MARIA)]
+    assert [message for message, _ in at.told(AGENT_LOCKED)] == [f"service#nginx {sentence}"]
+
+
+async def test_node_with_a_locked_resource_is_not_disabled(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    async with at.agent():
+        await at.ask(NODE_DISABLE, lock=locked("service#nginx"), until=at.clock.now() + timedelta(hours=8))
+        run = await at.controller.ask(ManifestRequest(protocol=MANIFEST_APPLY, manifest="changed /a"))
+        applied = await at.controller.answer(run, NODE)
+
+    assert (applied.state, at.told(AGENT_DISABLED)) == ("accepted", [])
+
+
+async def test_lock_outlives_the_agent_and_is_released_by_name_or_with_all_others(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    end = at.clock.now() + timedelta(hours=8)
+    async with at.agent():
+        await at.ask(NODE_DISABLE, lock=locked("service#a", "service#b", "service#c"), until=end)
+    async with at.agent():
+        kept = [lock["resource"] for lock in await at.locks()]
+        by_name = await at.ask(NODE_DISABLE, lock=locked("service#b", "service#x", release=True))
+        others = await at.ask(NODE_DISABLE, lock=locked(release=True, why="done"))
+        left = await at.locks()
+        await until(lambda: len(at.told(AGENT_UNLOCKED)) == 2)
+
+    assert kept == ["service#a", "service#b", "service#c"]
+    assert (by_name.body, others.body) == (
+        {"unlocked": ["service#b"]},
+        {"unlocked": ["service#a", "service#c"]},
+    )
+    assert left == []
+    assert [message for message, _ in at.told(AGENT_UNLOCKED)] == [
+        f"service#b unlocked by {MARIA}: new certificate",
+        f"service#a and 1 more unlocked by {MARIA}: done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lock", "days", "code"),
+    [
+        pytest.param(locked("service#a"), 31, "lock.time", id="for longer than a month"),
+        pytest.param(locked("service#a"), None, "lock.time", id="without an end"),
+        pytest.param(locked("nginx"), 1, "lock.resource", id="not a resource"),
+        pytest.param(locked("service#" + "x" * 600), 1, "lock.resource", id="a name that is too long"),
+        pytest.param(locked(), 1, "lock.resource", id="nothing"),
+        pytest.param(locked(*(f"file#/{n}" for n in range(101))), 1, "lock.many", id="too many"),
+        pytest.param(locked("service#a", why=" "), 1, "maintenance.why", id="without a reason"),
+    ],
+)
+async def test_lock_that_cannot_be_meant_is_refused(
+    tmp_path: Path, lock: LockChange, days: int | None, code: str
+) -> None:
+    at = Stage(tmp_path)
+    async with at.agent():
+        end = at.clock.now() + timedelta(days=days) if days else None
+        answer = await at.ask(NODE_DISABLE, lock=lock, until=end)
+        left = await at.locks()
+
+    assert (answer.state, answer.code, left) == ("refused", code, [])
+
+
+async def test_locks_that_cannot_be_read_lock_everything_until_the_node_is_unlocked(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    tmp_path.joinpath("locks.json").write_text("[{")
+    async with at.agent():
+        run = await at.controller.ask(ManifestRequest(protocol=MANIFEST_APPLY, manifest="changed /a"))
+        await at.controller.summary(run, NODE)
+        why = at.engine.applied[-1][1].lock
+        assert why is not None
+        before = why(["file#/a"])
+        await at.ask(NODE_DISABLE, lock=locked(release=True))
+        after = why(["file#/a"])
+
+    assert before.startswith(f"all resources are locked: {tmp_path}/locks.json cannot be read: ")
+    assert after == ""
+
+
+def test_agent_that_does_not_know_locks_finds_no_reason_and_refuses() -> None:
+    request = MaintenanceRequest(protocol=NODE_DISABLE, lock=locked("service#a"))
+
+    assert "why" not in msgspec.to_builtins(request)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from tests.support.controller import NOW, Desk, FakeNode
 
@@ -90,3 +93,101 @@ def test_programs_get_a_record_for_each_node_as_it_ends() -> None:
     assert done.code == 3
     assert [(one["node"], one["state"]) for one in done.records] == [("web1", "changed"), ("web9", "offline")]
     assert done.records[0]["body"] == {"ended": [CONVERGED | {"reason": "", "failed": 0}]}
+
+
+# -- locks
+
+LOCK = {
+    "resource": "service#nginx",
+    "since": NOW,
+    "until": NOW + timedelta(hours=8),
+    "why": "disk",
+    "by": "op",
+}
+KNOWS = {"resource_locks": True}
+
+
+def test_resource_is_locked_so_that_older_agents_refuse_the_request() -> None:
+    desk = Desk(FakeNode("web1", record=KNOWS))
+
+    done = desk.ccmctl("lock", "web1", "--resource", "service#nginx", "--for", "8h", "--why", "disk", "--yes")
+
+    assert (done.code, done.screen) == (0, "locked: web1\n")
+    [request] = asked(desk)
+    assert (request["protocol"], request["lock"], "why" in request) == (
+        "io.choria.ccm.v1.node.disable.request",
+        {"resources": ["service#nginx"], "why": "disk"},
+        False,
+    )
+    assert request["until"] == NOW.replace(hour=20).isoformat().replace("+00:00", "Z")
+
+
+def test_whole_node_is_locked_by_disabling_it() -> None:
+    desk = Desk(FakeNode("web1"))
+
+    done = desk.ccmctl("lock", "web1", "--for", "8h", "--why", "disk", "--yes")
+
+    assert (done.code, done.screen) == (0, "disabled: web1\n")
+    assert [(one["why"], one.get("lock")) for one in asked(desk)] == [("disk", None)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--why", "x"), "a lock needs --for and --why: until when, and what for"),
+        (("--for", "8h"), "a lock needs --for and --why: until when, and what for"),
+        (("--for", "31d", "--why", "x"), "--for: a lock ends after 30 days at most"),
+        (
+            ("--for", "8h", "--why", "x", "--resource", "nginx"),
+            "--resource nginx: is not a resource; write type#name, such as service#nginx",
+        ),
+        (
+            ("--for", "8h", "--why", "x", "--resource", "service#nginx"),
+            "web1: the agent is too old for locks of resources; upgrade it, or lock the whole node",
+        ),
+    ],
+)
+def test_lock_that_cannot_be_made_is_not_sent(words: tuple[str, ...], message: str) -> None:
+    desk = Desk(FakeNode("web1"))
+
+    done = desk.ccmctl("lock", "web1", *words, "--yes")
+
+    assert (done.code, done.err) == (1, f"ccmctl: {message}\n")
+    assert asked(desk) == []
+
+
+def test_unlock_ends_all_locks_and_enables_a_disabled_node() -> None:
+    disabled = {"disabled": {"since": NOW, "why": "disk", "by": "op"}}
+    desk = Desk(
+        FakeNode("web1", record={**KNOWS, "locks": [LOCK]}), FakeNode("web2", record={**KNOWS, **disabled})
+    )
+
+    one = desk.ccmctl("unlock", "web1", "--resource", "service#nginx", "--yes")
+    two = desk.ccmctl("unlock", "web2", "--yes")
+
+    assert (one.code, one.screen) == (0, "unlocked: web1\n")
+    assert (two.code, two.screen) == (0, "unlocked: web2\nenabled: web2\n")
+    assert desk.nodes[0].heard[0]["lock"] == {"resources": ["service#nginx"], "release": True}
+    kinds = dict.fromkeys(heard["protocol"].split(".")[-2] for heard in desk.nodes[1].heard)
+    assert list(kinds) == ["disable", "enable"]
+
+
+def test_locks_are_listed_and_those_that_have_ended_are_not() -> None:
+    ended = LOCK | {"resource": "file#/x", "until": NOW - timedelta(seconds=1)}
+    desk = Desk(FakeNode("web1", record={**KNOWS, "locks": [LOCK, ended]}), FakeNode("web2"))
+
+    listed = desk.ccmctl("lock", "list")
+    why = desk.ccmctl("why", "web1")
+    records = desk.ccmctl("lock", "list", "--json").records
+
+    assert (listed.code, [line.split() for line in listed.screen.splitlines()]) == (
+        0,
+        [
+            ["NODE", "RESOURCE", "UNTIL", "BY", "WHY"],
+            ["web1", "service#nginx", "2026-11-21", "20:00:00Z", "op", "disk"],
+        ],
+    )
+    assert "service#nginx, until 2026-11-21 20:00 UTC by op: disk" in why.screen
+    assert "file#/x" not in why.screen
+    assert [(one["node"], one["resource"]) for one in records] == [("web1", "service#nginx")]
+    assert Desk(FakeNode("web1")).ccmctl("lock", "list").screen == "nothing is locked\n"

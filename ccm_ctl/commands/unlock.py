@@ -1,0 +1,72 @@
+"""`ccmctl unlock`: end locks before their time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.maintenance import LockChange
+from ccm_agent.model.wire import NODE_DISABLE, NODE_ENABLE
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.lock import check_references, node_options, refuse_older_agents
+from ccm_ctl.commands.maintenance import command_nodes
+from ccm_ctl.commands.targets import target_options, target_spec, yes_option
+
+if TYPE_CHECKING:
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "unlock",
+    examples=["ccmctl unlock web1 --resource service#nginx", 'ccmctl unlock db1 --why "the disk is new"'],
+    options=[
+        click.Argument(["node"], metavar="[NODE]", default=""),
+        *target_options(everybody=False),
+        click.Option(
+            ["--resource"],
+            multiple=True,
+            metavar="TYPE#NAME",
+            help="Unlock this resource. May be repeated. [all, and the node is enabled]",
+        ),
+        click.Option(["--why"], default="", metavar="TEXT", help="The reason, which the nodes' events show."),
+        yes_option(),
+    ],
+)
+def unlock(application: Application, node: str, resource: tuple[str, ...], **options: Any) -> Exit:
+    """
+    Let nodes change locked resources again. They are applied at the next convergence; `ccmctl run-now` has a node converge now.
+
+    Without --resource all locks end, and disabled nodes are enabled. It needs credentials with `--maintain`.
+
+    Exit codes: 0 unlocked; 2 a node refused; 3 a node was offline or did not answer.
+    """
+    check_references(resource)
+    wanted = node_options(node, options)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.discovery import resolve
+
+        inventory, resolved = await resolve(fleet, target_spec(wanted))
+        nodes = [inventory.nodes[name].record for name in resolved.nodes]
+        code: Exit | None = None
+        if resource or any(record is not None and record.resource_locks for record in nodes):
+            code = await command_nodes(
+                application,
+                fleet,
+                NODE_DISABLE,
+                wanted,
+                verb=f"unlock {', '.join(resource) or 'everything'} on",
+                done="unlocked",
+                lock=LockChange(resources=list(resource), why=wanted["why"], release=True),
+                check=refuse_older_agents,
+            )
+        is_disabled = any(record is None or record.disabled is not None for record in nodes)
+        if code is not None and (code or resource or not is_disabled):
+            return code
+        asked = wanted | {"yes": wanted["yes"] or code is not None}
+        return await command_nodes(application, fleet, NODE_ENABLE, asked, verb="enable", done="enabled")
+
+    return application.run(work)
