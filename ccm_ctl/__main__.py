@@ -16,6 +16,7 @@ VERBS = {
     "ping": "Check whether agents answer.",
     "facts": "Show facts and assign them to nodes.",
     "data": "Manage Hiera data, and explain where a value comes from.",
+    "plan": "Show what a manifest would change on nodes.",
     "apply": "Apply a manifest to nodes.",
     "ensure": "Manage a single resource on nodes.",
     "exec": "Run a command on nodes.",

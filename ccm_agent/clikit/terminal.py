@@ -135,10 +135,19 @@ class Terminal:
         Raises:
             UsageError: There is no terminal to ask on; `otherwise` says what to do instead.
         """
+        return await self.answer(question, otherwise=otherwise) in ("y", "yes")
+
+    async def answer(self, question: str, *, otherwise: str, choices: str = "y/N") -> str:
+        """
+        Ask the operator a question; the answer in lower case, "" for the default.
+
+        Raises:
+            UsageError: There is no terminal to ask on; `otherwise` says what to do instead.
+        """
         if not self.can_ask:
             raise UsageError(f'cannot ask "{question}" without a terminal; {otherwise}')
-        self._write(self._err, f"{safe(question)} [y/N] ")
-        return (await _line_of(self._source)).strip().lower() in ("y", "yes")
+        self._write(self._err, f"{safe(question)} [{choices}] ")
+        return (await _line_of(self._source)).strip().lower()
 
     def warn(self, text: str) -> None:
         """Print a warning on standard error."""

@@ -23,7 +23,14 @@ from ccm_agent.model.wire import (
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import assignment_name, warn_of_assignments
 from ccm_ctl.commands.rollout_options import is_rollout, make_plan, rollout_options
-from ccm_ctl.commands.targets import NOT_AGREED, confirm, manifest_options, run_options, target_spec
+from ccm_ctl.commands.targets import (
+    NOT_AGREED,
+    confirm,
+    diff_option,
+    manifest_options,
+    run_options,
+    target_spec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,27 +45,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run_request import Launch
 
-_ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
 
-
-@verb(
-    "apply",
-    examples=[
-        "ccmctl apply site/ --targets role=web --noop      # what would change?",
-        "ccmctl apply site/ --targets role=web             # asks, then applies",
-        "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
-        "ccmctl apply site/ -t role=web --only service#nginx --tags tls --noop",
-        "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
-        "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
-    ],
-    options=[
-        click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
-        *run_options(),
-        *rollout_options(),
-        *selection_options(),
-        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
-        click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
-        *manifest_options(),
+def event_options() -> list[click.Parameter]:
+    """How a manifest is called, and which events its nodes send."""
+    return [
         click.Option(
             ["--name"],
             default="",
@@ -71,6 +61,32 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
             default="changes",
             help="Events to show; `all` includes resources that did not change.",
         ),
+    ]
+
+
+_ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
+
+
+@verb(
+    "apply",
+    examples=[
+        "ccmctl apply site/ --targets role=web --noop --diff  # what would change?",
+        "ccmctl apply site/ --targets role=web                # asks, then applies",
+        "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
+        "ccmctl apply site/ -t role=web --only service#nginx --tags tls --noop",
+        "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
+        "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
+    ],
+    options=[
+        click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
+        *run_options(),
+        *rollout_options(),
+        *selection_options(),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        diff_option(),
+        click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
+        *manifest_options(),
+        *event_options(),
     ],
 )
 def apply(application: Application, path: str, **options: Any) -> Exit:
@@ -92,12 +108,14 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
     content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
 
     async def work(fleet: Fleet) -> Exit:
-        return await _apply(application, fleet, path, content, action, {**options, "selection": selection})
+        return await send_manifest(
+            application, fleet, path, content, action, {**options, "selection": selection}
+        )
 
     return application.run(work)
 
 
-async def _apply(
+async def send_manifest(
     application: Application, fleet: Fleet, path: str, content: Content, action: str, options: dict[str, Any]
 ) -> Exit:
     """Send a manifest to the nodes that the options mean, and watch the run."""
@@ -110,26 +128,38 @@ async def _apply(
     selection: ResourceSelection | None = options["selection"]
     if selection is not None:
         _refuse_older_agents(inventory, resolved)
-    rollout = make_plan(options, inventory, resolved) if is_rollout(options) else None
+    rollout = (
+        make_plan(options, inventory, resolved) if "rollout" in options and is_rollout(options) else None
+    )
     if rollout is not None:
         # another driver can only send again what is stored
         content = as_bundle(content)
         _check_data(options["data"])
+
+    async def store(protocol: str, *, diff: bool) -> ManifestRequest:
+        if content.bundle is not None:
+            await fleet.manifests.put(content.digest, content.packed)
+        request = ManifestRequest(
+            protocol=protocol,
+            name=content.name,
+            digest=content.digest,
+            events=options["events"],
+            data=list(options["data"]),
+            deadline=parse_deadline(options["deadline"], fleet.clock.now()),
+            diff=diff,
+        )
+        return _with_content(request, content, selection)
+
+    async def preview() -> None:
+        launch = prepare(fleet, await store(MANIFEST_PLAN, diff=True), resolved, "plan", content.name)
+        await start_and_watch(application, fleet, launch, offline_ok=True, timeout_s=options["timeout"])
+
     if action == "apply":
         await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
-        if not await confirm(application, _question(content, selection), resolved, yes=options["yes"]):
+        what, yes = _question(content, selection), options["yes"]
+        if not await confirm(application, what, resolved, yes=yes, preview=preview):
             return NOT_AGREED
-    if content.bundle is not None:
-        await fleet.manifests.put(content.digest, content.packed)
-    request = ManifestRequest(
-        protocol=_ACTIONS[action],
-        name=content.name,
-        digest=content.digest,
-        events=options["events"],
-        data=list(options["data"]),
-        deadline=parse_deadline(options["deadline"], fleet.clock.now()),
-    )
-    request = _with_content(request, content, selection)
+    request = await store(_ACTIONS[action], diff=options["diff"])
     launch = prepare(fleet, request, resolved, action, content.name)
     if rollout is not None:
         return await _roll_out(application, fleet, launch, rollout, options)

@@ -16,7 +16,7 @@ from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.conflicts import warn_of_resources
 from ccm_ctl.commands.manifest_check import check_properties
-from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +98,7 @@ class Ensure(CtlCommand):
             metavar="KEY=VALUE",
             help="Set a property. Use KEY:=JSON for a value that is not text. May be repeated.",
         ),
+        diff_option(),
     ],
 )
 def ensure(application: Application, type_name: str, name: str, **options: Any) -> Exit:
@@ -124,7 +125,11 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
             return NOT_AGREED
         deadline = parse_deadline(options["deadline"], fleet.clock.now())
         request = EnsureRequest(
-            protocol=RESOURCE_ENSURE, type=type_name, properties=wanted, deadline=deadline
+            protocol=RESOURCE_ENSURE,
+            type=type_name,
+            properties=wanted,
+            deadline=deadline,
+            diff=options["diff"],
         )
         launch = prepare(fleet, request, resolved, "ensure", title)
         return await start_and_watch(

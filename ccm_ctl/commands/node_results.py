@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.text import short_id
 from ccm_agent.model.outcome import Outcome, TransactionEvent
 from ccm_agent.model.wire import REPORTING, NodeState
@@ -67,7 +68,7 @@ def format_ahead(ahead: RunAhead) -> str:
 
 
 def _resource(event: TransactionEvent) -> ResourceResult:
-    note = event.noop_message if event.noop else ""
+    note = noop_words(event) if event.noop else ""
     if event.unknown and not event.skipped:
         note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
     note = f"{note}{format_pending(event.refresh_pending)}".removeprefix("; ")

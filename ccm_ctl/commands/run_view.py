@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.clikit.text import fold_names, plural, short_id
+from ccm_agent.clikit.text import fold_names, natural, plural, short_id
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import TransactionEvent
@@ -177,6 +177,8 @@ class RunView:
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
         limits = IN_FULL if self.record.action == "ensure" else IN_BRIEF
         report = run_report(results, style, plan=self.is_plan, output=limits)
+        if blocks := self._diffs():
+            self._terminal.show("\n".join(blocks) + "\n")
         self._terminal.show(f"{report}\n{last}" if report else last)
         nodes = self._run.nodes.items()
         for sentence in (
@@ -185,6 +187,22 @@ class RunView:
         ):
             self._terminal.warn(sentence)
         self._tell_unproven()
+
+    def _diffs(self) -> list[str]:
+        """What the run changed, or would change; empty unless diffs were asked for."""
+        from ccm_ctl.render.resource_diffs import diff_blocks
+
+        if not self.record.request.get("diff"):
+            return []
+        told = [
+            (name, node.events[number])
+            for name, node in sorted(self._run.nodes.items(), key=lambda item: natural(item[0]))
+            for number in sorted(node.events)
+        ]
+        old = {name for name, event in told if event.changed and event.diff is None and event.type != "apply"}
+        if old:
+            self._terminal.note(f"no diffs from {fold_names(old)}: the agents there are older")
+        return diff_blocks(told, self._terminal.style)
 
     def _show_command(self) -> None:
         """What the command wrote on each node, and the last line."""

@@ -15,6 +15,8 @@ from ccm_ctl.commands.manifest_check import force_option
 from ccm_ctl.fleet.discovery import TargetSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ccm_ctl.fleet.discovery import TargetSet
 
 
@@ -45,6 +47,11 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
     if everybody:
         options.append(Option(["--all"], section=TARGETS, is_flag=True, help="Select all nodes."))
     return options
+
+
+def diff_option() -> click.Option:
+    """`--diff`, for commands that change resources."""
+    return click.Option(["--diff"], is_flag=True, help="Show what changes, line by line.")
 
 
 def yes_option() -> click.Option:
@@ -109,8 +116,8 @@ def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> st
     return value
 
 
-def run_options() -> list[click.Parameter]:
-    """Options of every command that starts a run."""
+def run_options(*, asks: bool = True) -> list[click.Parameter]:
+    """Options of every command that starts a run; `asks`: it asks before it does."""
     return [
         *target_options(),
         Option(
@@ -132,7 +139,7 @@ def run_options() -> list[click.Parameter]:
             type=Duration(),
             help="Stop waiting after this time. Nodes without a result count as lost. [24h after the deadline]",
         ),
-        yes_option(),
+        *([yes_option()] if asks else []),
         no_fold_option(),
         click.Option(
             ["--offline"],
@@ -155,9 +162,23 @@ def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> Targ
     return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
 
 
-async def confirm(application: Application, what: str, resolved: TargetSet, *, yes: bool) -> bool:
+async def confirm(
+    application: Application,
+    what: str,
+    resolved: TargetSet,
+    *,
+    yes: bool,
+    preview: Callable[[], Awaitable[object]] | None = None,
+) -> bool:
     """
-    Ask the operator to confirm a change on the target nodes; `--yes` skips the prompt and returns True.
+    Ask the operator whether to change so many nodes; with `yes` return True without a question.
+
+    Args:
+        application: Where to ask.
+        what: The change, as in "apply site to".
+        resolved: The nodes.
+        yes: The operator agreed on the command line.
+        preview: Shows what would change; the answer `d` calls it and asks again. None: the answer is not offered.
 
     Raises:
         UsageError: There is no terminal to ask on.
@@ -167,7 +188,12 @@ async def confirm(application: Application, what: str, resolved: TargetSet, *, y
     offline = f", {len(resolved.offline)} of them offline" if resolved.offline else ""
     application.terminal.note(f"nodes: {fold_names(resolved.nodes)}{offline}")
     question = f"{what} {plural(len(resolved.nodes), 'node')}?"
-    return await application.terminal.ask(question, otherwise="use --yes")
+    choices = "y/N/d" if preview is not None else "y/N"
+    while True:
+        answer = await application.terminal.answer(question, otherwise="use --yes", choices=choices)
+        if answer not in ("d", "diff") or preview is None:
+            return answer in ("y", "yes")
+        await preview()
 
 
 NOT_AGREED = Exit.COULD_NOT_RUN

@@ -137,6 +137,7 @@ _TOLD = (
     "cause",
     "type",
     "deadline",
+    "diff",
     "argv",
     "timeout_s",
 )

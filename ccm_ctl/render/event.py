@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import counted, one_line, plural, span
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
@@ -69,7 +70,7 @@ def format_message(said: object) -> tuple[datetime | None, str, str]:
 def _format_resource(event: TransactionEvent) -> str:
     words = f"{event.type}#{event.name} {event.outcome}"
     if event.noop and event.noop_message:
-        words += f": {event.noop_message}"
+        words += f": {noop_words(event)}"
     if event.error:
         words += f": {'; '.join(event.error)}"
     return f"{words}{format_pending(event.refresh_pending)} ({span(event.duration / 1e9)})"

@@ -46,6 +46,7 @@ data put role/old common.yaml                # document
 data rm role/old --yes                       # document
 data protect --noop
 data explain port --node web1                # explained
+plan site.yaml --all                         # run event result end
 apply site.yaml --all --yes                  # run event result end
 apply broken.yaml --all --yes                # error
 ensure exec true --all --yes                 # run result end

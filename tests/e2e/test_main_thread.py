@@ -56,6 +56,30 @@ def test_two_nodes_change_the_third_is_left_alone_and_the_second_time_all_is_sta
     assert not (trio.agents["db1"].files / "motd").exists()
 
 
+def test_a_plan_and_the_apply_after_it_show_the_same_diffs(trio: Fleet) -> None:
+    resource = a_file("motd", "new\n")
+    resource[2]["diff"] = True  # the test's directory is not readable by everyone
+    path = trio.write("motd.yaml", manifest(resource))
+    for name in ("web1", "web2"):
+        (trio.agents[name].files / "motd").write_text("old\n")
+        (trio.agents[name].files / "motd").chmod(0o600)
+
+    planned = trio.ctl("plan", path, "-t", "role=web", "--json")
+    applied = trio.ctl("apply", path, "-t", "role=web", "--yes", "--diff", "--json")
+    without = trio.ctl("apply", path, "-t", "role=db", "--yes", "--json")
+
+    diffs = [
+        {one["event"]["node"]: one["event"]["diff"] for one in done.records if "diff" in one.get("event", {})}
+        for done in (planned, applied, without)
+    ]
+    assert [done.code for done in (planned, applied, without)] == [0, 0, 0], planned.err + applied.err
+    assert diffs[0] == diffs[1]
+    assert diffs[2] == {}
+    assert diffs[0]["web1"]["properties"] == [{"property": "mode", "before": "0600", "after": "0644"}]
+    assert [one["text"] for one in diffs[0]["web2"]["files"]] == ["@@ -1 +1 @@\n-old\n+new\n"]
+    assert (trio.agents["web1"].files / "motd").read_text() == "new\n"
+
+
 def test_a_directory_travels_with_its_files(trio: Fleet) -> None:
     trio.write("site/files/motd.txt", "from a file\n")
     trio.write("site/.ccmignore", "*.bak\n")

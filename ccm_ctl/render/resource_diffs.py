@@ -1,0 +1,42 @@
+"""What a run changes on its nodes: a block for each different diff, with the nodes that it is of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.clikit.diffs import diff_block
+from ccm_agent.clikit.text import fold_names, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccm_agent.clikit.table import Style
+    from ccm_agent.model.outcome import TransactionEvent
+
+BLOCKS_SHOWN = 500
+"""So many different diffs are shown; the rest is counted."""
+
+
+def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) -> list[str]:
+    """
+    Return the blocks, in the order in which the resources were first reported; nodes with equal diffs share one.
+
+    Args:
+        events: Each event with its node; those without a diff are left out.
+        style: Width and color.
+    """
+    groups: dict[tuple[object, ...], tuple[TransactionEvent, list[str]]] = {}
+    for node, event in events:
+        if event.diff is None:
+            continue
+        body = msgspec.json.encode(event.diff)
+        key = (event.type, event.name, event.parent, event.noop, event.failed, event.cut, body)
+        groups.setdefault(tuple(map(str, key)), (event, []))[1].append(node)
+    shown = list(groups.values())[:BLOCKS_SHOWN]
+    blocks = [diff_block(event, style, before=f"{fold_names(nodes)}: ") for event, nodes in shown]
+    if len(groups) > len(shown):
+        rest = plural(len(groups) - len(shown), "other diff")
+        blocks.append(f"and {rest}; `ccmctl run show RUN --json` has all\n")
+    return blocks
