@@ -72,7 +72,7 @@ class Application:
         terminal: Where its words go.
         reach: How to reach the broker.
         debug: Errors show where in the code they came from.
-        farewell: What to say when somebody interrupts; set while there is something to know.
+        interrupt_message: What to say when somebody interrupts; set while there is something to know.
         goes_on_for_ever: Interrupting it is how it ends, and no failure.
     """
 
@@ -86,7 +86,7 @@ class Application:
         self.environ = environ
         self.reach = ConnectionOptions()
         self.debug = False
-        self.farewell = ""
+        self.interrupt_message = ""
         self.goes_on_for_ever = False
         self._connect = connect or connected
 
@@ -137,7 +137,7 @@ class Application:
             self.terminal.break_off()
             if self.goes_on_for_ever:
                 return Exit.OK
-            self.terminal.note(self.farewell or "interrupted")
+            self.terminal.note(self.interrupt_message or "interrupted")
             return Exit.COULD_NOT_RUN
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ccm_agent.cli import agent_lines
+from ccm_agent.cli import agent_output
 from ccm_agent.cli.options import CcmCommand
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.durations import format_duration, parse_duration
@@ -73,7 +73,7 @@ def status(config: str, as_json: bool) -> int:
     if as_json:
         _print_json(found)
     else:
-        sys.stdout.write(agent_lines.status_text(found, datetime.now(UTC)))
+        sys.stdout.write(agent_output.status_text(found, datetime.now(UTC)))
     return Exit.OK
 
 
@@ -110,8 +110,8 @@ def run_once(config: str, as_json: bool, within: str) -> int:
     if as_json:
         _print_json(ended)
     else:
-        sys.stdout.write(agent_lines.ended_text(ended))
-    return agent_lines.exit_of(ended)
+        sys.stdout.write(agent_output.ended_text(ended))
+    return agent_output.exit_of(ended)
 
 
 class _Watch:
@@ -129,9 +129,9 @@ class _Watch:
                 f"it was not over after {format_duration(self._limit_s)}, and goes on in the agent; "
                 "`ccm agent status` shows where it is"
             )
-        at = agent_lines.place_text(status)
+        at = agent_output.place_text(status)
         if at and at != self._told and sys.stderr.isatty():
-            sys.stderr.write(f"{agent_lines.safe(at)}\n")
+            sys.stderr.write(f"{agent_output.safe(at)}\n")
         self._told = at
 
 
@@ -171,7 +171,7 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     if as_json:
         _print_json({"disabled": disabled, "agent": told})
     else:
-        sys.stdout.write(f"{agent_lines.safe(disabled.sentence)}\n{agent_lines.TOLD[told]}\n")
+        sys.stdout.write(f"{agent_output.safe(disabled.sentence)}\n{agent_output.TOLD[told]}\n")
     return Exit.OK
 
 
@@ -186,7 +186,7 @@ def enable(config: str, as_json: bool) -> int:
     if as_json:
         _print_json({"was_disabled": was_disabled, "agent": told})
     else:
-        sys.stdout.write(f"{'enabled' if was_disabled else 'was not disabled'}\n{agent_lines.TOLD[told]}\n")
+        sys.stdout.write(f"{'enabled' if was_disabled else 'was not disabled'}\n{agent_output.TOLD[told]}\n")
     return Exit.OK
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.cli.agent_local import CONFIG
-from ccm_agent.cli.lines import plain
 from ccm_agent.cli.options import CcmGroup
+from ccm_agent.cli.output import plain
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit

@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.cli import lines, options
-from ccm_agent.cli.given import environment, more_facts
+from ccm_agent.cli import options, output
+from ccm_agent.cli.inputs import environment, more_facts
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import Option, examples
 from ccm_agent.model.errors import CcmError, UsageError
@@ -163,9 +163,9 @@ def _finish(summary: SessionSummary, terminal: HostTerminal, given: dict[str, An
         terminal.end(Exit.COULD_NOT_RUN, summary)
         return Exit.COULD_NOT_RUN
     if given["report"] or (given["report"] is None and not terminal.has_reader):
-        terminal.text("\n" + lines.summary_text(summary))
+        terminal.text("\n" + output.summary_text(summary))
     elif given["report"] is None:
-        terminal.text("\n" + lines.summary_line(given["manifest"], summary, terminal.log_style))
+        terminal.text("\n" + output.summary_line(given["manifest"], summary, terminal.log_style))
     code = Exit.FAILED if summary.state == "failed" else Exit.OK
     terminal.end(code, summary)
     terminal.flush()

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.cli import ensure_shared, lines, options
+from ccm_agent.cli import ensure_shared, options, output
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
@@ -144,7 +144,7 @@ def _response(event: TransactionEvent | None, error: str, as_yaml: bool) -> str:
 def _as_yaml(event: TransactionEvent) -> dict[str, Any]:
     """The event as Choria CCM writes it in YAML: durations are text, what all states share is a mapping of its own."""
     values: dict[str, Any] = msgspec.to_builtins(event)
-    values["duration"] = lines.duration_text(event.duration)
+    values["duration"] = output.duration_text(event.duration)
     if isinstance(status := values.get("status"), dict):
         common = {key: status.pop(key) for key in CommonState.__struct_fields__ if key in status}
         values["status"] = {"commonresourcestate": common, **status}

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from ccm_agent.cli import given as given_values
-from ccm_agent.cli import options
+from ccm_agent.cli import inputs, options
 from ccm_agent.cli.implicit import why_not_trusted
 from ccm_agent.cli.terminal import warn
 from ccm_agent.clikit.commands import Option
@@ -66,7 +65,7 @@ def shared_flags(function: Any) -> Any:
         click.option("--registration", "-R", metavar="NAME", help="Registration stream."),
         options.settle_flag,
     )
-    return options.decorated(function, decorators)
+    return options.add_options(function, decorators)
 
 
 def gather_shared(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def apply_options(shared: dict[str, Any], **more: Any) -> Any:
         noop=bool(shared["noop"]),
         diff=bool(shared["diff"]),
         hiera=(hiera,) if hiera else (),
-        environ=given_values.environment(shared["read_env"]),
+        environ=inputs.environment(shared["read_env"]),
         session=shared["session"] or "",
         **more,
     )

@@ -8,8 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.cli import ensure_shared, options
-from ccm_agent.cli import given as given_values
+from ccm_agent.cli import ensure_shared, inputs, options
 from ccm_agent.clikit.commands import Argument
 from ccm_agent.clikit.properties import (
     EVERY_RESOURCE,
@@ -50,7 +49,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
         own = {name: value for name, value in given.items() if value is not None and value != ()}
         for name in maps:
             if name in own:
-                own[name] = given_values.pairs(own[name], f"--{name.replace('_', '-')}")
+                own[name] = inputs.pairs(own[name], f"--{name.replace('_', '-')}")
         own = {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
         if kind.command.gather is not None:
             own = kind.command.gather(own)
@@ -59,8 +58,8 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
     parameters, maps = _parameters(kind)
     parameters += control_options(_COMMON)
     made = options.CcmCommand(kind.name, callback=callback, params=parameters, help=kind.summary)
-    decorated: click.Command = ensure_shared.shared_flags(made)
-    return decorated
+    add_options: click.Command = ensure_shared.shared_flags(made)
+    return add_options
 
 
 def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:

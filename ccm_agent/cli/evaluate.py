@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ccm_agent.cli import given as given_values
-from ccm_agent.cli import options
+from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
 
 
@@ -50,9 +49,9 @@ async def _evaluate(given: dict[str, Any]) -> str:
 
     app = App(os.environ, context=given["nats_context"])
     try:
-        facts = app.facts(given_values.more_facts(given["fact"], given["facts"]))
+        facts = app.facts(inputs.more_facts(given["fact"], given["facts"]))
         data = await app.resolve_hiera(given["data"], facts, {}) if given["data"] else {}
-        environ = given_values.environment(given["read_env"])
+        environ = inputs.environment(given["read_env"])
         value, text = await app.evaluate(
             given["expression"], facts, data, environ, is_template=given["template"]
         )

@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from ccm_agent.cli import given as given_values
-from ccm_agent.cli import options
+from ccm_agent.cli import inputs, options
 from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.terminal import Terminal
@@ -51,8 +50,8 @@ def _format(terminal: Terminal, path: str, *, write: bool, show_diff: bool) -> b
     """Whether a file is formatted already; otherwise it is written, or shown."""
     from ccm_agent.model.yaml_format import format_yaml
 
-    path = given_values.manifest_path(path)
-    old = as_text(sys.stdin.buffer.read() if path == _STDIN else given_values.read_text(path, "FILE"), path)
+    path = inputs.manifest_path(path)
+    old = as_text(sys.stdin.buffer.read() if path == _STDIN else inputs.read_text(path, "FILE"), path)
     new = old if is_json(old) else format_yaml(old, path)
     if show_diff:
         terminal.show("".join(_diff(path, old, new)))
@@ -61,7 +60,7 @@ def _format(terminal: Terminal, path: str, *, write: bool, show_diff: bool) -> b
     elif new != old:
         terminal.show(f"{path}{'' if write else ': would be formatted'}\n")
         if write:
-            given_values.rewrite(path, new)
+            inputs.rewrite(path, new)
     return new == old
 
 

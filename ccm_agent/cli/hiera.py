@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from ccm_agent.cli import given as given_values
-from ccm_agent.cli import options
+from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import UsageError
@@ -37,7 +36,7 @@ def _fact_flags(function: Any) -> Any:
             "--query", default=None, metavar="PATH", help="Print only what this GJSON path selects."
         ),
     )
-    return options.decorated(function, decorators)
+    return options.add_options(function, decorators)
 
 
 @click.group("hiera", cls=HieraGroup, epilog=examples("ccm hiera parse hiera.yaml role=web --query port"))
@@ -108,8 +107,8 @@ def facts_command(**given: Any) -> None:
 async def _resolve(given: dict[str, Any]) -> Mapping[str, Any]:
     from ccm_agent.app import App
 
-    overrides = given_values.read_mapping(given["data_file"], "--data-file") if given["data_file"] else {}
-    overrides = {**overrides, **given_values.pairs(given["data"], "--data")}
+    overrides = inputs.read_mapping(given["data_file"], "--data-file") if given["data_file"] else {}
+    overrides = {**overrides, **inputs.pairs(given["data"], "--data")}
     app = App(os.environ, context=given["nats_context"])
     try:
         return await app.resolve_hiera(given["input_url"], _facts(app, given), overrides)
@@ -119,9 +118,9 @@ async def _resolve(given: dict[str, Any]) -> Mapping[str, Any]:
 
 def _facts(app: Any, given: dict[str, Any]) -> Mapping[str, Any]:
     """This host's facts, then the environment's, a file's, and those of the command line, which replace what they name."""
-    from_file = given_values.read_mapping(given["facts"], "--facts") if given["facts"] else {}
+    from_file = inputs.read_mapping(given["facts"], "--facts") if given["facts"] else {}
     layer = merge.deep(dict(os.environ) if given["env_facts"] else {}, from_file)
-    named = given_values.pairs(given["fact"], "a fact")
+    named = inputs.pairs(given["fact"], "a fact")
     facts: Mapping[str, Any] = app.facts({**layer, **named})
     return facts
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ccm_agent.cli import given as given_values
-from ccm_agent.cli import options
+from ccm_agent.cli import inputs, options
 from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.terminal import Terminal
@@ -67,7 +66,7 @@ def command(
     linter = _Linter(App(os.environ), Terminal(PROGRAM, json=as_json), _codes(ignore), strict_ccm=strict_ccm)
     for path in manifests:
         try:
-            linter.check(given_values.manifest_path(path), fix=fix)
+            linter.check(inputs.manifest_path(path), fix=fix)
         except CcmError as err:
             linter.unreadable(err)
     return linter.end(warnings_fail=warnings_fail)
@@ -103,7 +102,7 @@ class _Linter:
 
     def check(self, path: str, *, fix: bool) -> None:
         """Check a file, and fix it before."""
-        text = as_text(given_values.read_text(path, "MANIFEST"), path)
+        text = as_text(inputs.read_text(path, "MANIFEST"), path)
         found = self._find(path, text)
         if fix and any(one.can_fix for one in found):
             text, found = self._fix(path, text, found)
@@ -136,7 +135,7 @@ class _Linter:
         new = fix.fix(text, found)
         if new == text:
             return text, found
-        given_values.rewrite(path, new)
+        inputs.rewrite(path, new)
         left = self._find(path, new)
         self._fixed += len([one for one in found if one.can_fix]) - len([one for one in left if one.can_fix])
         return new, left

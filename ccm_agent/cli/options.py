@@ -48,7 +48,7 @@ class CcmGroup(CcmCommand, Group):
     command_class = CcmCommand
 
 
-def decorated(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
+def add_options(made: Any, decorators: tuple[Callable[[Any], Any], ...]) -> Any:
     """A function or command with options added, so that help shows them in this order."""
     for decorate in decorators if isinstance(made, click.Command) else reversed(decorators):
         made = decorate(made)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ccm_agent.cli import options
-from ccm_agent.cli.given import pairs
+from ccm_agent.cli.inputs import pairs
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import DocumentError, UsageError
@@ -53,7 +53,7 @@ def shared(function: Any) -> Any:
         ),
         click.pass_obj,
     )
-    return options.decorated(function, decorators)
+    return options.add_options(function, decorators)
 
 
 def known_by(function: Any) -> Any:
@@ -65,13 +65,13 @@ def known_by(function: Any) -> Any:
         click.option("--address", required=True, metavar="IP", help="IP address of the service."),
         click.option("--port", required=True, type=int, metavar="PORT", help="Port number."),
     )
-    return options.decorated(function, decorators)
+    return options.add_options(function, decorators)
 
 
 def filtered(function: Any) -> Any:
     """Which entries, by place."""
     names = ("cluster", "protocol", "service", "address")
-    return options.decorated(function, tuple(click.argument(name, default="*") for name in names))
+    return options.add_options(function, tuple(click.argument(name, default="*") for name in names))
 
 
 def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awaitable[Result]]) -> Result:
@@ -166,16 +166,16 @@ def rm(before: str | None, force: bool, **given: Any) -> None:
 @shared
 def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> None:
     """Show registered services. Use `*` to match any value of an argument."""
-    from ccm_agent.cli import registration_lines
+    from ccm_agent.cli import registration_output
 
     found = ask(before, given, lambda registry: registry.find(*_filter(given)))
     found.sort(key=lambda entry: (entry.cluster, entry.protocol, entry.service))
     show = (
-        registration_lines.as_json
+        registration_output.as_json
         if as_json
-        else registration_lines.as_yaml
+        else registration_output.as_yaml
         if as_yaml
-        else registration_lines.listing
+        else registration_output.listing
     )
     HostTerminal().data(show(found).rstrip("\n"))
 
@@ -190,16 +190,16 @@ def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> Non
 @shared
 def watch(before: str | None, as_json: bool, **given: Any) -> None:
     """Show registered services and each change until interrupted."""
-    from ccm_agent.cli import registration_lines
+    from ccm_agent.cli import registration_output
 
     terminal = HostTerminal(data_on_stdout=as_json)
 
     async def follow(registry: Any) -> None:
         async for change in registry.watch(*_filter(given)):
             if as_json:
-                terminal.data(registration_lines.change_json(change))
+                terminal.data(registration_output.change_json(change))
             else:
-                terminal.report(*registration_lines.change_note(change))
+                terminal.report(*registration_output.change_note(change))
             terminal.flush()
 
     with contextlib.suppress(KeyboardInterrupt):  # how a watch ends, and not a failure

@@ -9,7 +9,7 @@ import tempfile
 
 import click
 
-from ccm_agent.cli import lines, options
+from ccm_agent.cli import options, output
 from ccm_agent.cli.ensure_shared import session_exit
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import FileError, UsageError
@@ -70,7 +70,7 @@ def report(session: str, remove: bool) -> int:
     if not session:
         raise UsageError("no session selected; use --session DIR or set CCM_SESSION_STORE")
     summary = asyncio.run(_summary(session))
-    sys.stdout.write("\n" + lines.report_text(summary))
+    sys.stdout.write("\n" + output.report_text(summary))
     if remove:
         _remove(session)
     return session_exit(summary)

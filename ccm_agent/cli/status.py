@@ -9,8 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from ccm_agent.cli import given as given_values
-from ccm_agent.cli import options
+from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec
 from ccm_agent.resources.contract import AnyType
@@ -47,9 +46,7 @@ async def _status(app: Any, kind: AnyType, name: str) -> Any:
     from ccm_agent.app import ApplyOptions
 
     try:
-        return await app.engine().status(
-            kind.name, name, ApplyOptions(environ=given_values.environment(False))
-        )
+        return await app.engine().status(kind.name, name, ApplyOptions(environ=inputs.environment(False)))
     finally:
         await app.close()
 

@@ -7,7 +7,7 @@ from typing import TextIO
 
 import msgspec
 
-from ccm_agent.cli import lines
+from ccm_agent.cli import output
 from ccm_agent.clikit.diffs import diff_lines
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import encode_json
@@ -46,7 +46,7 @@ class HostTerminal(Terminal):
         if self.json:
             self.record(EVENT, event=msgspec.Raw(encode_json(event)))
             return
-        for line in (lines.event_line(event, color=self._log_color), *lines.output_lines(event)):
+        for line in (output.event_line(event, color=self._log_color), *output.output_lines(event)):
             self.log.write(line + "\n")
         if event.diff is not None:
             self.log.write(diff_lines(event, self.log_style))
@@ -55,7 +55,7 @@ class HostTerminal(Terminal):
         """A line for something else."""
         if self.json and level not in ("warning", "error"):
             return
-        self.log.write(lines.note_line(level, message, fields or {}, color=self._log_color) + "\n")
+        self.log.write(output.note_line(level, message, fields or {}, color=self._log_color) + "\n")
 
     def text(self, text: str) -> None:
         """Text that an operator reads, as it is."""

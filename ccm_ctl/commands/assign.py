@@ -19,7 +19,7 @@ from ccm_ctl.commands.assignment_options import (
     build_target_set,
     choose_scope,
     counts_for,
-    difference,
+    diff_assignments,
     not_both,
     print_assigned,
     read_fleet,
@@ -316,7 +316,7 @@ class _Change:
         terminal = self._application.terminal
         name = self._standing.name
         if self._before is not None:
-            print_assigned = await difference(
+            print_assigned = await diff_assignments(
                 self._application, self._fleet, self._before, self._standing.assignment, self._inside
             )
             terminal.show(print_assigned)

@@ -97,7 +97,7 @@ def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
     return TargetSet(nodes=nodes, offline=offline, scopes=[], targets=[])
 
 
-def described(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
+def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
     """What an assignment says, line by line, to be compared with another."""
     lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
     lines += [f"bundle: {short(assignment.bundle.digest)}"]
@@ -113,7 +113,7 @@ def described(assignment: Assignment, inside: Inside, documents: dict[str, int])
     return "\n".join(lines)
 
 
-async def difference(
+async def diff_assignments(
     application: Application, fleet: Fleet, old: Standing, new: Assignment, inside: Inside
 ) -> str:
     """What would be another in the place of an assignment that stands."""
@@ -121,12 +121,12 @@ async def difference(
     from ccm_ctl.fleet.pinned_data import read_documents
     from ccm_ctl.render.diff import diff
 
-    before = described(
+    before = describe(
         old.assignment,
         await read_inside(fleet, old.assignment.bundle),
         await read_documents(fleet.data, old.assignment),
     )
-    after = described(new, inside, await read_documents(fleet.data, new))
+    after = describe(new, inside, await read_documents(fleet.data, new))
     return diff(before, after, f"{old.name} {old.revision}", f"{old.name} (new)", application.terminal.style)
 
 

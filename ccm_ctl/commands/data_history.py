@@ -18,7 +18,7 @@ from ccm_ctl.commands.documents import (
     checked_data,
     format_document,
     message_option,
-    read_kept,
+    read_document_history,
     read_source,
     show_history,
     store_data,
@@ -108,7 +108,7 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
         from ccm_ctl.fleet.document_history import before_newest, find_revision
         from ccm_ctl.render.diff import diff as difference
 
-        kept = await read_kept(fleet, key)
+        kept = await read_document_history(fleet, key)
         named = [find_revision(kept, revision) for revision in revisions]
         old = named[0] if named else kept[-1] if source else before_newest(kept)
         new = named[1] if len(named) > 1 else kept[-1]
@@ -131,7 +131,7 @@ def history(application: Application, key: str) -> Exit:
     check_key(key)
 
     async def work(fleet: Fleet) -> Exit:
-        show_history(application, await read_kept(fleet, key))
+        show_history(application, await read_document_history(fleet, key))
         return Exit.OK
 
     return application.run(work)
@@ -157,7 +157,7 @@ def rollback(
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.document_history import before_newest, find_revision
 
-        kept = await read_kept(fleet, key)
+        kept = await read_document_history(fleet, key)
         old = before_newest(kept) if revision is None else find_revision(kept, revision)
         if old.body is None:
             raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")

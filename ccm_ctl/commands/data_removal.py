@@ -11,7 +11,7 @@ from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.documents import DATA_BUCKET, read_kept
+from ccm_ctl.commands.documents import DATA_BUCKET, read_document_history
 from ccm_ctl.commands.following import find_followers
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.render import records
@@ -43,7 +43,7 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
         from ccm_ctl.fleet.documents import Documents
 
         terminal = application.terminal
-        kept = await read_kept(fleet, key)
+        kept = await read_document_history(fleet, key)
         if kept[-1].body is None:
             terminal.record(
                 records.DOCUMENT, key=key, revision=kept[-1].revision, removed=True, changed=False

@@ -138,7 +138,7 @@ async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None
             )
 
 
-async def read_kept(fleet: Fleet, key: str) -> list[StoredDocument]:
+async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
     """
     The revisions of hiera data that are kept, oldest first.
 

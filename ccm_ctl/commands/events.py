@@ -202,11 +202,11 @@ class _Shown:
 
     def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
         """Show a message, if it is wanted and new. Without a verdict on it, only its own signature is checked."""
-        from ccm_ctl.fleet.messages import hear
+        from ccm_ctl.fleet.messages import decode_agent_message
         from ccm_ctl.render.event import event_line
 
         try:
-            heard = hear(message)
+            heard = decode_agent_message(message)
         except ProtocolError:
             return  # what breaks the protocol is nobody's word
         if (self._node and heard.node != self._node) or (self._run and heard.run != self._run):

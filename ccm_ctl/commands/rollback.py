@@ -11,7 +11,7 @@ from ccm_ctl.commands.assignment_options import (
     build_target_set,
     choose_scope,
     counts_for,
-    difference,
+    diff_assignments,
     print_assigned,
     read_fleet,
     scope_option,
@@ -62,7 +62,7 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
         inside = await read_inside(fleet, standing.assignment.bundle)
         await refuse_overlaps(application, fleet, inventory, after, standing, inside)
         if past.current is not None:
-            changes = await difference(application, fleet, past.current, standing.assignment, inside)
+            changes = await diff_assignments(application, fleet, past.current, standing.assignment, inside)
             application.terminal.show(changes)
         nodes = counts_for(inventory, after, standing)
         question = f"roll {name} back to revision {old.revision} on"

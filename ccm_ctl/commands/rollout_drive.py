@@ -126,7 +126,7 @@ class RolloutWatch:
         self._said = ""
         self.state: RolloutState | None = None
 
-    def news(self) -> str:
+    def take_update(self) -> str:
         """Where the rollout is, if that was not said yet; "": nothing new, or not a rollout."""
         line = rollout_line(self.state) if self.state else ""
         if line == self._said:
@@ -252,7 +252,7 @@ async def drive(
         await follower.follow(begin)
     finally:
         await asyncio.shield(driver.leave())
-    await view.on_turn(run.news())
+    await view.on_turn(run.updates())
     return await view.finish()
 
 
@@ -283,7 +283,7 @@ class RolloutView(RunView):
         """See `RunView.begin`."""
         super().begin()
         run = self.record.run
-        self._application.farewell = (
+        self._application.interrupt_message = (
             f"stopped driving; nodes that were asked go on, and no further node starts\n"
             f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
         )
@@ -311,7 +311,7 @@ class RolloutView(RunView):
             return await super().finish()
         self._tell_ends(everything=True)
         self._terminal.live("")
-        self._application.farewell = ""
+        self._application.interrupt_message = ""
         self.show()
         run = state.run
         self._terminal.note(

@@ -64,10 +64,10 @@ def run_now(application: Application, wait: int, **options: Any) -> Exit:
         if not await confirm(application, "converge now on", resolved, yes=options["yes"]):
             return NOT_AGREED
         view = _View(application, len(resolved.nodes) - len(resolved.offline))
-        application.farewell = "stopped waiting; the nodes go on"
+        application.interrupt_message = "stopped waiting; the nodes go on"
         found = await converge(fleet, resolved, options["why"], wait, view.on_turn)
         terminal.live("")
-        application.farewell = ""
+        application.interrupt_message = ""
         _show(application, found)
         states = {one.state for one in found}
         if states & set(_BAD):

@@ -116,7 +116,7 @@ class RunView:
         offline = f" ({record.offline} offline)" if record.offline else ""
         self._terminal.record(records.RUN, **run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
-        self._application.farewell = (
+        self._application.interrupt_message = (
             f"stopped watching; the nodes go on\n"
             f"  watch:  ccmctl run watch {run}\n  stop:   ccmctl run stop {run}"
         )
@@ -146,7 +146,7 @@ class RunView:
                 await self._history.finish(self._run)
         except BusError as err:
             self._terminal.note(f"the run's record could not be closed: {err}")
-        self._application.farewell = ""
+        self._application.interrupt_message = ""
         code = choose_exit(self._run, offline_ok=self._offline_ok)
         self.show()
         self._terminal.record(

@@ -75,7 +75,7 @@ async def attend(
     async def on_turn(news: list[News]) -> None:
         await rollout.update(state)
         await watch.on_turn(news)
-        if said := rollout.news():
+        if said := rollout.take_update():
             application.terminal.note(said)
 
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join

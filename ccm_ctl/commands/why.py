@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ccm_ctl.commands.diagnosis import Reason
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.node_diagnostics import Evidence, Own
+    from ccm_ctl.fleet.node_diagnostics import Evidence, LocalManifest
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.why import Fact
 
@@ -173,7 +173,7 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
     return words
 
 
-def _format_manifest(own: Own, now: datetime) -> str:
+def _format_manifest(own: LocalManifest, now: datetime) -> str:
     """A manifest of the node's own configuration, as its agent tells of it."""
     from ccm_ctl.commands.diagnosis import format_due
 

@@ -25,7 +25,7 @@ from ccm_agent.model.wire import (
 )
 from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.history import NEWEST, History, Recorded, UnknownRunError
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.stream_runs import SCHEDULE, StreamRun, find_runs, read_run
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ async def _read_refusals(fleet: Fleet, run: str, nodes: Collection[str], since: 
     for node in sorted(nodes)[:REFUSALS_READ]:
         async for event in fleet.events.scan(event_subject(AGENT_REFUSED, node), since=since):
             try:
-                said = hear(event).said
+                said = decode_agent_message(event).said
             except ProtocolError:
                 continue
             if isinstance(said, AgentEvent) and said.details.get("run") == run:

@@ -17,7 +17,7 @@ from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import Answer, Progress
 from ccm_ctl.fleet.authors import find_certificates, learn_records
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.proof import CountedMessage
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Follower:
             await self._certify()
         except BusUnavailableError:
             self._run.away(self._now())
-        await self._on_turn(self._run.news())
+        await self._on_turn(self._run.updates())
         self._done_turns = self._done_turns + 1 if self._run.is_done else 0
         if self._is_ended():
             return True
@@ -211,7 +211,7 @@ class Follower:
             if self._is_ignored(message):
                 continue
             try:
-                heard = hear(message)
+                heard = decode_agent_message(message)
             except ProtocolError:
                 continue
             if heard.run != self._run.run:

@@ -12,7 +12,7 @@ from ccm_agent.bus.subjects import request_subject, run_pattern
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import Answer, Request
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -118,7 +118,7 @@ class _Asking:
     def hear(self, message: StoredEvent) -> None:
         after_s = asyncio.get_running_loop().time() - self._began
         try:
-            heard = hear(message)
+            heard = decode_agent_message(message)
         except ProtocolError:
             return
         if not isinstance(heard.said, Answer) or heard.node in self.replies:

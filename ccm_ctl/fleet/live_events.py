@@ -19,7 +19,7 @@ from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import PROTOCOL
 from ccm_ctl.fleet.authors import SignatureStatus, read_authors
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -165,7 +165,7 @@ class LiveEvents:
         for message in messages:
             self.last = max(self.last, message.sequence)
             try:
-                heard = hear(message)
+                heard = decode_agent_message(message)
             except ProtocolError:
                 continue
             verdict = self._verdict_of(heard.node, message)

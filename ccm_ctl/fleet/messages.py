@@ -39,7 +39,7 @@ class AgentMessage(Struct, frozen=True, kw_only=True):
     said: Payload
 
 
-def hear(message: StoredEvent) -> AgentMessage:
+def decode_agent_message(message: StoredEvent) -> AgentMessage:
     """
     Decode a message of an agent.
 

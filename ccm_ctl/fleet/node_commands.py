@@ -26,7 +26,7 @@ from ccm_agent.model.wire import (
     Progress,
 )
 from ccm_ctl.fleet.gather import NAMED_AT_ONCE, ask
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.run import ANSWER_WITHIN_S, LOST_AFTER_S, RESEND_AFTER_S, RESENDS
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ async def converge(
 
     def take(message: StoredEvent) -> None:
         try:
-            heard = hear(message)
+            heard = decode_agent_message(message)
         except ProtocolError:
             return
         found.heard(heard.node, heard.said, loop.time())

@@ -24,7 +24,7 @@ from ccm_ctl.fleet.discovery import DuplicateIdentity, Inventory, Node, TargetSe
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from ccm_agent.model.ports import KeyValueEntry, StoredEvent
@@ -41,7 +41,7 @@ RUNS_READ = 20
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
 
-class Waiting(Struct, frozen=True):
+class WaitingRun(Struct, frozen=True):
     """A run that waits at the node for its turn."""
 
     run: str = ""
@@ -55,7 +55,7 @@ class Backlog(Struct, frozen=True):
     bytes: int = 0
 
 
-class Own(Struct, frozen=True):
+class LocalManifest(Struct, frozen=True):
     """A manifest of the node's own configuration: what was applied, what is wrong with its source, when its turn is."""
 
     name: str = ""
@@ -92,11 +92,11 @@ class Status(Struct, frozen=True, kw_only=True):
     name: str = ""
     progress: Progress | None = None
     waits_for: dict[str, str] = {}
-    waiting: list[Waiting] = []
+    waiting: list[WaitingRun] = []
     spool: Backlog = Backlog()
     trouble: str = ""
     refused_facts: str = ""
-    manifests: list[Own] = []
+    manifests: list[LocalManifest] = []
     policy: PolicyState | None = None
     last_run: str = ""
     last_state: str = ""
@@ -264,6 +264,6 @@ def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None
 def _said(message: StoredEvent) -> object:
     """What breaks the protocol is nobody's word."""
     try:
-        return hear(message).said
+        return decode_agent_message(message).said
     except (ProtocolError, msgspec.MsgspecError):
         return None

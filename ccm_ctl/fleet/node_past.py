@@ -19,7 +19,7 @@ from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEve
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_agent.model.wire import AgentEvent
 from ccm_ctl.fleet.authors import learn_records, read_authors
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.verification import judge_events, read_events
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ async def read_past(
     found: list[PastSession | PastAgentEvent] = []
     for event in kept:
         try:
-            heard = hear(event)
+            heard = decode_agent_message(event)
         except ProtocolError:
             continue
         verdict = verdicts.get(event.sequence)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import Outcome, SessionStart, TransactionEvent
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.verification import read_events
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def read_resources(fleet: Fleet, node: str) -> list[ResourceStatus]:
         if count > EVENTS_READ:
             break
         try:
-            heard = hear(event)
+            heard = decode_agent_message(event)
         except ProtocolError:
             continue
         said = heard.said

@@ -26,7 +26,7 @@ from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEve
 from ccm_agent.model.verdicts import PartReport, Verdict
 from ccm_agent.model.wire import Answer
 from ccm_ctl.fleet.authors import SignatureStatus, find_certificates, read_authors
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -269,7 +269,7 @@ async def judge_run(fleet: Fleet, authors: Authors, messages: Iterable[StoredEve
     proof, taken = RunProof(authors), []
     for message in messages:
         try:
-            taken.append((message, hear(message)))
+            taken.append((message, decode_agent_message(message)))
         except ProtocolError:
             continue
         proof.take(*taken[-1])

@@ -184,7 +184,7 @@ class Run:
                 self._move(node, NodeState.SKIPPED)
                 self._settle(node)
 
-    def news(self) -> list[News]:
+    def updates(self) -> list[News]:
         """What happened since this was asked last."""
         news, self._news = self._news, []
         return news

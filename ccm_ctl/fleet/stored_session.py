@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.subjects import check_node, run_pattern
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
@@ -24,7 +24,7 @@ async def read_session_events(fleet: Fleet, run: str, node: str) -> list[Transac
     found: dict[int, TransactionEvent] = {}
     for message in await fleet.events.read(run_pattern(run, check_node(node))):
         try:
-            said = hear(message).said
+            said = decode_agent_message(message).said
         except ProtocolError:
             continue
         if isinstance(said, TransactionEvent):

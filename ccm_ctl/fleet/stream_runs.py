@@ -21,7 +21,7 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import id_time
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,7 +263,7 @@ def _describe(start: SessionStart) -> tuple[str, ...]:
 def _decode(event: StoredEvent, what: type[T]) -> tuple[str, str, T] | None:
     """Run, node and words of an event; None when it is not of this kind."""
     try:
-        heard = hear(event)
+        heard = decode_agent_message(event)
         id_time(heard.run)
     except (ProtocolError, ValueError, OverflowError):
         return None

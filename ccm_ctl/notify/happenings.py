@@ -22,7 +22,7 @@ from ccm_ctl.fleet.convergence import read_standings
 from ccm_ctl.fleet.discovery import read_inventory
 from ccm_ctl.fleet.followed_data import FollowedData
 from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class FleetObserver:
 def _happening_of(message: StoredEvent) -> Happening | None:
     """What an event of an agent reports; None: nothing that rules can name."""
     try:
-        heard = hear(message)
+        heard = decode_agent_message(message)
     except ProtocolError:
         return None
     said = heard.said

@@ -42,9 +42,9 @@ GENERAL = frozenset(_GENERAL.split())
 
 _ADJECTIVES = """
 acked ahead at broken complete completed deferred done driving dropped evaluated explained failed found holding
-joining left listed lost moving next of own packed past piped plain planned published quoted read received recorded
+joining left listed lost moving next of packed past piped plain planned published quoted read received recorded
 resolved resumed seen sensitive sent several since spooled stamped started stored transferred unpack unpacked
-untemplated waiting where
+untemplated where
 """
 ADJECTIVES = frozenset(_ADJECTIVES.split())
 """Names without a noun, which say what happened to something. No new ones, please: `StoredDocument` says more than `Stored`."""

@@ -41,7 +41,7 @@ from ccm_agent.storage.state_file import StateFile
 from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
 from ccm_ctl.fleet.documents import decode_document
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.stored_schedule import next_time, read_past, read_schedule
 from tests.fuzz.target import Target
 from tests.fuzz.wrapped import run_now, text_of
@@ -168,7 +168,9 @@ def event(data: bytes) -> object:
         run = "" if protocol == AGENT_REFUSED else "3MQfrJPuO0jgbX8OLS0ivd4F6Ch"
         body = data.replace(b"PROTOCOL", protocol.encode())
         with suppress(CcmError):
-            found.append(hear(StoredEvent(subject=event_subject(protocol, "web1", run), body=body)))
+            found.append(
+                decode_agent_message(StoredEvent(subject=event_subject(protocol, "web1", run), body=body))
+            )
     return found
 
 

@@ -87,7 +87,7 @@ FUNCTIONS = [
     _function("ccm_agent.templates.engines.literals:parse_float", "0x1p-2", "1e5"),
     _function("ccm_agent.templates.engines.go.semver:parse_version", "v1.2.3-rc.1+b", raises=(ValueError,)),
     _function("ccm_agent.templates.engines.go.numbers:parse_number", "0x1f", "1i", "'a'"),
-    _function("ccm_agent.cli.given:parse_env", "A=1\nexport B='x'\n# c\n"),
+    _function("ccm_agent.cli.inputs:parse_env", "A=1\nexport B='x'\n# c\n"),
     _function("ccm_agent.health.goss.semver:parse_version", "1.2.3-a", raises=(ValueError,)),
     _function("ccm_agent.health.goss.semver:parse_range", ">=1.2 <2 || 3.x", raises=(ValueError,)),
     _function("ccm_agent.resources.file.model:parse_mode", "0644", "7xx", raises=(ValueError,)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.cli import given
+from ccm_agent.cli import inputs
 from ccm_agent.cli.ensure_shared import apply_options
 from ccm_agent.cli.implicit import why_not_trusted
 
@@ -79,7 +79,7 @@ def test_root_does_not_read_an_env_file_that_others_could_have_written(
 ) -> None:
     make(here)
 
-    assert "A" not in given.environment(None)
+    assert "A" not in inputs.environment(None)
     assert capsys.readouterr().err == (
         f"ccm: warning: {here}/.env is not read: {why}; give it to root, or say --read-env to read it all the same\n"
     )
@@ -92,7 +92,7 @@ def test_unless_it_is_reported_to(
 ) -> None:
     make(here)
 
-    assert given.environment(True)["A"] == "file"
+    assert inputs.environment(True)["A"] == "file"
     assert capsys.readouterr().err == ""
 
 
@@ -102,7 +102,7 @@ def test_root_reads_its_own(here: Path, mode: int, capsys: pytest.CaptureFixture
     put(here / ".env")
     here.chmod(mode)
 
-    assert given.environment(None)["A"] == "file"
+    assert inputs.environment(None)["A"] == "file"
     assert capsys.readouterr().err == ""
 
 
@@ -132,6 +132,6 @@ def test_a_hierarchy_that_lies_there_is_not_read_either(
 
 
 def test_where_nothing_lies_nothing_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given.environment(None)
+    inputs.environment(None)
 
     assert capsys.readouterr().err == ""

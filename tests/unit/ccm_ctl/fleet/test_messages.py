@@ -8,7 +8,7 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import AgentEvent, Answer
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
 P = "io.choria.ccm.v1"
@@ -24,7 +24,7 @@ def test_node_and_run_come_from_the_subject_and_not_the_body() -> None:
         % P.encode()
     )
 
-    heard = hear(said(f"session.answer.{RUN}.web1.example.net", body))
+    heard = decode_agent_message(said(f"session.answer.{RUN}.web1.example.net", body))
 
     assert (heard.node, heard.run, heard.protocol) == ("web1.example.net", RUN, f"{P}.session.answer")
     assert isinstance(heard.said, Answer)
@@ -37,7 +37,7 @@ def test_events_of_agents_belong_to_no_run() -> None:
         % P.encode()
     )
 
-    heard = hear(said("agent.startup.web1", body))
+    heard = decode_agent_message(said("agent.startup.web1", body))
 
     assert (heard.node, heard.run) == ("web1", "")
     assert isinstance(heard.said, AgentEvent)
@@ -46,7 +46,7 @@ def test_events_of_agents_belong_to_no_run() -> None:
 def test_an_older_summary_without_our_fields_is_read() -> None:
     body = b'{"protocol":"%s.session.summary","event_id":"x","timestamp":"2026-11-21T12:00:00Z"}' % P.encode()
 
-    heard = hear(said(f"session.summary.{RUN}.web1", body))
+    heard = decode_agent_message(said(f"session.summary.{RUN}.web1", body))
 
     assert isinstance(heard.said, SessionSummary)
     assert (heard.said.number, heard.said.state) == (0, "")
@@ -67,4 +67,4 @@ def test_an_older_summary_without_our_fields_is_read() -> None:
 )  # fmt: skip
 def test_a_protocol_error_is_refused(subject: str, body: bytes) -> None:
     with pytest.raises(ProtocolError):
-        hear(said(subject, body))
+        decode_agent_message(said(subject, body))

@@ -25,7 +25,7 @@ from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState, Progress
 from ccm_agent.storage.spool_segment import Kind
 from ccm_ctl.fleet import proof as proof_module
 from ccm_ctl.fleet.authors import Authors
-from ccm_ctl.fleet.messages import hear
+from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.node_run import READS
 from ccm_ctl.fleet.proof import NOT_COVERED, CountedMessage, RunProof
 from ccm_ctl.fleet.run import READ_AGAIN_S, Run
@@ -79,7 +79,7 @@ class Scene:
 
     def deliver(self, *messages: StoredEvent) -> None:
         for message in messages:
-            self._count(self.proof.take(message, hear(message)))
+            self._count(self.proof.take(message, decode_agent_message(message)))
 
     def retry(self) -> None:
         """After the certificates were looked for."""
@@ -160,7 +160,7 @@ def test_each_event_is_given_on_once() -> None:
     scene = Scene()
     scene.deliver(*scene.genuine())
 
-    assert [news.event.number for news in scene.run.news() if hasattr(news, "event")] == [1, 2, 3, 4]
+    assert [news.event.number for news in scene.run.updates() if hasattr(news, "event")] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("key", ["none", "another", "another node's"])

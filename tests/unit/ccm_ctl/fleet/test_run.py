@@ -65,7 +65,7 @@ def states(run: Run) -> dict[str, NodeState]:
 
 
 def numbers(run: Run) -> list[tuple[str, int]]:
-    return [(news.node, news.event.number) for news in run.news() if isinstance(news, EventReceived)]
+    return [(news.node, news.event.number) for news in run.updates() if isinstance(news, EventReceived)]
 
 
 def read(run: Run, node: str, stored: list[Event], now: float) -> None:
@@ -84,13 +84,13 @@ def test_a_node_passes_through_all_states_to_its_end() -> None:
     run.happened("web1", changed(2), 0.3)
     done_before_the_summary = run.is_done
     run.happened("web1", summary(3), 0.4)
-    news = run.news()
+    news = run.updates()
     seen += [one.state for one in news if isinstance(one, StateChange)]
 
     assert seen == [NodeState.EXPECTED, NodeState.ACCEPTED, NodeState.RUNNING, NodeState.CHANGED]
     assert [one.event.number for one in news if isinstance(one, EventReceived)] == [1, 2, 3]
     assert (done_before_the_summary, run.is_done) == (False, True)
-    assert run.news() == []
+    assert run.updates() == []
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 2, 1, 3, 1, 3), (1, 3, 1, 2, 2)])
@@ -385,7 +385,7 @@ def test_a_missing_event_that_comes_after_all_is_shown_once() -> None:
     now = 0.0
     while run.tick(now := now + READ_AGAIN_S).read:
         read(run, "web1", [], now)
-    run.news()
+    run.updates()
 
     run.happened("web1", changed(2), 9.0)
     run.happened("web1", changed(2), 9.1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.cli import lines
+from ccm_agent.cli import output
 from ccm_agent.clikit.table import Style
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from tests.unit.sessions.test_memory import NOON, event
@@ -55,7 +55,7 @@ from tests.unit.sessions.test_memory import NOON, event
     ],
 )
 def test_an_outcome_is_one_line(fields: dict[str, Any], line: str) -> None:
-    assert lines.event_line(event("/a", **fields)) == line
+    assert output.event_line(event("/a", **fields)) == line
 
 
 @pytest.mark.parametrize(
@@ -77,20 +77,20 @@ def test_an_outcome_is_one_line(fields: dict[str, Any], line: str) -> None:
     ],
 )
 def test_a_failed_commands_output_is_printed_below(fields: dict[str, Any], said: list[str]) -> None:
-    assert lines.output_lines(event("/a", **({"output": "a\n\t\x1b[2Jb\n\n"} | fields))) == said
+    assert output.output_lines(event("/a", **({"output": "a\n\t\x1b[2Jb\n\n"} | fields))) == said
 
 
 def test_a_name_or_an_error_cannot_break_the_line_or_command_the_terminal() -> None:
     told = event("/a\nERROR file#/b failed\x1b[2J", failed=True, error=["one\ntwo\x1b[0m"], duration=0)
 
-    assert lines.event_line(told) == (
+    assert output.event_line(told) == (
         "ERROR file#/a\\nERROR file#/b failed\\u001b[2J failed ensure=present runtime=0s provider=posix "
         'errors="one\\ntwo\\u001b[0m"'
     )
 
 
 def test_color_is_on_the_level_alone() -> None:
-    assert lines.note_line("info", "Executing manifest", {"manifest": "m.yaml"}, color=True) == (
+    assert output.note_line("info", "Executing manifest", {"manifest": "m.yaml"}, color=True) == (
         "\x1b[32mINFO \x1b[0m Executing manifest manifest=m.yaml"
     )
 
@@ -110,7 +110,7 @@ def test_color_is_on_the_level_alone() -> None:
     ],
 )
 def test_durations_are_written_as_go_writes_them(nanoseconds: int, text: str) -> None:
-    assert lines.duration_text(nanoseconds) == text
+    assert output.duration_text(nanoseconds) == text
 
 
 def test_the_summary_of_a_manifest() -> None:
@@ -133,7 +133,7 @@ def test_the_summary_of_a_manifest() -> None:
         total_errors=2,
     )
 
-    assert lines.summary_text(summary) == (
+    assert output.summary_text(summary) == (
         "Manifest Run Summary\n"
         "\n"
         "             Run Time: 1.5s\n"
@@ -154,7 +154,7 @@ def test_the_report_of_a_session() -> None:
         protocol=SESSION_SUMMARY, event_id="e", timestamp=NOON, total_resources=2, unique_resources=1
     )
 
-    assert lines.report_text(summary) == (
+    assert output.report_text(summary) == (
         "Session Summary\n"
         "\n"
         "      Total Resources: 2\n"
@@ -210,6 +210,6 @@ def test_the_summary_of_a_manifest_fits_into_a_colored_line(
         **numbers,
     )
 
-    shown = lines.summary_line("site\x1b.yaml", summary, Style(color=True))
+    shown = output.summary_line("site\x1b.yaml", summary, Style(color=True))
 
     assert shown == f"site\\u001b.yaml: \x1b[{color}m{line}\x1b[0m in 42ms\n"

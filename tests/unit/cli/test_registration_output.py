@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ccm_agent.cli import options
-from ccm_agent.cli.registration_lines import as_json, change_json, change_note, listing
+from ccm_agent.cli.registration_output import as_json, change_json, change_note, listing
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
 from tests.support.registrations import an_entry

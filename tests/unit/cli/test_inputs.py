@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.cli import given
+from ccm_agent.cli import inputs
 from ccm_agent.model.errors import DocumentError, UsageError
 
 
 def test_pairs_split_at_the_first_sign_and_the_last_of_a_name_wins() -> None:
-    assert given.pairs(("a=b:c", "d=", "a=e", "f:g=h"), "--fact") == {"a": "e", "d": "", "f": "g=h"}
+    assert inputs.pairs(("a=b:c", "d=", "a=e", "f:g=h"), "--fact") == {"a": "e", "d": "", "f": "g=h"}
 
 
 @pytest.mark.parametrize("text", ["a", "=b"])
 def test_an_invalid_pair_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="write NAME=VALUE"):
-        given.pairs((text,), "--fact")
+        inputs.pairs((text,), "--fact")
 
 
 def test_facts_of_the_command_line_win_over_those_of_a_file_and_stay_text(tmp_path: Path) -> None:
     (tmp_path / "facts.yaml").write_text("env: file\nn: 5\nhost: {a: 1}\n")
 
-    facts = given.more_facts(("env=cli", "n=7", "host=mine"), str(tmp_path / "facts.yaml"))
+    facts = inputs.more_facts(("env=cli", "n=7", "host=mine"), str(tmp_path / "facts.yaml"))
 
     assert facts == {"env": "cli", "n": "7", "host": "mine"}
 
@@ -32,7 +32,7 @@ def test_facts_of_the_command_line_win_over_those_of_a_file_and_stay_text(tmp_pa
 def test_an_empty_file_holds_no_facts(tmp_path: Path) -> None:
     (tmp_path / "facts.yaml").write_text("")
 
-    assert given.more_facts((), str(tmp_path / "facts.yaml")) == {}
+    assert inputs.more_facts((), str(tmp_path / "facts.yaml")) == {}
 
 
 def test_a_file_that_holds_no_mapping_or_is_not_valid_is_refused(tmp_path: Path) -> None:
@@ -41,13 +41,13 @@ def test_a_file_that_holds_no_mapping_or_is_not_valid_is_refused(tmp_path: Path)
     (tmp_path / "bytes").write_bytes(b"\xff")
 
     with pytest.raises(UsageError, match="it must hold a mapping"):
-        given.read_mapping(str(tmp_path / "list.yaml"), "--facts")
+        inputs.read_mapping(str(tmp_path / "list.yaml"), "--facts")
     with pytest.raises(DocumentError, match=r"bad\.yaml:"):
-        given.read_mapping(str(tmp_path / "bad.yaml"), "--facts")
+        inputs.read_mapping(str(tmp_path / "bad.yaml"), "--facts")
     with pytest.raises(UsageError, match="not UTF-8"):
-        given.read_mapping(str(tmp_path / "bytes"), "--facts")
+        inputs.read_mapping(str(tmp_path / "bytes"), "--facts")
     with pytest.raises(UsageError, match="No such file"):
-        given.read_mapping(str(tmp_path / "none"), "--facts")
+        inputs.read_mapping(str(tmp_path / "none"), "--facts")
 
 
 @pytest.mark.timeout(5)
@@ -55,7 +55,7 @@ def test_a_pipe_is_refused_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(UsageError, match="not a regular file"):
-        given.read_text(str(tmp_path / "pipe"), "--facts")
+        inputs.read_text(str(tmp_path / "pipe"), "--facts")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_pipe_is_refused_and_does_not_block(tmp_path: Path) -> None:
     ],
 )
 def test_env_files_are_read_line_by_line(text: str, variables: dict[str, str]) -> None:
-    assert given.parse_env(text) == variables
+    assert inputs.parse_env(text) == variables
 
 
 def test_the_env_file_wins_over_the_environment_and_empty_variables_are_absent(
@@ -82,7 +82,7 @@ def test_the_env_file_wins_over_the_environment_and_empty_variables_are_absent(
     for name, value in {"A": "process", "B": "process", "C": ""}.items():
         monkeypatch.setenv(name, value)
 
-    found = given.environment(True)
+    found = inputs.environment(True)
 
     assert (found["A"], found["B"], "C" in found, "EMPTY" in found) == ("file", "process", False, False)
-    assert given.environment(False)["A"] == "process"
+    assert inputs.environment(False)["A"] == "process"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ccm_agent.cli.lines import plain
+from ccm_agent.cli.output import plain
 from ccm_agent.model.registration import REMOVE, entry_document, ttl_text
 
 if TYPE_CHECKING:

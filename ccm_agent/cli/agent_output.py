@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.cli.lines import plain
+from ccm_agent.cli.output import plain
 from ccm_agent.clikit.text import short_id, span
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.maintenance import ResourceLock
