@@ -186,7 +186,10 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         inventory, known = await read_fleet(fleet)
         old = known.one(name, scope).assignment
         if not old.data_revision:
-            raise UsageError(f"{name}: it follows its data as they change; there is nothing to bring forward")
+            raise UsageError(
+                f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
+                "its nodes use the newest data"
+            )
         now = fleet.clock.now()
         deadline = parse_deadline(options["deadline"], now) if options["deadline"] else None
         assignment = msgspec.structs.replace(

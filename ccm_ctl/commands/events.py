@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.targets import no_fold_option
+from ccm_ctl.commands.targets import check_selectors, no_fold_option
 from ccm_ctl.fleet.authors import SignatureStatus, read_authors
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from datetime import datetime
 
+    from ccm_agent.model.moments import GivenTime
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
+
+    Period = tuple[datetime | None, datetime | None]
 
 TYPES = ("resource", "start", "summary", "answer", "progress", "agent")
 REMEMBERED = 100_000
@@ -36,6 +40,8 @@ REMEMBERED = 100_000
         "ccmctl events",
         "ccmctl events --node web1 --type resource",
         "ccmctl events --run last --no-follow --json",
+        "ccmctl events -t role=web --since 2h --type resource",
+        "ccmctl events --since 2026-12-01T02:00Z --until 2026-12-01T03:00Z",
         "ccmctl events --verify                          # authentic and complete?",
         "ccmctl events --verify -t role=web --since 7d",
     ],
@@ -55,8 +61,8 @@ REMEMBERED = 100_000
         ),
         click.Option(
             ["--follow/--no-follow"],
-            default=True,
-            help="Keep following new events until interrupted, or exit after the stored ones.",
+            default=None,
+            help="Keep following new events until interrupted, or exit after the stored ones. [follow, unless --until]",
         ),
         click.Option(
             ["--verify"],
@@ -67,12 +73,18 @@ REMEMBERED = 100_000
             ["--targets", "-t"],
             multiple=True,
             metavar="SELECTOR",
-            help="With --verify: check nodes that match. Repeat to match any of several selectors.",
+            callback=check_selectors,
+            help="Show only events of nodes that match. Repeat to match any of several selectors.",
         ),
         click.Option(
             ["--since"],
-            type=Duration(),
-            help="With --verify: check newer events only, such as 7d.",
+            type=TimeOption(),
+            help="Show the events stored since this time, oldest first, such as 2h or 2026-12-01T02:00Z.",
+        ),
+        click.Option(
+            ["--until"],
+            type=TimeOption(),
+            help="Show the events stored until this time, and exit.",
         ),
         no_fold_option(),
     ],
@@ -82,10 +94,11 @@ def events(
     node: str,
     run: str,
     kinds: tuple[str, ...],
-    follow: bool,
+    follow: bool | None,
     verify: bool,
     targets: tuple[str, ...],
-    since: int | None,
+    since: GivenTime | None,
+    until: GivenTime | None,
 ) -> Exit:
     """Show events of agents: changes, failures, skipped resources, progress of runs, and agents that start and stop.
 
@@ -93,12 +106,20 @@ def events(
 
     Exit codes: 0 success; 1 the command could not run; 2 with --verify: an event is missing, changed or forged.
     """
+    if node and targets:
+        raise UsageError("--node and --targets both select the nodes; use one of them")
     if verify:
-        return _verify(application, node, targets, since, is_other=bool(run or kinds))
-    if targets or since:
-        raise UsageError("--targets and --since need --verify")
-    if not follow and not (run or node):
-        raise UsageError("--no-follow needs --run or --node: everything that is stored would be too much")
+        if run or kinds or until or follow:
+            raise UsageError(
+                "--verify checks all stored events of a node; --since and --targets are the only other options it takes. "
+                "`ccmctl run show` verifies one run"
+            )
+        return application.run(lambda fleet: _verify(application, fleet, node, targets, since))
+    if follow and until:
+        raise UsageError("--follow and --until exclude each other")
+    is_followed = follow if follow is not None else until is None
+    if not is_followed and not (run or node or since or until):
+        raise UsageError("name --run, --node or --since: all stored events would be too many")
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
@@ -108,29 +129,33 @@ def events(
         await fleet.nodes.revision()
         wanted_run = await History(fleet).find(run) if run else ""
         authors = await read_authors(fleet)
-        shown = _Shown(application, check_node(node) if node else "", wanted_run, kinds, authors)
+        now = fleet.clock.now()
+        period = (since.before(now) if since else None, until.before(now) if until else None)
+        nodes = [check_node(node)] if node else await _resolve(fleet, targets)
+        shown = _Shown(application, nodes, wanted_run, kinds, authors, is_dated=period != (None, None))
+        live: list[StoredEvent] | None = []  # until the stored events are shown; they come first
+
+        def hear_live(message: StoredEvent) -> None:
+            if live is None:
+                shown.show(message)
+            else:
+                live.append(message)
+
         stops: list[Callable[[], Awaitable[None]]] = []
         try:
-            if follow:
+            if is_followed:
                 application.goes_on_for_ever = True
                 for pattern in _patterns(wanted_run):
-                    stops.append(await fleet.events.follow(pattern, shown.show))
-            found: list[StoredEvent] = []
-            if wanted_run or not follow:
-                found = [
-                    one for pattern in _stored(wanted_run, node) for one in await fleet.events.read(pattern)
-                ]
-                found.sort(key=lambda one: one.sequence)  # in the order in which they came
-                verdicts = (
-                    await _judge(fleet, authors, found, node, is_run=bool(wanted_run))
-                    if authors is not None
-                    else {}
-                )
-                for message in found:
-                    shown.show(message, verdicts.get(message.sequence))
-            if node and not found:
-                await _look_for(application, fleet, node, needed=not follow)
-            if follow:
+                    stops.append(await fleet.events.follow(pattern, hear_live))
+            count = 0
+            if wanted_run or since or not is_followed:
+                count = await _show_stored(fleet, shown, authors, wanted_run, node, period)
+            waiting, live = live or [], None
+            for message in waiting:
+                shown.show(message)
+            if node and not count:
+                await _look_for(application, fleet, node, needed=not is_followed)
+            if is_followed:
                 if application.terminal.is_live:
                     application.terminal.note("waiting for what agents say; Ctrl-C ends it")
                 await asyncio.Event().wait()
@@ -142,16 +167,67 @@ def events(
     return application.run(work)
 
 
-def _verify(
-    application: Application, node: str, targets: tuple[str, ...], since: int | None, *, is_other: bool
+async def _verify(
+    application: Application, fleet: Fleet, node: str, targets: tuple[str, ...], since: GivenTime | None
 ) -> Exit:
     from ccm_ctl.commands.verifying import verify
 
-    if is_other:
-        raise UsageError("--verify checks all events of a node; `ccmctl run show` verifies one run")
-    if node and targets:
-        raise UsageError("--node and --targets both say which nodes; use one of them")
-    return application.run(lambda fleet: verify(application, fleet, node, targets, since))
+    return await verify(application, fleet, node, targets, since.before(fleet.clock.now()) if since else None)
+
+
+async def _resolve(fleet: Fleet, targets: tuple[str, ...]) -> list[str]:
+    """The nodes that match a selector now; [] without a selector."""
+    from ccm_ctl.fleet.discovery import TargetSpec, resolve
+
+    if not targets:
+        return []
+    _, resolved = await resolve(fleet, TargetSpec(targets=targets))
+    return resolved.nodes
+
+
+async def _show_stored(
+    fleet: Fleet, shown: _Shown, authors: Authors | None, run: str, node: str, period: Period
+) -> int:
+    """
+    Show stored events in the order in which the broker stored them.
+
+    Args:
+        fleet: The bus.
+        shown: Where they are shown.
+        authors: Who may sign; None: nothing is verified.
+        run: Only of this run; "" for all.
+        node: Only of this node; "" for all.
+        period: Since when and until when they were stored. Each event of a period is judged by its own signature alone, because
+            the chain of a node begins before it.
+
+    Returns:
+        How many were read.
+    """
+    if period != (None, None):
+        count = 0
+        async for message in _merged([fleet.events.scan(one, period[0]) for one in _stored(run, node)]):
+            if period[1] is not None and message.time is not None and message.time > period[1]:
+                break
+            count += 1
+            shown.show(message)
+        return count
+    found = [one for pattern in _stored(run, node) for one in await fleet.events.read(pattern)]
+    found.sort(key=lambda one: one.sequence)
+    verdicts = await _judge(fleet, authors, found, node, is_run=bool(run)) if authors is not None else {}
+    for message in found:
+        shown.show(message, verdicts.get(message.sequence))
+    return len(found)
+
+
+async def _merged(sources: list[AsyncIterator[StoredEvent]]) -> AsyncIterator[StoredEvent]:
+    """Events of several readers, each in order, in the order of the stream; only one of each is in memory."""
+    heads = [(head, source) for source in sources if (head := await anext(source, None)) is not None]
+    while heads:
+        place = min(range(len(heads)), key=lambda one: heads[one][0].sequence)
+        head, source = heads[place]
+        yield head
+        following = await anext(source, None)
+        heads[place : place + 1] = [(following, source)] if following is not None else []
 
 
 async def _judge(
@@ -191,10 +267,18 @@ class _Shown:
     """Shows what is wanted, each event once."""
 
     def __init__(
-        self, application: Application, node: str, run: str, kinds: tuple[str, ...], authors: Authors | None
+        self,
+        application: Application,
+        nodes: Sequence[str],
+        run: str,
+        kinds: tuple[str, ...],
+        authors: Authors | None,
+        *,
+        is_dated: bool,
     ) -> None:
         self._terminal = application.terminal
-        self._node = node
+        self._nodes = frozenset(nodes)
+        self._is_dated = is_dated
         self._run = run
         self._kinds = kinds
         self._authors = authors
@@ -209,7 +293,7 @@ class _Shown:
             heard = decode_agent_message(message)
         except ProtocolError:
             return  # what breaks the protocol is nobody's word
-        if (self._node and heard.node != self._node) or (self._run and heard.run != self._run):
+        if (self._nodes and heard.node not in self._nodes) or (self._run and heard.run != self._run):
             return
         verdict = verdict or self._judge_event(heard.node, message)
         flag = str(verdict) if verdict in BAD else ""
@@ -218,7 +302,9 @@ class _Shown:
         self._terminal.record(
             records.EVENT, node=heard.node, run=heard.run or None, event=heard.said, verdict=verdict
         )
-        self._terminal.show(event_line(heard.node, heard.said, self._terminal.style, flag))
+        self._terminal.show(
+            event_line(heard.node, heard.said, self._terminal.style, flag, is_dated=self._is_dated)
+        )
         self._terminal.flush()
 
     def _judge_event(self, node: str, message: StoredEvent) -> Verdict | None:
@@ -267,4 +353,5 @@ def _stored(run: str, node: str) -> list[str]:
     if run:
         return [run_pattern(run, node or ">")]
     kinds = (SESSION_START, TRANSACTION_EVENT, SESSION_SUMMARY)
+    node = node or ">"
     return [*(f"{kind}.*.{node}" for kind in kinds), f"{PROTOCOL}.agent.*.{node}"]

@@ -18,6 +18,7 @@ from ccm_ctl.commands.assignment_options import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import refuse_overlaps
+from ccm_ctl.commands.documents import message_option
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 @verb(
     "rollback",
-    examples=["ccmctl rollback web", "ccmctl rollback web --to 3 --yes", "ccmctl assignment history web"],
+    examples=[
+        "ccmctl rollback web",
+        'ccmctl rollback web --to 3 --yes -m "pool too small"',
+        "ccmctl assignment history web",
+    ],
     options=[
         click.Argument(["name"], metavar="NAME"),
         click.Option(
@@ -37,10 +42,13 @@ if TYPE_CHECKING:
             help="Revision to restore. [the previous one]",
         ),
         scope_option(),
+        message_option(),
         yes_option(),
     ],
 )
-def rollback(application: Application, name: str, revision: int | None, scope: str, yes: bool) -> Exit:
+def rollback(
+    application: Application, name: str, revision: int | None, scope: str, message: str, yes: bool
+) -> Exit:
     """
     Restore an earlier revision of an assignment as a new revision: manifest, data, targets, mode and interval.
 
@@ -68,7 +76,7 @@ def rollback(application: Application, name: str, revision: int | None, scope: s
         question = f"roll {name} back to revision {old.revision} on"
         if not await confirm(application, question, build_target_set(inventory, nodes), yes=yes):
             return NOT_AGREED
-        stored = await store_assignment(fleet, standing.assignment, known)
+        stored = await store_assignment(fleet, standing.assignment, known, message)
         print_assigned(application, stored, nodes, was=f"rolled back to revision {old.revision}")
         return Exit.OK
 

@@ -32,7 +32,7 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
             section=TARGETS,
             multiple=True,
             metavar="SELECTOR",
-            callback=_check_selectors,
+            callback=check_selectors,
             help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b). Repeat to match any of several selectors.",
         ),
         Option(
@@ -97,7 +97,7 @@ def manifest_options() -> list[click.Parameter]:
     ]
 
 
-def _check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Fail for a malformed selector before anything connects."""
     if value:
         from ccm_agent.templates.selector import parse_selector

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.text import counted, plural
@@ -15,6 +14,7 @@ from ccm_ctl.render.verdicts import node_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from ccm_agent.clikit.table import Cell
     from ccm_agent.model.verdicts import NodeReport
@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 async def verify(
-    application: Application, fleet: Fleet, node: str, targets: Sequence[str], since_s: int | None
+    application: Application, fleet: Fleet, node: str, targets: Sequence[str], since: datetime | None
 ) -> Exit:
     """
     Read the events of nodes, and report on each of them.
@@ -41,7 +41,7 @@ async def verify(
         fleet: The bus.
         node: The one node; "": see `targets`.
         targets: Selectors; without any all nodes.
-        since_s: How far back to read, in seconds; None: all that is stored.
+        since: Events that were stored before this time are not read; None: all that is stored.
 
     Raises:
         UsageError: These credentials carry no trust.
@@ -58,7 +58,6 @@ async def verify(
         )
     wish = TargetSpec(targets=(f"node={node}",) if node else tuple(targets), everybody=not (node or targets))
     _, resolved = await resolve(fleet, wish)
-    since = fleet.clock.now() - timedelta(seconds=since_s) if since_s else None
     reports = await verify_nodes(fleet, authors, resolved.nodes, since)
     _show(application, reports)
     return Exit.FAILED if any(report.is_bad for report in reports) else Exit.OK

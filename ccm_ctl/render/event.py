@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.table import Style, paint
-from ccm_agent.clikit.text import counted, one_line, plural, span
+from ccm_agent.clikit.text import clock, counted, one_line, plural, span
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import REPORTING, AgentEvent, Answer, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+TIME_WIDTH, DATED_WIDTH = len("12:00:00"), len("2026-12-01 12:00:00Z")
 
 MEANINGS = {
     Outcome.CHANGED: "change",
@@ -24,10 +26,22 @@ MEANINGS = {
 }
 
 
-def event_line(node: str, said: object, style: Style, flag: str = "") -> str:
-    """One line that ends with a newline: when, who, what; with a flag before what when something is wrong with it."""
+def event_line(node: str, said: object, style: Style, flag: str = "", *, is_dated: bool = False) -> str:
+    """
+    One line that ends with a newline: when, who, what.
+
+    Args:
+        node: The node.
+        said: What it said.
+        style: What the text is for.
+        flag: Printed before what, when something is wrong with it.
+        is_dated: When has the date, too.
+    """
     moment, text, meaning = format_message(said)
-    when = moment.strftime("%H:%M:%S") if moment else "        "
+    when = ""
+    if moment is not None:
+        when = clock(moment) if is_dated else moment.strftime("%H:%M:%S")
+    when = when.ljust(DATED_WIDTH if is_dated else TIME_WIDTH)
     what = (
         f"{paint(f'[{flag}]', 'bad', style)} {one_line(text)}"
         if flag

@@ -69,6 +69,8 @@ run abort last                               # rollout
 apply site.yaml --all --batch 1 --detach --yes                    # run
 run promote last                             # rollout
 events --no-follow --node web1               # event
+events --since 1h --until 0s -t node=web1 --type resource         # event
+events --verify --since 1h                   # verification
 events --verify                              # verification
 assign web site.yaml --all --data kv://CCM_DATA/common --yes      # assignment
 assignment status web --wait 30s             # assignment standing

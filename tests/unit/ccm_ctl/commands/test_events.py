@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.support.controller import Desk, FakeNode, event
+from tests.support.controller import NOW, Desk, FakeNode, event
 
 
 @pytest.fixture
@@ -15,7 +16,9 @@ def desk(tmp_path: Path) -> Desk:
     path = tmp_path / "motd.yaml"
     path.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
     fails = event("x", 2, type="exec", failed=True, error=["exit code 3", "and more"])
-    desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2)]), FakeNode("web2", {}, [fails]))
+    desk = Desk(
+        FakeNode("web1", {"role": "web"}, [event("/etc/motd", 2)]), FakeNode("web2", {"role": "web"}, [fails])
+    )
     desk.ccmctl("apply", str(path), "--all", "--yes")
     return desk
 
@@ -79,3 +82,74 @@ def test_a_node_without_records_does_not_count_as_silent(desk: Desk) -> None:
         (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
         (0, ""),
     ]
+
+
+@pytest.fixture
+def day(desk: Desk) -> Desk:
+    """The six events were stored an hour apart, the first one six hours ago."""
+    for place, write in enumerate(desk.broker.events):
+        write.time = NOW - timedelta(hours=6 - place)
+    return desk
+
+
+def sequences(desk: Desk, *options: str) -> list[tuple[str, str]]:
+    said = desk.ccmctl("events", *options, "--json")
+    assert (said.code, said.err) == (0, "")
+    return [(one["node"], one["event"]["protocol"].split(".")[-1]) for one in said.records]
+
+
+ALL_OF_THEM = [(node, kind) for node in ("web1", "web2") for kind in ("start", "event", "summary")]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--since", "1d", "--no-follow"], ALL_OF_THEM),
+        (["--since", "3h", "--no-follow"], ALL_OF_THEM[3:]),
+        (["--until", "5h"], ALL_OF_THEM[:2]),
+        (["--since", "5h", "--until", "2h"], ALL_OF_THEM[1:5]),
+        (["--since", "2026-11-21T07:00Z", "--until", "2026-11-21 10:00:00Z"], ALL_OF_THEM[1:5]),
+        (["--since", "1d", "--no-follow", "-t", "node=web2"], ALL_OF_THEM[3:]),
+        (["--since", "5h", "--until", "2h", "-t", "role=web", "--type", "resource"], [("web1", "event"), ("web2", "event")]),
+    ],
+)  # fmt: skip
+def test_stored_events_of_a_period_are_shown_in_order(
+    day: Desk, options: list[str], shown: list[tuple[str, str]]
+) -> None:
+    assert sequences(day, *options) == shown
+
+
+def test_events_of_a_period_have_their_dates(day: Desk) -> None:
+    assert day.ccmctl("events", "--since", "6h", "--until", "6h").out == (
+        "2026-11-21 12:00:00Z web1  applies motd: 1 resource\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--follow", "--until", "1h"], "--follow and --until exclude each other"),
+        (["--no-follow"], "name --run, --node or --since: all stored events would be too many"),
+        (["--node", "web1", "-t", "role=web"], "--node and --targets both select the nodes; use one of them"),
+        (
+            ["--since", "soon"],
+            "invalid value for '--since': `soon` is not a time: write a duration such as 30m, or a time such as "
+            "2026-12-01T02:00Z; see `ccmctl events --help`",
+        ),
+        (
+            ["--verify", "--until", "1h"],
+            "--verify checks all stored events of a node; --since and --targets are the only other options it takes. "
+            "`ccmctl run show` verifies one run",
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_together_are_refused(desk: Desk, options: list[str], error: str) -> None:
+    said = desk.ccmctl("events", *options)
+
+    assert (said.code, said.err) == (1, f"ccmctl: {error}\n")
+
+
+def test_selector_that_matches_no_node_is_an_error(desk: Desk) -> None:
+    said = desk.ccmctl("events", "-t", "role=nope", "--since", "1h", "--no-follow")
+
+    assert (said.code, said.out) == (1, "")

@@ -89,6 +89,13 @@ def test_manifest_and_data_go_back_together_as_a_new_revision(site: Site) -> Non
     )
 
 
+def test_message_of_a_rollback_is_kept_with_its_revision(site: Site) -> None:
+    site.desk.ccmctl("rollback", "web", "--yes", "--message", "the pool is too small")
+
+    newest = site.desk.ccmctl("assignment", "history", "web", "--json").records[0]
+    assert (newest["revision"], newest["message"]) == (4, "the pool is too small")
+
+
 def test_repeated_rollbacks_go_further_back(site: Site) -> None:
     first, second, _ = site.desk.broker.objects["CCM_MANIFESTS"]
 
