@@ -180,14 +180,19 @@ class EventFeed:
         return self._sequences[end - 1], b"".join(self._encoded[begin:end])
 
     def newest(
-        self, most: int, begin: datetime | None = None, end: datetime | None = None
+        self,
+        most: int,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        fits: Callable[[EventFrame], bool] = lambda _: True,
     ) -> list[EventFrame]:
-        """The newest events between two times, newest first."""
+        """The newest events between two times that fit, newest first."""
         found: list[EventFrame] = []
         for frame in reversed(self._frames):
             if len(found) >= most:
                 break
-            if (begin is None or frame.time >= begin) and (end is None or frame.time < end):
+            is_then = (begin is None or frame.time >= begin) and (end is None or frame.time < end)
+            if is_then and fits(frame):
                 found.append(frame)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import UsageError
@@ -12,9 +13,11 @@ from ccm_ctl.fleet.discovery import TargetSpec, fact_at
 from ccm_ctl.fleet.overview import read_all_facts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
-    from ccm_ctl.dashboard.feed import EventFeed
+    from ccm_ctl.dashboard.feed import EventFeed, EventFrame
     from ccm_ctl.dashboard.fleet_state import FleetState
     from ccm_ctl.fleet.ports import Fleet
 
@@ -57,9 +60,14 @@ class FleetPages:
         return answer({name: values for name, values in found.items() if values})
 
     async def _events(self, request: web.Request) -> web.Response:
-        """`?from=SECONDS&to=SECONDS`: the newest events between two times, and the time line of the last hour."""
+        """
+        `?from=SECONDS&to=SECONDS&text=TEXT&node=PATTERN&kind=KIND&meaning=MEANING`: the newest events that fit.
+
+        The time line of the last hour, of all events, comes with them.
+        """
         last = self._feed.last
-        found = self._feed.newest(EVENTS_SHOWN, time_of(request, "from"), time_of(request, "to"))
+        begin, end = time_of(request, "from"), time_of(request, "to")
+        found = self._feed.newest(EVENTS_SHOWN, begin, end, event_filter(request))
         return answer(
             {
                 "last": last,
@@ -71,6 +79,22 @@ class FleetPages:
                 "now": self._fleet.clock.now(),
             }
         )
+
+
+def event_filter(request: web.Request) -> Callable[[EventFrame], bool]:
+    """What the address asks of events; `*` and `?` in a node's name are wildcards."""
+    text, node, kind, meaning = (request.query.get(name, "") for name in ("text", "node", "kind", "meaning"))
+    text = text.lower()
+
+    def fits(frame: EventFrame) -> bool:
+        return (
+            (not node or fnmatchcase(frame.node, node))
+            and (not kind or frame.kind == kind)
+            and (not meaning or frame.meaning == meaning)
+            and (not text or text in frame.text.lower() or text in frame.resource.lower())
+        )
+
+    return fits
 
 
 def number_of(request: web.Request, name: str) -> int:

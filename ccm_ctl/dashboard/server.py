@@ -10,6 +10,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError
+from ccm_ctl.dashboard.action_pages import ActionPages
 from ccm_ctl.dashboard.feed import EventFeed
 from ccm_ctl.dashboard.fleet_pages import FleetPages
 from ccm_ctl.dashboard.fleet_state import FleetState
@@ -18,6 +19,7 @@ from ccm_ctl.dashboard.node_pages import NodePages
 from ccm_ctl.dashboard.run_pages import RunPages
 from ccm_ctl.dashboard.session_pages import add_session
 from ccm_ctl.dashboard.static_files import add_pages, read_static
+from ccm_ctl.dashboard.stored_pages import StoredPages
 from ccm_ctl.dashboard.stream import EventStreams
 from ccm_ctl.fleet.live_events import LiveEvents
 
@@ -136,6 +138,8 @@ class Dashboard:
         FleetPages(self._fleet, self.feed, self.state).add_to(application)
         NodePages(self._fleet, self.state, self._options.explain).add_to(application)
         RunPages(self._fleet).add_to(application)
+        StoredPages(self._fleet, self.state).add_to(application)
+        ActionPages(self._fleet).add_to(application)
         add_pages(application, read_static())
         return application
 

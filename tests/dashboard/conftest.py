@@ -76,7 +76,10 @@ def context_of(browser: Browser, **settings: Any) -> Iterator[BrowserContext]:
     problems: list[str] = []
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | settings)
     context.set_default_timeout(WAIT_MS)
-    context.on("weberror", lambda error: problems.append(str(error.error)))
+    context.on(
+        "weberror",
+        lambda error: problems.append(f"{error.page.url if error.page else None}: {error.error.stack}"),
+    )
     context.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
     context.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
     try:

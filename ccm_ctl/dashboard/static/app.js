@@ -5,14 +5,23 @@ import { FleetPage } from "./fleet.js";
 import { NodePage } from "./node.js";
 import { RunsPage } from "./runs.js";
 import { RunPage } from "./run.js";
+import { RolloutActions } from "./actions.js";
+import { AssignmentPage, AssignmentsPage, ChangesPage, DataPage, DocumentPage, RegistrationsPage, SchedulesPage } from "./stored.js";
 
 const PAGES = [
   ["/", "Fleet", FleetPage],
   ["/runs", "Runs", RunsPage],
+  ["/changes", "Changes", ChangesPage],
+  ["/assignments", "Assignments", AssignmentsPage],
+  ["/data", "Data", DataPage],
+  ["/schedules", "Schedules", SchedulesPage],
+  ["/registrations", "Registrations", RegistrationsPage],
 ];
 const THINGS = [
   [/^\/nodes\/([^/]+)$/, NodePage],
   [/^\/runs\/([^/]+)$/, RunPage],
+  [/^\/assignments\/([^/]+)$/, AssignmentPage],
+  [/^\/data\/(.+)$/, DocumentPage],
 ];
 
 // The page that a path names: its title, what shows it, and the names within the path.
@@ -41,7 +50,7 @@ function Page({ address }) {
     document.title = `${title} · CCM fleet`;
   }, [path]);
   if (!Shown) return html`<main id="main"><h1>Not found</h1><p>There is no such page. <${Link} to="/">The fleet<//></p></main>`;
-  return html`<main id="main"><${Shown} address=${address} params=${params} /></main>`;
+  return html`<main id="main"><${Shown} address=${address} params=${params} Actions=${RolloutActions} /></main>`;
 }
 
 const THEMES = ["auto", "light", "dark"];

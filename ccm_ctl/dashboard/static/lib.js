@@ -29,7 +29,8 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const options = { method, headers, signal, cache: "no-store", credentials: "same-origin" };
   const response = await fetch(path, body === undefined ? options : { ...options, body: JSON.stringify(body) });
-  const said = await response.json().catch(() => ({}));
+  const said = await response.json().catch(() => null);
+  if (said === null) throw new ApiError(response.status, { error: "the answer was cut off", code: "dashboard.cut" });
   if (response.status === 401 && path !== "/api/session") onSignedOut();
   if (!response.ok) throw new ApiError(response.status, said);
   return said;

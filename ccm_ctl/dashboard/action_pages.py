@@ -1,0 +1,103 @@
+"""Actions on rollouts: pause, resume, promote and abort, each in the name of the user who asked for it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.rollout_records import Phase
+from ccm_ctl.dashboard.middleware import answer, sender_of
+from ccm_ctl.fleet.authors import read_authors
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.open_runs import look_at_ends
+from ccm_ctl.fleet.rollout.driver import check_lease
+from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_request import send_stop
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_agent.model.wire import NodeState
+    from ccm_ctl.dashboard.access import DashboardUser
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+
+log = logging.getLogger(__name__)
+
+ACTIONS = ("pause", "resume", "promote", "abort")
+WHY_CHARACTERS = 500
+
+
+class ActionRequest(Struct, frozen=True):
+    """The body of an action: why it is done."""
+
+    why: str = ""
+
+
+class ActionPages:
+    """The interface of actions. `require_user` has checked the right to act, and that a page of this dashboard asks."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it."""
+        application.router.add_post("/api/runs/{run}/{action}", self._act)
+
+    async def _act(self, request: web.Request) -> web.Response:
+        """Act on a rollout; the state that it has then."""
+        action, run = request.match_info["action"], request.match_info["run"]
+        if action not in ACTIONS:
+            raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")
+        try:
+            said = msgspec.json.decode(await request.read(), type=ActionRequest)
+        except msgspec.MsgspecError as err:
+            raise UsageError("the body is not an action") from err
+        by = name_of(sender_of(request), self._fleet)
+        recorded = await History(self._fleet).load(run)
+        log.info("an action", extra={"action": action, "run": run, "by": by})
+        if action in ("resume", "promote"):
+            state = await self._continue(recorded, by, is_promoted=action == "promote")
+        else:
+            state = await self._halt(recorded, by, said.why[:WHY_CHARACTERS], is_abort=action == "abort")
+        return answer({"phase": str(state.phase)})
+
+    async def _halt(self, recorded: Recorded, by: str, why: str, *, is_abort: bool) -> RolloutState:
+        """Let no further node start; an abort also stops those that have started."""
+        store, halt = RolloutStore(self._fleet), abort if is_abort else pause
+        state = await store.change(recorded.record.run, lambda state: halt(state, by, why))
+        if is_abort:
+            asked = [*recorded.nodes[: state.asked], *state.returned]
+            await send_stop(self._fleet, recorded.record, asked, is_kill=False)
+        return state
+
+    async def _continue(self, recorded: Recorded, by: str, *, is_promoted: bool) -> RolloutState:
+        """Let it go on; a rollout without a driver waits for a rollout server."""
+        authors = await read_authors(self._fleet)
+        run = await look_at_ends(self._fleet, recorded, authors)
+        ends: dict[str, NodeState] = {name: node.state for name, node in run.nodes.items()}
+
+        def change(state: RolloutState) -> RolloutState:
+            now = self._fleet.clock.now()
+            if state.phase is not Phase.PAUSED and not is_promoted:
+                check_lease(state, now)
+            order = recorded.nodes[: state.plan.total]
+            changed = (promote if is_promoted else resume)(state, order, ends, by)
+            is_driven = changed.lease is not None and changed.lease.until > now
+            return replace(changed, is_detached=changed.is_detached or not is_driven)
+
+        return await RolloutStore(self._fleet).change(recorded.record.run, change)
+
+
+def name_of(user: DashboardUser, fleet: Fleet) -> str:
+    """In whose name something is recorded: the user, and the operator whose credentials the dashboard has."""
+    if user.name == fleet.operator:
+        return f"{user.name} (dashboard)"
+    return f"{user.name} (dashboard of {fleet.operator})"

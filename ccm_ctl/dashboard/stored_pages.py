@@ -1,0 +1,149 @@
+"""What the pages of assignments, data, schedules and registrations ask for: what operators and services have stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import BusError
+from ccm_ctl.dashboard.middleware import answer
+from ccm_ctl.fleet.assignment_history import find_past
+from ccm_ctl.fleet.assignments import format_scope
+from ccm_ctl.fleet.document_history import read_history
+from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.find_run import read_schedules
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ccm_ctl.dashboard.fleet_state import FleetState
+    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.documents import StoredDocument
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.stored_schedule import Schedule
+
+DATA = "CCM_DATA"
+
+
+class StoredPages:
+    """The interface of these pages. Texts of documents are not among it: they may contain secrets."""
+
+    def __init__(self, fleet: Fleet, state: FleetState) -> None:
+        self._fleet = fleet
+        self._state = state
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it."""
+        application.router.add_get("/api/assignments", self._assignments)
+        application.router.add_get("/api/assignments/{name}", self._assignment)
+        application.router.add_get("/api/data", self._data)
+        application.router.add_get("/api/data/{key:.+}", self._document)
+        application.router.add_get("/api/schedules", self._schedules)
+        application.router.add_get("/api/registrations", self._registrations)
+
+    async def _assignments(self, _request: web.Request) -> web.Response:
+        """All assignments, each with how many of its nodes are in which state."""
+        overview = await self._state.current()
+        counts: dict[str, dict[str, int]] = {}
+        for standings in overview.standings.values():
+            for one in standings.values():
+                of_key = counts.setdefault(one.wanted.key, {})
+                of_key[one.state] = of_key.get(one.state, 0) + 1
+        standing = overview.assignments.standing
+        return answer(
+            {
+                "assignments": [
+                    assignment_fields(one) | {"counts": counts.get(one.key, {})} for one in standing
+                ]
+            }
+        )
+
+    async def _assignment(self, request: web.Request) -> web.Response:
+        """`?scope=SCOPE`: the revisions of an assignment that are kept, newest first; a removal has no fields but its time."""
+        overview = await self._state.current()
+        name, scope = request.match_info["name"], request.query.get("scope", "")
+        past = await find_past(self._fleet, overview.assignments, name, scope)
+        revisions = [
+            assignment_fields(one.standing)
+            if one.standing is not None
+            else {"time": one.time, "removed": True}
+            for one in reversed(past.revisions)
+        ]
+        return answer({"revisions": revisions})
+
+    async def _data(self, _request: web.Request) -> web.Response:
+        """The documents of Hiera data: who wrote each last, when and why."""
+        documents = await Documents(self._fleet, self._fleet.data, DATA).read_all()
+        return answer({"documents": [document_fields(one) for one in documents]})
+
+    async def _document(self, request: web.Request) -> web.Response:
+        """The revisions of a document that are kept, newest first."""
+        kept = await read_history(self._fleet.data, request.match_info["key"], "document", "ccmctl data ls")
+        return answer({"revisions": [document_fields(one) for one in reversed(kept)]})
+
+    async def _schedules(self, _request: web.Request) -> web.Response:
+        """The schedules, with their last and next time."""
+        now = self._fleet.clock.now()
+        found = await read_schedules(self._fleet)
+        return answer({"schedules": [schedule_fields(one) | {"next": one.next_after(now)} for one in found]})
+
+    async def _registrations(self, _request: web.Request) -> web.Response:
+        """The services that nodes have registered. An entry is there for as long as its service is healthy."""
+        if self._fleet.services is None:
+            return answer({"registrations": [], "problem": "the broker cannot be asked"})
+        try:
+            found = await self._fleet.services.registrations("*", "*", "*", "*")
+        except BusError as err:
+            return answer({"registrations": [], "problem": err.message})
+        return answer({"registrations": found, "problem": ""})
+
+
+def assignment_fields(standing: Standing) -> dict[str, Any]:
+    """An assignment as it stands, or stood."""
+    said = standing.assignment
+    return {
+        "name": standing.name,
+        "scope": said.scope,
+        "for": format_scope(said.scope),
+        "revision": standing.revision,
+        "targets": said.targets,
+        "where": said.where,
+        "manifest": said.manifest,
+        "digest": said.bundle.digest,
+        "data_revision": said.data_revision,
+        "mode": said.mode,
+        "interval_s": said.interval_s,
+        "written_by": standing.written_by,
+        "time": standing.time,
+        "message": standing.message,
+        "rolled_back_from": said.rolled_back_from,
+    }
+
+
+def document_fields(document: StoredDocument) -> dict[str, Any]:
+    """A revision of a document, without its text."""
+    return {
+        "key": document.key,
+        "revision": document.revision,
+        "written_by": document.written_by,
+        "time": document.time,
+        "message": document.message,
+        "removed": document.body is None,
+        "is_plain": document.is_plain,
+    }
+
+
+def schedule_fields(schedule: Schedule) -> dict[str, Any]:
+    """A schedule and what it sends."""
+    return {
+        "name": schedule.name,
+        "action": schedule.protocol.split(".")[-2],
+        "manifest": schedule.request.name,
+        "targets": schedule.request.targets,
+        "where": schedule.request.where,
+        "when": schedule.when,
+        "zone": schedule.zone,
+        "stored": schedule.stored,
+        "last": schedule.last,
+        "last_run": schedule.last_run,
+        "ends": schedule.ends,
+    }

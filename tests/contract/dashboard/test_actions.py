@@ -1,0 +1,119 @@
+"""Actions of the dashboard over HTTP: who may act, from which page, and in whose name."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.run_records import RunRecord
+from ccm_agent.testing.memory_bus import MemoryBus
+from ccm_ctl.dashboard.access import DashboardUser, Right
+from ccm_ctl.dashboard.middleware import FORGERY_HEADER
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from tests.contract.dashboard.test_server import Site, served
+from tests.support.controller import NOW, fleet_on
+
+RUN = "2zFXabcdefghijklmnopqrstuvw"
+TOKEN = "0123456789abcdef0123456789abcdef"
+DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
+PATH = f"/api/runs/{RUN}/pause"
+
+
+async def start_rollout(site: Site) -> RolloutStore:
+    """A rollout of op to web1 and db1 that is running."""
+    fleet = fleet_on(MemoryBus(site.broker, "op"))
+    record = RunRecord(run=RUN, action="apply", name="site", time=NOW, nodes=2)
+    await History(fleet).begin(record, ["web1", "db1"], [])
+    plan = RolloutPlan(waves=(Wave(name="all", nodes=2, slots=1),))
+    store = RolloutStore(fleet)
+    await store.write(RolloutState(run=RUN, plan=plan, asked=1), 0)
+    return store
+
+
+async def phase_of(store: RolloutStore) -> tuple[str, str, str]:
+    state, _ = await store.need(RUN)
+    return str(state.phase), state.by, state.reason
+
+
+def genuine(site: Site) -> dict[str, str]:
+    """The headers that a page of the dashboard sends."""
+    return {"Origin": site.address, FORGERY_HEADER: site.action}
+
+
+async def test_a_rollout_is_paused_and_resumed_in_the_name_of_the_user() -> None:
+    async with served(**{DIGEST: DashboardUser(name="ann", right=Right.ACT)}) as site:
+        store = await start_rollout(site)
+        await site.sign_in(TOKEN)
+        status, _ = await site.ask("POST", PATH, headers=genuine(site), body={"why": "error rate"})
+        paused = await phase_of(store)
+        resumed, _ = await site.ask("POST", f"/api/runs/{RUN}/resume", headers=genuine(site), body={})
+        state, _ = await store.need(RUN)
+
+    assert (status, paused) == (200, ("paused", "ann (dashboard of op)", "error rate"))
+    assert (resumed, state.phase, state.by, state.is_detached) == (
+        200,
+        Phase.RUNNING,
+        "ann (dashboard of op)",
+        True,
+    )
+
+
+async def test_a_rollout_is_aborted() -> None:
+    async with served() as site:
+        store = await start_rollout(site)
+        await site.sign_in()
+        status, said = await site.ask(
+            "POST", f"/api/runs/{RUN}/abort", headers=genuine(site), body={"why": "wrong"}
+        )
+        again, _ = await site.ask("POST", f"/api/runs/{RUN}/abort", headers=genuine(site), body={})
+        state = await phase_of(store)
+
+    assert (status, said, again) == (200, {"phase": "aborted"}, 409)
+    assert state == ("aborted", "op (dashboard)", "wrong")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"Origin": "OWN"}, id="no token of the session"),
+        pytest.param({FORGERY_HEADER: "MINE"}, id="no origin"),
+        pytest.param({"Origin": "http://evil.example", FORGERY_HEADER: "MINE"}, id="another origin"),
+        pytest.param({"Origin": "OWN", FORGERY_HEADER: "OTHER"}, id="the token of another session"),
+        pytest.param(
+            {"Origin": "OWN", FORGERY_HEADER: "MINE", "Sec-Fetch-Site": "cross-site"}, id="another site"
+        ),
+    ],
+)
+async def test_a_forged_action_does_nothing(headers: dict[str, str]) -> None:
+    async with served() as site:
+        store = await start_rollout(site)
+        _, other = await site.sign_in()
+        await site.sign_in()
+        words = {"OWN": site.address, "MINE": site.action, "OTHER": other["action"]}
+        sent = {name: words.get(value, value) for name, value in headers.items()}
+        status, _ = await site.ask("POST", PATH, headers=sent, body={})
+
+        assert (status, (await phase_of(store))[0]) == (403, "running")
+
+
+async def test_a_user_who_may_only_look_does_nothing() -> None:
+    async with served(**{DIGEST: DashboardUser(name="bob", right=Right.READ)}) as site:
+        store = await start_rollout(site)
+        await site.sign_in(TOKEN)
+        status, said = await site.ask("POST", PATH, headers=genuine(site), body={})
+
+        assert (status, said["error"]) == (403, "you may look, and not act")
+        assert (await phase_of(store))[0] == "running"
+
+
+async def test_an_unknown_action_is_refused() -> None:
+    async with served() as site:
+        await start_rollout(site)
+        await site.sign_in()
+        status, _ = await site.ask("POST", f"/api/runs/{RUN}/delete", headers=genuine(site), body={})
+
+    assert status == 400
