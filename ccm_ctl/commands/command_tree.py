@@ -76,7 +76,10 @@ class CtlCommand(commands.BaseCommand):
         """Tell the application."""
         application = cast("Application", ctx.find_object(Application))
         application.debug |= bool(given.pop("debug"))
-        application.terminal.json |= bool(given.pop("json"))
+        wants_json = ctx.meta["ccm.json"] = bool(given.pop("json") or ctx.meta.get("ccm.json"))
+        if wants_json or not isinstance(self, click.Group):
+            # the command line is read; a `--json` that belongs to the command of `exec` does not count any more
+            application.terminal.json = wants_json
         reach = {name: value for name, value in given.items() if value}
         application.reach = msgspec.structs.replace(application.reach, **reach)
 
@@ -210,5 +213,5 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application: Application) -> int:
     """Parse a command line and do what it says; its exit code. CcmError for whatever is wrong."""
-    application.terminal.json = "--json" in argv
+    application.terminal.json = "--json" in argv  # for errors in the command line itself
     return invoke(CtlProgram(verbs), argv, application.terminal, obj=application)

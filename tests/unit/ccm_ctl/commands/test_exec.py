@@ -38,6 +38,16 @@ def test_a_shell_reads_the_command_only_when_it_is_asked_for() -> None:
     assert (request["argv"], request["timeout_s"]) == (["/bin/sh", "-c", "ls | wc -l"], 5.0)
 
 
+@pytest.mark.parametrize("words", [("ls", "--json"), ("--", "ls", "--json")])
+def test_json_option_of_the_command_is_not_ours(words: tuple[str, ...]) -> None:
+    desk = Desk(a_node("web1", ran("up\n")))
+
+    done = desk.ccmctl("exec", "--all", "--yes", *words)
+
+    assert desk.nodes[0].heard[0]["argv"] == ["ls", "--json"]
+    assert not done.out.startswith("{")
+
+
 def test_nodes_with_the_same_result_share_a_block_and_failures_stand_last() -> None:
     desk = Desk(
         a_node("web1", ran("up 3 days\n")),
