@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccm_agent.model.errors import BusDeniedError, RunError
+from ccm_agent.model.errors import RunError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import ManifestRequest, NodeState
@@ -16,16 +16,13 @@ from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import History, restore_ends, run_on_record
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.returning import ReturningNodes
-from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver, skip_reason
+from ccm_ctl.fleet.rollout.driver import RolloutDriver, skip_reason
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_request import put_on_record
+from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
 from ccm_ctl.render.rollout import rollout_line, wave_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -35,10 +32,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
 
-LIMIT_S = 30 * 86_400.0
-"""How long a rollout is driven at most; its waves may wait for operators."""
-
-
 WATCH_S = 2.0
 """How often a watcher reads the state of a rollout."""
 
@@ -47,15 +40,7 @@ async def start_rollout(
     application: Application, fleet: Fleet, launch: Launch, state: RolloutState, *, offline_ok: bool
 ) -> Exit:
     """Put a rollout on record and drive it to its end; with `is_detached` only the first."""
-    store = RolloutStore(fleet)
-    await put_on_record(fleet, launch)
-    try:
-        revision = await store.write(state, 0)
-    except BusDeniedError as err:
-        await History(fleet).forget(state.run)
-        raise BusDeniedError(
-            f"{err.message}; rollouts need credentials with --apply that were issued by this version"
-        ) from err
+    revision = await record_rollout(fleet, launch, state)
     terminal = application.terminal
     terminal.note(wave_lines(state.plan, terminal.style))
     if state.is_detached:
@@ -199,65 +184,17 @@ async def drive(
     Raises:
         RunError: Another driver holds it.
     """
-    loop_now = asyncio.get_running_loop().time()
-    record = recorded.record
-    order = recorded.nodes[: state.plan.total]
-    planned = set(order[state.asked :])
-    run = run_on_record(recorded, loop_now, asked=True, limit_s=LIMIT_S, planned=planned)
-    returning = ReturningNodes(fleet)
-
-    async def find_back(nodes: Sequence[str]) -> list[str]:
-        return await returning.find(dict.fromkeys(nodes, 0.0))
-
+    run, driver = new_rollout(fleet, recorded, state, revision, request)
     proof = await read_proof(fleet)
-    driver = RolloutDriver(
-        Driving(
-            fleet=fleet,
-            store=RolloutStore(fleet),
-            request=request,
-            scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
-            order=order,
-            find_back=find_back,
-        ),
-        run,
-        state,
-        revision,
-    )
     view = (view_type or RolloutView)(
         application, fleet, recorded, run, driver, offline_ok=offline_ok, proof=proof
     )
-
-    async def on_turn(news: list[News]) -> None:
-        await driver.turn()
-        await view.on_turn(news)
-
-    follower = Follower(
-        fleet,
-        run,
-        ask=driver.send_again,
-        may_join=_no_node,
-        on_turn=on_turn,
-        proof=proof,
-        is_ended=lambda: driver.is_waiting_for_operator and driver.state.by == "",
-    )
-
-    async def begin() -> None:
-        view.begin()
-        if state.asked:
-            await follower.look()
-            restore_ends(run, recorded, asyncio.get_running_loop().time())
-        await driver.begin()
-
-    try:
-        await follower.follow(begin)
-    finally:
-        await asyncio.shield(driver.leave())
-    await view.on_turn(run.updates())
+    await follow_rollout(fleet, recorded, run, driver, proof, on_begin=view.begin, on_turn=view.on_turn)
     return await view.finish()
 
 
 async def _no_node(_node: str) -> bool:
-    """A rollout is for the nodes that it was planned for."""
+    """Nodes that were not expected are of no interest for what is on record."""
     return False
 
 

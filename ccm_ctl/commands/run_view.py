@@ -7,20 +7,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.text import fold_names, natural, plural, short_id
-from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
+from ccm_agent.model.errors import BusError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.node_results import build_result, format_ahead, format_reason, result_fields, run_fields
-from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.node_run import EventReceived
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.returning import ReturningNodes
-from ccm_ctl.fleet.run import LIMIT_S, Run
-from ccm_ctl.fleet.run_request import put_on_record, send, send_again
+from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.run_session import follow_run, new_run
 from ccm_ctl.render import records
 from ccm_ctl.render.command import command_report, command_result, output_fields
 from ccm_ctl.render.left_out import format_left_out, format_locked
@@ -345,48 +342,15 @@ async def start_and_watch(
     offer: str = "",
 ) -> Exit:
     """
-    Send a request and follow its run to the end; see Watch for `offline_ok` and `offer`.
+    Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`.
 
     After `timeout_s` nodes that have not ended are lost; without it a day after the request's deadline.
     """
-    limit_s = timeout_s or _limit_s(launch.request.deadline, fleet.clock.now())
-    now, resolved = asyncio.get_running_loop().time(), launch.resolved
-    run = Run(launch.record.run, resolved.nodes, resolved.offline, now, asked=True, limit_s=limit_s)
+    run = new_run(fleet, launch, timeout_s)
     proof = await read_proof(fleet)
-    watch = RunView(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
-
-    returning = ReturningNodes(fleet)
-
-    async def begin() -> None:
-        await put_on_record(fleet, launch)
-        if sent := await History(fleet).recorded_at(run.run):
-            returning.begin(sent, asyncio.get_running_loop().time())
-        try:
-            await send(fleet, launch)
-        except BusDeniedError:
-            await History(fleet).forget(run.run)
-            raise
-        except BusUnavailableError:
-            # The connection broke during the send, so some nodes may have the request: those that do not answer are asked again.
-            run.away(asyncio.get_running_loop().time())
-        watch.begin()
-
-    follower = Follower(
-        fleet,
-        run,
-        ask=lambda named: send_again(fleet, launch, named),
-        may_join=Joining(fleet, launch.record.targets, launch.record.where).may_join,
-        on_turn=watch.on_turn,
-        proof=proof,
-        returning=returning,
-    )
-    await follower.follow(begin)
-    return await watch.finish()
-
-
-def _limit_s(deadline: datetime | None, now: datetime) -> float:
-    """How long a run is watched when nothing is said: nodes may begin until the deadline, and need some time then."""
-    return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)
+    view = RunView(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
+    await follow_run(fleet, launch, run, proof, on_begin=view.begin, on_turn=view.on_turn)
+    return await view.finish()
 
 
 def choose_exit(run: Run, *, offline_ok: bool) -> Exit:

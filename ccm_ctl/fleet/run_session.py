@@ -1,0 +1,199 @@
+"""
+Sends the request of a run and follows it to the end. The commands and the Python client start runs with this.
+
+Whoever starts a run gives two functions: one is called when the request is out, the other with what is new after each turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
+from ccm_ctl.fleet.follow import Follower
+from ccm_ctl.fleet.history import History, restore_ends, run_on_record
+from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.returning import ReturningNodes
+from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run import LIMIT_S, Run
+from ccm_ctl.fleet.run_request import put_on_record, send, send_again
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_agent.model.wire import Request
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import News
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
+    from ccm_ctl.fleet.run_request import Launch
+
+    Begin = Callable[[], None]
+    OnTurn = Callable[[list[News]], Awaitable[None]]
+
+ROLLOUT_LIMIT_S = 30 * 86_400.0
+"""How long a rollout is driven at most; its waves may wait for operators."""
+
+
+def new_run(fleet: Fleet, launch: Launch, timeout_s: float | None = None) -> Run:
+    """
+    The state of a run that is about to start.
+
+    After `timeout_s` seconds nodes that have not ended are lost; without it a day after the request's deadline.
+    """
+    limit_s = timeout_s or _limit_s(launch.request.deadline, fleet.clock.now())
+    now, resolved = asyncio.get_running_loop().time(), launch.resolved
+    return Run(launch.record.run, resolved.nodes, resolved.offline, now, asked=True, limit_s=limit_s)
+
+
+async def follow_run(
+    fleet: Fleet, launch: Launch, run: Run, proof: RunProof | None, *, on_begin: Begin, on_turn: OnTurn
+) -> None:
+    """
+    Put a run on record, send its request, and follow it until every node has ended.
+
+    Args:
+        fleet: The bus.
+        launch: The request and its nodes.
+        run: Its state, from `new_run`.
+        proof: Verifies the run's messages; None when the credentials cannot.
+        on_begin: Called once, when the request is out.
+        on_turn: Called with what is new, several times a second.
+
+    Raises:
+        BusDeniedError: The broker does not let this operator ask this of these nodes; nothing is on record.
+        BusError: The broker cannot be reached.
+    """
+    returning = ReturningNodes(fleet)
+
+    async def begin() -> None:
+        await put_on_record(fleet, launch)
+        if sent := await History(fleet).recorded_at(run.run):
+            returning.begin(sent, asyncio.get_running_loop().time())
+        try:
+            await send(fleet, launch)
+        except BusDeniedError:
+            await History(fleet).forget(run.run)
+            raise
+        except BusUnavailableError:
+            # The connection broke during the send, so some nodes may have the request: those that do not answer are asked again.
+            run.away(asyncio.get_running_loop().time())
+        on_begin()
+
+    follower = Follower(
+        fleet,
+        run,
+        ask=lambda named: send_again(fleet, launch, named),
+        may_join=Joining(fleet, launch.record.targets, launch.record.where).may_join,
+        on_turn=on_turn,
+        proof=proof,
+        returning=returning,
+    )
+    await follower.follow(begin)
+
+
+async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> int:
+    """
+    Put a rollout on record without sending anything; the revision of its state.
+
+    Raises:
+        BusDeniedError: These credentials may not start rollouts; nothing is on record.
+    """
+    await put_on_record(fleet, launch)
+    try:
+        return await RolloutStore(fleet).write(state, 0)
+    except BusDeniedError as err:
+        await History(fleet).forget(state.run)
+        raise BusDeniedError(
+            f"{err.message}; rollouts need credentials with --apply that were issued by this version"
+        ) from err
+
+
+def new_rollout(
+    fleet: Fleet, recorded: Recorded, state: RolloutState, revision: int, request: Request
+) -> tuple[Run, RolloutDriver]:
+    """The state of a rollout's run as it is on record, and a driver that continues it."""
+    record, order = recorded.record, recorded.nodes[: state.plan.total]
+    planned, now = set(order[state.asked :]), asyncio.get_running_loop().time()
+    run = run_on_record(recorded, now, asked=True, limit_s=ROLLOUT_LIMIT_S, planned=planned)
+    returning = ReturningNodes(fleet)
+
+    async def find_back(nodes: Sequence[str]) -> list[str]:
+        return await returning.find(dict.fromkeys(nodes, 0.0))
+
+    driving = Driving(
+        fleet=fleet,
+        store=RolloutStore(fleet),
+        request=request,
+        scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
+        order=order,
+        find_back=find_back,
+    )
+    return run, RolloutDriver(driving, run, state, revision)
+
+
+async def follow_rollout(
+    fleet: Fleet,
+    recorded: Recorded,
+    run: Run,
+    driver: RolloutDriver,
+    proof: RunProof | None,
+    *,
+    on_begin: Begin,
+    on_turn: OnTurn,
+) -> None:
+    """
+    Drive a rollout until it is over, or paused with no node in progress. Cancelling it leaves the rollout to another driver.
+
+    Args:
+        fleet: The bus.
+        recorded: The run on record.
+        run, driver: From `new_rollout`.
+        proof: Verifies the run's messages; None when the credentials cannot.
+        on_begin: Called once, before the first request.
+        on_turn: Called with what is new, several times a second, and once more after the end.
+
+    Raises:
+        RunError: Another driver holds it.
+    """
+    has_started = bool(driver.state.asked)
+
+    async def turn(news: list[News]) -> None:
+        await driver.turn()
+        await on_turn(news)
+
+    follower = Follower(
+        fleet,
+        run,
+        ask=driver.send_again,
+        may_join=_no_node,
+        on_turn=turn,
+        proof=proof,
+        is_ended=lambda: driver.is_waiting_for_operator and driver.state.by == "",
+    )
+
+    async def begin() -> None:
+        on_begin()
+        if has_started:
+            await follower.look()
+            restore_ends(run, recorded, asyncio.get_running_loop().time())
+        await driver.begin()
+
+    try:
+        await follower.follow(begin)
+    finally:
+        await asyncio.shield(driver.leave())
+    await on_turn(run.updates())
+
+
+def _limit_s(deadline: datetime | None, now: datetime) -> float:
+    """How long a run is watched when nothing is said: nodes may begin until the deadline, and need some time then."""
+    return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)
+
+
+async def _no_node(_node: str) -> bool:
+    """A rollout is for the nodes that it was planned for."""
+    return False
