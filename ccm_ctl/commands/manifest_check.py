@@ -49,14 +49,32 @@ def read_checked(
     Raises:
         InputError: It cannot be read or sent, or has errors: the message shows each with its line.
     """
+    from ccm_agent.manifest.findings import format_finding
+    from ccm_ctl.fleet.content import read_content
+
+    content = read_content(Path(path), manifest, name)
+    for one in check_content(content, force=force)[:SHOWN]:
+        application.terminal.note(format_finding(one, content.document))
+    return content
+
+
+def check_content(content: Content, *, force: bool) -> list[Finding]:
+    """
+    Check a manifest with the code of `ccm lint`; what it finds and does not refuse.
+
+    Args:
+        content: The manifest.
+        force: Accept errors, except where it is not YAML.
+
+    Raises:
+        InputError: It has errors: the message shows each with its line.
+    """
     from ccm_agent.manifest.document import ManifestDocument
     from ccm_agent.manifest.findings import ERROR, format_finding
     from ccm_agent.manifest.lint import lint
     from ccm_agent.manifest.rules import ALWAYS
     from ccm_agent.manifest.tinycm.detect import is_tinycm
-    from ccm_ctl.fleet.content import read_content
 
-    content = read_content(Path(path), manifest, name)
     if is_tinycm(content.source, content.document):
         raise ManifestError(
             f"{content.source}: is a TinyCM manifest, which agents do not take; apply it on the host with `ccm apply`"
@@ -72,9 +90,7 @@ def read_checked(
         shown = [format_finding(one, content.document) for one in refused[:SHOWN]]
         way_out = "" if any(one.rule in ALWAYS for one in refused) else f"\n{WAY_OUT}"
         raise InputError(f"{_refusal(content.source, refused, shown)}{way_out}")
-    for one in found[:SHOWN]:
-        application.terminal.note(format_finding(one, content.document))
-    return content
+    return found
 
 
 def check_properties(type_name: str, properties: Mapping[str, Any]) -> None:

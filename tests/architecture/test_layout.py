@@ -56,6 +56,7 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "notify": {"fleet"},
     "commands": {"fleet", "render", "dashboard", "notify", "app"},
     "app": {"fleet", "render", "dashboard", "commands"},
+    "python_client": {"fleet", "app", "commands"},
     "main": {"app", "commands"},
     "__main__": {"main", "app", "commands"},
 }
@@ -136,7 +137,7 @@ def wrong_imports(path: Path) -> list[str]:
             allowed = (
                 rooms.get(own, set()) | {own, "model"}
                 if own not in ("", "__init__", "version")
-                else {"version"}
+                else {"version", "python_client"}
             )
         elif package == "ccm_ctl":
             allowed = FROM_AGENT_BY_ROOM.get(own, FROM_AGENT_DEFAULT)
