@@ -247,7 +247,7 @@ def test_a_run_that_is_stopped_ends_its_rollout(four: Fleet) -> None:
         (["--canary", "4"], "nothing would be left for the next wave"),
         (["--batch", "1", "--max-failures", "4"], "this could never stop it"),
         (["--batch", "1", "--data", "https://user:secret@host/x"], "the URL must not hold credentials"),
-        (["--at", "2020-01-01T00:00Z"], "has passed already"),
+        (["--at", "2020-01-01T00:00Z"], "this time has passed"),
     ],
 )
 def test_options_that_make_no_sense_send_nothing(four: Fleet, options: list[str], message: str) -> None:
