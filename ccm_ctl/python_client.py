@@ -263,7 +263,7 @@ class FleetClient:
             run.take(state, news, proof)
 
         await follow_run(fleet, launch, state, proof, on_begin=lambda: None, on_turn=on_turn)
-        run.take(state, state.news(), proof, is_end=True)
+        run.take(state, state.updates(), proof, is_end=True)
         await History(fleet).finish(state)
 
     async def _roll_out(
@@ -287,7 +287,7 @@ class FleetClient:
             run.take(nodes, news, proof)
 
         await follow_rollout(fleet, recorded, nodes, driver, proof, on_begin=lambda: None, on_turn=on_turn)
-        run.take(nodes, nodes.news(), proof, is_end=True)
+        run.take(nodes, nodes.updates(), proof, is_end=True)
         if driver.state.phase is Phase.PAUSED:
             raise RunError(
                 f"run {run.id}: the rollout has paused: {driver.state.reason}; continue it with `ccmctl run resume {run.id}`"
