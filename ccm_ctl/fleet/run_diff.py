@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.model.wire import CARRIED_OUT
+from ccm_agent.model.wire import CARRIED_OUT, NodeState
 from ccm_ctl.fleet.node_past import name_resource
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def compare_runs(a: Mapping[str, NodeRun], b: Mapping[str, NodeRun]) -> list[Nod
 def _side(node: NodeRun | None) -> NodeOutcome:
     if node is None:
         return NodeOutcome(state=ABSENT)
-    # a reason may name times and runs; that of a session that ended is in its events
-    return NodeOutcome(state=str(node.state), reason="" if node.state in CARRIED_OUT else node.reason)
+    # Of a session the events say why, and reasons of nodes without one name times, which differ in each run.
+    has_reason = node.state not in (*CARRIED_OUT, NodeState.OFFLINE, NodeState.LOST, NodeState.UNREACHABLE)
+    return NodeOutcome(state=str(node.state), reason=node.reason if has_reason else "")
 
 
 def _compare(one: NodeRun, other: NodeRun) -> list[ResourceDifference]:
