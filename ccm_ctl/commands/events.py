@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import TimeOption
-from ccm_agent.model.errors import NoTargetError, ProtocolError, UsageError
+from ccm_agent.model.errors import ExpressionError, NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.verdicts import BAD, Verdict
 from ccm_ctl.commands.command_tree import verb
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.authors import Authors
+    from ccm_ctl.fleet.event_filter import EventFilter
     from ccm_ctl.fleet.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
 
@@ -41,6 +42,7 @@ REMEMBERED = 100_000
         "ccmctl events --node web1 --type resource",
         "ccmctl events --run last --no-follow --json",
         "ccmctl events -t role=web --since 2h --type resource",
+        "ccmctl events --since 2h --where 'changed && type == \"file\"'",
         "ccmctl events --since 2026-12-01T02:00Z --until 2026-12-01T03:00Z",
         "ccmctl events --verify                          # authentic and complete?",
         "ccmctl events --verify -t role=web --since 7d",
@@ -86,6 +88,12 @@ REMEMBERED = 100_000
             type=TimeOption(),
             help="Show the events stored until this time, and exit.",
         ),
+        click.Option(
+            ["--where", "-w"],
+            metavar="EXPR",
+            default="",
+            help="Show only events for which this expression is true, such as 'changed && type == \"file\"'.",
+        ),
         no_fold_option(),
     ],
 )
@@ -99,6 +107,7 @@ def events(
     targets: tuple[str, ...],
     since: GivenTime | None,
     until: GivenTime | None,
+    where: str,
 ) -> Exit:
     """Show events of agents: changes, failures, skipped resources, progress of runs, and agents that start and stop.
 
@@ -109,7 +118,7 @@ def events(
     if node and targets:
         raise UsageError("--node and --targets both select the nodes; use one of them")
     if verify:
-        if run or kinds or until or follow:
+        if run or kinds or until or follow or where:
             raise UsageError(
                 "--verify checks all stored events of a node; --since and --targets are the only other options it takes. "
                 "`ccmctl run show` verifies one run"
@@ -120,6 +129,8 @@ def events(
     is_followed = follow if follow is not None else until is None
     if not is_followed and not (run or node or since or until):
         raise UsageError("name --run, --node or --since: all stored events would be too many")
+
+    condition = _parse_where(where)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
@@ -132,7 +143,9 @@ def events(
         now = fleet.clock.now()
         period = (since.before(now) if since else None, until.before(now) if until else None)
         nodes = [check_node(node)] if node else await _resolve(fleet, targets)
-        shown = _Shown(application, nodes, wanted_run, kinds, authors, is_dated=period != (None, None))
+        shown = _Shown(
+            application, nodes, wanted_run, kinds, authors, condition, is_dated=period != (None, None)
+        )
         live: list[StoredEvent] | None = []  # until the stored events are shown; they come first
 
         def hear_live(message: StoredEvent) -> None:
@@ -165,6 +178,13 @@ def events(
         return Exit.OK
 
     return application.run(work)
+
+
+def _parse_where(text: str) -> EventFilter | None:
+    """The condition on events; None without one."""
+    from ccm_ctl.fleet.event_filter import EventFilter
+
+    return EventFilter(text) if text else None
 
 
 async def _verify(
@@ -273,10 +293,13 @@ class _Shown:
         run: str,
         kinds: tuple[str, ...],
         authors: Authors | None,
+        condition: EventFilter | None,
         *,
         is_dated: bool,
     ) -> None:
         self._terminal = application.terminal
+        self._condition = condition
+        self._is_condition_trouble_told = False
         self._nodes = frozenset(nodes)
         self._is_dated = is_dated
         self._run = run
@@ -297,7 +320,9 @@ class _Shown:
             return
         verdict = verdict or self._judge_event(heard.node, message)
         flag = str(verdict) if verdict in BAD else ""
-        if (self._kinds and _kind(heard) not in self._kinds) or not (flag or self._is_new(heard)):
+        if (self._kinds and _kind(heard) not in self._kinds) or not self._fits(heard):
+            return
+        if not (flag or self._is_new(heard)):
             return
         self._terminal.record(
             records.EVENT, node=heard.node, run=heard.run or None, event=heard.said, verdict=verdict
@@ -306,6 +331,18 @@ class _Shown:
             event_line(heard.node, heard.said, self._terminal.style, flag, is_dated=self._is_dated)
         )
         self._terminal.flush()
+
+    def _fits(self, heard: AgentMessage) -> bool:
+        """The condition is true for an event. One for which it cannot be evaluated is left out, and that is told once."""
+        if self._condition is None:
+            return True
+        try:
+            return self._condition.fits(heard, _kind(heard))
+        except ExpressionError as err:
+            if not self._is_condition_trouble_told:
+                self._is_condition_trouble_told = True
+                self._terminal.note(f"--where cannot be evaluated for some events, which are left out: {err}")
+            return False
 
     def _judge_event(self, node: str, message: StoredEvent) -> Verdict | None:
         """What its signature proves; what a later signature covers cannot be known yet."""

@@ -76,7 +76,6 @@ class EventFilter:
     def __init__(self, text: str) -> None:
         if len(text) > LENGTH_LIMIT:
             raise UsageError(f"a condition of {len(text)} characters: the limit is {LENGTH_LIMIT}")
-        self._text = text
         try:
             self._program: Program = compile_expression(
                 text, ExpressionNames(dict.fromkeys(_DEFAULTS, "any")), is_condition=True
@@ -93,12 +92,9 @@ class EventFilter:
             kind: Its kind, as `--type` names it.
 
         Raises:
-            UsageError: The condition cannot be evaluated, such as `changed > 1`, or takes too long.
+            ExpressionError: The condition cannot be evaluated for this event, such as `changed > 1`, or takes too long.
         """
-        try:
-            return self._program.run(_values(heard, kind), {}) is True
-        except ExpressionError as err:
-            raise UsageError(f"--where {self._text}: {err}") from err
+        return self._program.run(_values(heard, kind), {}) is True
 
 
 def _values(heard: AgentMessage, kind: str) -> dict[str, Any]:

@@ -51,6 +51,28 @@ def test_events_are_chosen_by_node_and_kind(desk: Desk) -> None:
     ]
 
 
+def test_events_are_chosen_by_a_condition(desk: Desk) -> None:
+    failed = desk.ccmctl("events", "--run", "last", "--no-follow", "--where", 'failed && type == "exec"')
+    ended = desk.ccmctl("events", "--run", "last", "--no-follow", "-w", 'kind == "summary"', "--json")
+
+    assert failed.screen == "12:00:00 web2  exec#x failed: exit code 3; and more (Nms)\n"
+    assert [record["node"] for record in ended.records] == ["web1", "web2"]
+
+
+def test_condition_that_does_not_parse_is_an_error(desk: Desk) -> None:
+    said = desk.ccmctl("events", "--run", "last", "--no-follow", "--where", "faild")
+
+    assert said.code == 1
+    assert said.err.startswith("ccmctl: --where faild: ")
+
+
+def test_condition_that_cannot_be_evaluated_is_told_once(desk: Desk) -> None:
+    said = desk.ccmctl("events", "--run", "last", "--no-follow", "--where", "failed > 1")
+
+    assert (said.code, said.out) == (0, "")
+    assert said.err.count("--where cannot be evaluated for some events, which are left out: ") == 1
+
+
 def test_events_of_a_node_stand_in_the_order_in_which_they_came(desk: Desk, tmp_path: Path) -> None:
     desk.ccmctl("apply", str(tmp_path / "motd.yaml"), "--all", "--yes")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import ExpressionError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_START,
@@ -79,7 +79,7 @@ def test_condition_that_cannot_be_one_is_refused(condition: str) -> None:
 
 
 def test_condition_that_does_not_fit_the_values_is_an_error_and_not_false() -> None:
-    with pytest.raises(UsageError, match="--where changed > 1"):
+    with pytest.raises(ExpressionError):
         EventFilter("changed > 1").fits(FILE, "resource")
 
 
