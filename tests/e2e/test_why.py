@@ -113,7 +113,9 @@ def test_a_waiting_node_shows_the_reason(ward: Fleet) -> None:
 
     assert [one["state"] for one in record["assignments"]] == ["waiting"]
     screen = shown(ward, "waits1")
-    assert screen.startswith(f"waits1 waits with the assignment later: run {record['run']} of long")
+    assert screen.startswith(
+        f"waits1 waits with the assignment later until this run ends: run {record['run']} of long"
+    )
     assert "at exec#gate-go (1 of 1) for " in " ".join(screen.split())
     ward.open_gates("waits1")
     assert wait_until(ward, "waits1", "well")["assignments"][0]["state"] == "converged"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.cache import state_file
 from ccm_agent.agent.desired.drift import Drift, forget_others
 from ccm_agent.model.outcome import SESSION_START, SessionStart
+from ccm_agent.storage import state_file
 from tests.support.agent import resource_event
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
