@@ -1,0 +1,213 @@
+"""The dashboard with 2,000 nodes, in a real Chromium: first paint, frames while events come, and what 20 browsers cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.measure import Line
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.events import NatsEvents
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
+from ccm_agent.model.wire import NodeRecord, Presence
+from ccm_agent.testing.nats_server import temporary_server
+
+NODES = 2000
+BROWSERS = 20
+RATE = 100
+SECONDS = 30
+"""The issue's ten minutes are measured with SECONDS=600."""
+
+
+def measure() -> list[Line]:
+    """All numbers of one dashboard."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        raise RuntimeError("no chromium; on Debian: apt-get install chromium")
+    with temporary_server() as server, tempfile.TemporaryDirectory() as made:
+        environ = {
+            "NATS_URL": server.url,
+            "HOME": made,
+            "XDG_STATE_HOME": made,
+            "PATH": "/usr/bin:/bin",
+            "USER": "bench",
+        }
+        subprocess.run(
+            [sys.executable, "-m", "ccm_ctl", "init"], env=environ, check=True, capture_output=True
+        )
+        asyncio.run(fill(server.url))
+        with served(environ, Path(made)) as (process, address):
+            return asyncio.run(drive(server.url, chromium, address, process.pid))
+
+
+@contextmanager
+def served(environ: dict[str, str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A dashboard, and the address that opens once."""
+    printed = folder / "address"
+    with printed.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ccm_ctl", "dashboard", "--port", "0"], env=environ, stdout=out
+        )
+    try:
+        while not printed.read_text().strip():
+            time.sleep(0.05)
+        yield process, printed.read_text().strip()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def fill(url: str) -> None:
+    """Records of nodes, as agents write them."""
+    async with Connection(settings_for(url)) as connection:
+        await connection.connect_now()
+        nodes = NatsKeyValue(connection, "CCM_NODES")
+        for number in range(NODES):
+            name = f"node{number}"
+            record = NodeRecord(
+                node=name, version="1.0", facts={"role": f"role{number % 10}", "rack": number % 40}
+            )
+            await nodes.put(f"node.{name}", msgspec.json.encode(record))
+            await nodes.put(f"presence.{name}", msgspec.json.encode(Presence(node=name)), ttl_s=3600)
+
+
+async def drive(url: str, chromium: str, printed: str, pid: int) -> list[Line]:
+    """One Chromium and BROWSERS readers, while RATE events a second come."""
+    from playwright.async_api import async_playwright
+
+    address = printed.partition("/#")[0]
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = await browser.new_page()
+        await page.goto(printed)
+        await page.wait_for_selector(".heat-map .body [role=row]")
+        began = time.perf_counter()
+        await page.reload()
+        await page.wait_for_selector(".heat-map .body [role=row]")
+        paint_s = time.perf_counter() - began
+        [cookie] = await page.context.cookies()
+        heap_before = await heap(page)
+        cpu_before = cpu_s(pid)
+        frames = asyncio.create_task(page.evaluate(FRAMES, SECONDS * 1000), name="frames")
+        sent, counted = await load(url, address, {cookie["name"]: cookie["value"]})
+        cpu = (cpu_s(pid) - cpu_before) / SECONDS
+        per_second, longest_ms = await frames
+        grown = (await heap(page) - heap_before) / 2**20
+        await browser.close()
+    wrong = sum(numbers != sent for numbers in counted)
+    return [
+        Line(f"first rows of {NODES} nodes", paint_s, "s", 1.0),
+        Line(f"browsers of {BROWSERS} that missed or doubled one of {len(sent)} events", wrong, "", 0),
+        Line(
+            f"frames a second that are missing from 60 at {RATE} events a second",
+            max(0.0, 60 - per_second),
+            "",
+            3,
+        ),
+        Line("longest frame", longest_ms, "ms"),
+        Line("memory of the dashboard", rss_mib(pid), "MiB", 150),
+        Line("share of one core", cpu * 100, "%", 60),
+        Line("growth of the page's heap", grown, "MiB"),
+    ]
+
+
+FRAMES = """(duration) => new Promise((done) => {
+  const begin = performance.now(); let last = begin, count = 0, longest = 0;
+  const frame = (now) => {
+    count += 1; longest = Math.max(longest, now - last); last = now;
+    if (now - begin < duration) requestAnimationFrame(frame); else done([count / ((now - begin) / 1000), longest]);
+  };
+  requestAnimationFrame(frame);
+})"""
+
+
+async def heap(page: Any) -> float:
+    """Bytes of the page's heap after a collection."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("HeapProfiler.collectGarbage")
+    return float((await session.send("Runtime.getHeapUsage"))["usedSize"])
+
+
+async def load(url: str, address: str, cookies: dict[str, str]) -> tuple[list[int], list[list[int]]]:
+    """Publish events while browsers read; the sequences that were stored, and those that each browser got."""
+    import aiohttp
+
+    counted: list[list[int]] = [[] for _ in range(BROWSERS)]
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
+        readers = [asyncio.create_task(read(http, address, cookies, one), name="browser") for one in counted]
+        await asyncio.sleep(1)
+        sent = await publish(url)
+        await asyncio.sleep(2)  # what is on its way arrives; more than that is late
+        for reader in readers:
+            reader.cancel()
+        ended = await asyncio.gather(*readers, return_exceptions=True)
+    if failed := [one for one in ended if isinstance(one, Exception)]:
+        raise failed[0]
+    return sent, counted
+
+
+async def read(http: Any, address: str, cookies: dict[str, str], found: list[int]) -> None:
+    """The sequences of events, as a browser gets them."""
+    header = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
+    async with http.get(f"{address}/api/stream?after=0", headers=header) as answer:
+        if answer.status != 200:
+            raise RuntimeError(f"the stream answered {answer.status}")
+        async for line in answer.content:
+            if line.startswith(b"data: ") and b'"id":' in line:
+                found.append(int(json.loads(line[6:])["id"]))
+
+
+async def publish(url: str) -> list[int]:
+    """RATE events a second for SECONDS; their sequences."""
+    sequences = []
+    async with Connection(settings_for(url)) as connection:
+        await connection.connect_now()
+        events, began = NatsEvents(connection), time.monotonic()
+        for number in range(RATE * SECONDS):
+            await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
+            node, run = f"node{number % NODES}", new_id()
+            said = event(node, run)
+            stored = await events.publish(
+                event_subject(TRANSACTION_EVENT, node, run), new_id(), msgspec.json.encode(said)
+            )
+            sequences.append(stored.sequence)
+    return sequences
+
+
+def event(node: str, run: str) -> TransactionEvent:
+    """A file was changed."""
+    from datetime import UTC, datetime
+
+    return TransactionEvent(
+        protocol=TRANSACTION_EVENT, event_id=new_id(), timestamp=datetime.now(UTC), type="file", provider="posix",
+        name="/etc/motd", requested_ensure="present", final_ensure="present", duration=1_000_000, properties={}, status={},
+        error=[], changed=True, refreshed=False, failed=False, skipped=False, noop=False, unmet_requirements=[], node=node,
+        run=run, number=2,
+    )  # fmt: skip
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process. Source: proc_pid_stat(5), fields 14 and 15, in hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def rss_mib(pid: int) -> float:
+    """The largest memory that a process has had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
