@@ -92,7 +92,7 @@ notify rm log --file rules.yaml              # made
 doctor                                       # check checks
 disable --all --for 1h --why "new disk" --yes                     # reply
 enable --all --yes                           # reply
-lock web1 --resource service#web --for 1h --why x --yes           # reply
+lock web1 --resource 'service#web' --for 1h --why x --yes         # reply
 lock list                                    # lock
 unlock web1 --yes                            # reply
 run-now --all --yes                          # reply
@@ -166,7 +166,7 @@ def test_records_of_every_command_fit_their_schemas(secured: Secured, tmp_path: 
                 cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             )  # fmt: skip
             kinds = {record["record"] for record in Done(done.returncode, done.stdout, done.stderr).records}
-            assert set(line.partition("#")[2].split()) <= kinds, f"{line}\n{done.stdout}{done.stderr}"
+            assert set(line.partition(" #")[2].split()) <= kinds, f"{line}\n{done.stdout}{done.stderr}"
             found[line] = done.returncode
 
     assert {line.partition("  ")[0] for line, code in found.items() if code} == FAILING
