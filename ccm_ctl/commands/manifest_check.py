@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ccm_agent.clikit.text import plural
-from ccm_agent.model.errors import InputError, ManifestError
+from ccm_agent.model.errors import DocumentError, InputError, ManifestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +54,10 @@ def read_checked(
     from ccm_ctl.fleet.content import read_content
 
     content = read_content(Path(path), manifest, name)
-    for one in check_content(content, force=force)[:SHOWN]:
+    found = check_content(content, force=force)
+    if Path(path).is_dir():
+        _check_children(content, str(Path(path).absolute()), force=force)
+    for one in found[:SHOWN]:
         application.terminal.note(format_finding(one, content.document))
     return content
 
@@ -91,6 +95,66 @@ def check_content(content: Content, *, force: bool) -> list[Finding]:
         way_out = "" if any(one.rule in ALWAYS for one in refused) else f"\n{WAY_OUT}"
         raise InputError(f"{_refusal(content.source, refused, shown)}{way_out}")
     return found
+
+
+def _check_children(content: Content, root: str, *, force: bool) -> None:
+    """
+    Check the manifests of a directory that its manifest applies by a fixed name, and those that they apply.
+
+    A name with a template is known on the node only.
+
+    Raises:
+        InputError: One of them has errors.
+    """
+    from ccm_agent.manifest.document import make_document
+    from ccm_agent.manifest.findings import ERROR, format_finding
+    from ccm_agent.manifest.lint import lint
+    from ccm_agent.manifest.rules import ALWAYS
+
+    files = {posixpath.normpath(posixpath.join(root, one)) for one in content.files}
+    top = posixpath.normpath(Path(content.source).absolute())
+    document = make_document(content.document.encode(), top, posixpath.dirname(top))
+    waiting, seen = [document], {top}
+    while waiting:
+        parent = waiting.pop()
+        for name in child_names(parent.text):
+            path = posixpath.normpath(posixpath.join(parent.directory, name))
+            if path in seen or path not in files:
+                continue
+            seen.add(path)
+            child = make_document(Path(path).read_bytes(), path, posixpath.dirname(path))
+            waiting.append(child)
+            errors = [one for one in lint(child) if one.level == ERROR and (not force or one.rule in ALWAYS)]
+            if errors:
+                shown = [format_finding(one, child.text) for one in errors[:SHOWN]]
+                way_out = "" if force else f"\n{WAY_OUT}"
+                raise InputError(f"{_refusal(path, errors, shown)}{way_out}")
+
+
+def child_names(text: str) -> list[str]:
+    """The names of the `apply` resources of a manifest that hold no template; none if it cannot be read."""
+    from ccm_agent.manifest.expressions import holds_templates
+    from ccm_agent.model.codec import decode_document
+
+    try:
+        document = decode_document(text)
+    except DocumentError:
+        return []
+    section = document.get("ccm") if isinstance(document, dict) else None
+    entries = section.get("resources") if isinstance(section, dict) else None
+    names: list[str] = []
+    for entry in entries if isinstance(entries, list) else []:
+        body = entry.get("apply") if isinstance(entry, dict) else None
+        if isinstance(body, dict):
+            names.append(str(body.get("name", "")))
+        names += [
+            str(name)
+            for item in (body if isinstance(body, list) else [])
+            if isinstance(item, dict)
+            for name in item
+            if name != "defaults"
+        ]
+    return [name for name in names if name and not holds_templates(name)]
 
 
 def check_properties(type_name: str, properties: Mapping[str, Any]) -> None:

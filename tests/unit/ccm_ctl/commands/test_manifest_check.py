@@ -180,3 +180,30 @@ print(json.dumps([len(found) > 3, rooms]))
     hands = ("ccm_agent.system", "ccm_agent.engine", "ccm_agent.agent", "ccm_agent.app")
     assert has_checked
     assert [one for one in loaded if one.startswith(hands) or ".providers" in one] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_refused"),
+    [
+        pytest.param("- apply: [{parts/web.yaml: {}}]", True, id="in a list"),
+        pytest.param("- apply: {name: parts/web.yaml}", True, id="by name"),
+        pytest.param("- apply: [{parts/other.yaml: {}}]", True, id="through another child"),
+        pytest.param(
+            "- apply: [{'parts/{{ Facts.role }}.yaml': {}}]", False, id="a name that only a node knows"
+        ),
+        pytest.param("- apply: [{../outside.yaml: {}}]", False, id="outside of the directory"),
+    ],
+)
+def test_child_manifests_of_a_directory_are_checked_too(tmp_path: Path, entry: str, is_refused: bool) -> None:
+    site = tmp_path / "site"
+    (site / "parts").mkdir(parents=True)
+    (site / "manifest.yaml").write_text(f"ccm:\n  resources:\n    {entry}\n")
+    (site / "parts/web.yaml").write_text(WRONG)
+    (site / "parts/other.yaml").write_text("ccm:\n  resources:\n    - apply: [{web.yaml: {}}]\n")
+    (tmp_path / "outside.yaml").write_text(WRONG)
+    desk = fleet()
+
+    said = desk.ccmctl("apply", str(site), "--all", "--yes")
+
+    assert (said.code, untouched(desk)) == ((1, True) if is_refused else (0, False))
+    assert said.err.startswith(f"ccmctl: {site}/parts/web.yaml: 1 error; nothing was sent\n") is is_refused
