@@ -38,6 +38,7 @@ from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Obj
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.sessions.refresh_store import RefreshStore
+from ccm_agent.storage.plan_store import PlanStore
 from ccm_agent.storage.spool import Spool
 from ccm_agent.templates.target_matcher import Matches
 
@@ -105,6 +106,7 @@ class AgentContext:
         state: The state folder.
         spool, events: Events that wait for the broker; what the agent reports about itself.
         request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.
+        plans: What plans found that an operator may apply.
         authenticator, revision_guard: Which requests and documents are obeyed.
         admission: Whether a run may start now.
         assigned, facts, scopes: Facts, and the scopes that requests to this node are sent to.
@@ -138,6 +140,7 @@ class AgentContext:
         self.request_log = RequestLog(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=clock)
         self.run_queue = RunQueue(settings.queue_limit)
         self.checkpoints = Checkpoints(state / "continuation.json")
+        self.plans = PlanStore(state / "plans", clock)
         facts_bucket = ports.bucket("CCM_FACTS")
         self.assigned = AssignedFacts(self.node, facts_bucket, self.revision_guard, state / "assigned.json")
         self.facts = FactCache(ports.gather_facts, self.assigned, clock, self.metrics)

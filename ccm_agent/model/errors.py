@@ -33,6 +33,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── RevisionGoneError     an old revision is asked for that is no longer kept
     │   └── ProtocolError         a message breaks the rules of the protocol and is refused
     ├── PolicyError               the node's policy forbids it
+    ├── PlanError                 a plan cannot be applied: the node does not have it, or has changed since
     ├── Refusal                   a node does not start a run now; its code says why
     └── FleetError                the controller cannot do what was asked of the fleet
         ├── NoTargetError         a target matches no node
@@ -383,6 +384,12 @@ class ConflictError(FleetError):
     """Two assignments want the same resource of one node."""
 
     code = "fleet.conflict"
+
+
+class PlanError(CcmError):
+    """A plan cannot be applied: the node does not have it, or has changed since."""
+
+    code = "run.plan"
 
 
 class RunError(FleetError):

@@ -219,6 +219,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
         failed: Failed resources with their errors and the tail of their output, the first 20.
         refresh_pending: Resources, the first 20, that the next apply refreshes, because a refresh is pending.
         left_out: What applied resources need and the run left out, the first 20: `service#nginx requires file#/etc/nginx.conf`.
+        found: Of a plan that the node keeps: the digest of what it found.
     """
 
     protocol: str
@@ -246,6 +247,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     refresh_pending: list[str] = []
     stopped_by: str = ""
     left_out: list[str] = []
+    found: str = ""
 
 
 def count(counts: Counts, event: TransactionEvent) -> None:

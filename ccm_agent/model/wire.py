@@ -51,9 +51,6 @@ AGENT_KEY = f"{PROTOCOL}.agent.key"
 DUPLICATE_IDENTITY = "another agent uses this identity"
 """What `NodeRecord.conflict` says of a node whose name two agents use."""
 
-INLINE_LIMIT_BYTES = 64 * 1024
-"""A larger manifest travels as a bundle, pinned by digest."""
-
 EVENT_LIMIT_BYTES = 64 * 1024
 """An event is cut to this size; one that cannot be sent would block all behind it."""
 
@@ -99,14 +96,14 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
 
     Attributes:
         name: What the manifest is called; a newer request of this name supersedes one that waits.
-        manifest: The manifest's text, up to 64 KiB; "" when `bundle` is set.
-        bundle: The packed directory instead.
+        manifest, bundle: The manifest's text, up to 64 KiB, or the packed directory.
         digest: SHA-256 (hex) of the text or bundle.
         events: "changes" or "all": whether stable resources are published too.
         data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
         cause: "request", "schedule" or "assignment".
         diff: Events say what changes, if the node's policy does not withhold it. Older agents ignore it.
         part: Only a part of the manifest is applied; then `manifest` and `bundle` are empty. None: all of it.
+        keep, plan: The node keeps this plan; the run of a kept plan: an apply changes nothing unless the node is as it found it.
     """
 
     name: str = ""
@@ -118,6 +115,8 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     cause: str = "request"
     diff: bool = False
     part: PartialManifest | None = None
+    keep: bool = False
+    plan: str = ""
 
     @property
     def content(self) -> ManifestRequest | PartialManifest:

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.plan_file import PlanFile
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
 
 
@@ -75,21 +77,28 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
         "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
         "ccmctl apply site/ -t role=web --only service#nginx --tags tls --noop",
         "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
+        "ccmctl apply --plan web.plan                         # what ccmctl plan --out web.plan showed",
         "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
     ],
     options=[
-        click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
+        click.Argument(["path"], metavar="FILE|DIR", type=click.Path(), required=False),
         *run_options(),
         *rollout_options(),
         *selection_options(),
         click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
         diff_option(),
+        click.Option(
+            ["--plan"],
+            type=click.Path(),
+            metavar="FILE",
+            help="Apply a saved plan, on its nodes. A node that has changed since the plan changes nothing.",
+        ),
         click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
         *manifest_options(),
         *event_options(),
     ],
 )
-def apply(application: Application, path: str, **options: Any) -> Exit:
+def apply(application: Application, path: str | None, **options: Any) -> Exit:
     """
     Apply a manifest to nodes and show the result of each node.
 
@@ -104,6 +113,10 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
     if options["noop"] and options["monitor_only"]:
         raise UsageError("--noop and --monitor-only are two different questions; ask one of them")
     selection = make_selection(options["only"], options["tags"], options["skip_tags"])
+    if options["plan"]:
+        return _apply_plan(application, path, options)
+    if path is None:
+        raise UsageError("name the manifest: FILE or DIR, or --plan FILE")
     action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
     content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
 
@@ -115,28 +128,69 @@ def apply(application: Application, path: str, **options: Any) -> Exit:
     return application.run(work)
 
 
+def _apply_plan(application: Application, path: str | None, options: dict[str, Any]) -> Exit:
+    """Apply a saved plan, which says what is applied and where."""
+    from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES, Content
+    from ccm_ctl.fleet.plan_file import read_plan
+
+    said = ["targets", "where", "all", "limit", "noop", "monitor_only", "manifest", "data", "name"]
+    said += ["only", "tags", "skip_tags"]
+    if also := ["FILE|DIR"] * (path is not None) + [
+        f"--{one.replace('_', '-')}" for one in said if options[one]
+    ]:
+        raise UsageError(f"--plan says what is applied and where; leave out {', '.join(also)}")
+
+    async def work(fleet: Fleet) -> Exit:
+        plan = read_plan(options["plan"], fleet.clock.now())
+        packed = await fleet.manifests.get(plan.bundle.digest, SIZE_LIMIT_BYTES)
+        content = Content(name=plan.name, digest=plan.bundle.digest, bundle=plan.bundle, packed=packed)
+        return await send_manifest(
+            application,
+            fleet,
+            "",
+            content,
+            "apply",
+            options | {"data": plan.data, "selection": None},
+            plan=plan,
+        )
+
+    return application.run(work)
+
+
 async def send_manifest(
-    application: Application, fleet: Fleet, path: str, content: Content, action: str, options: dict[str, Any]
+    application: Application,
+    fleet: Fleet,
+    path: str,
+    content: Content,
+    action: str,
+    options: dict[str, Any],
+    *,
+    plan: PlanFile | None = None,
 ) -> Exit:
-    """Send a manifest to the nodes that the options mean, and watch the run."""
+    """Send a manifest to the nodes that the options mean, or to those of a saved plan, and watch the run."""
     from ccm_ctl.commands.run_view import start_and_watch
     from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.discovery import resolve
+    from ccm_ctl.fleet.plan_file import make_plan_file, resolve_plan, write_plan
     from ccm_ctl.fleet.run_request import prepare
 
-    inventory, resolved = await resolve(fleet, target_spec(options))
+    out = options.get("out")
+    if plan is not None:
+        inventory, resolved = await resolve_plan(fleet, plan)
+    else:
+        inventory, resolved = await resolve(fleet, target_spec(options))
     selection: ResourceSelection | None = options["selection"]
     if selection is not None:
         _refuse_older_agents(inventory, resolved)
     rollout = (
         make_plan(options, inventory, resolved) if "rollout" in options and is_rollout(options) else None
     )
-    if rollout is not None:
+    if rollout is not None or out:
         # another driver can only send again what is stored
         content = as_bundle(content)
         _check_data(options["data"])
 
-    async def store(protocol: str, *, diff: bool) -> ManifestRequest:
+    async def store(protocol: str, *, diff: bool, is_preview: bool = False) -> ManifestRequest:
         if content.bundle is not None:
             await fleet.manifests.put(content.digest, content.packed)
         request = ManifestRequest(
@@ -147,11 +201,15 @@ async def send_manifest(
             data=list(options["data"]),
             deadline=parse_deadline(options["deadline"], fleet.clock.now()),
             diff=diff,
+            keep=bool(out) and not is_preview,
+            plan=plan.run if plan is not None and not is_preview else "",
         )
         return _with_content(request, content, selection)
 
     async def preview() -> None:
-        launch = prepare(fleet, await store(MANIFEST_PLAN, diff=True), resolved, "plan", content.name)
+        launch = prepare(
+            fleet, await store(MANIFEST_PLAN, diff=True, is_preview=True), resolved, "plan", content.name
+        )
         await start_and_watch(application, fleet, launch, offline_ok=True, timeout_s=options["timeout"])
 
     if action == "apply":
@@ -163,13 +221,32 @@ async def send_manifest(
     launch = prepare(fleet, request, resolved, action, content.name)
     if rollout is not None:
         return await _roll_out(application, fleet, launch, rollout, options)
+
+    is_whole = selection is None and plan is None
+
+    def save(run: Run) -> None:
+        bundle = content.bundle
+        assert bundle is not None
+        saved, left_out = make_plan_file(
+            launch, bundle, list(options["data"]), run, inventory, target_spec(options)
+        )
+        write_plan(str(out), saved)
+        application.terminal.note(
+            f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', str(out)])}"
+        )
+        if left_out:
+            application.terminal.note(
+                f"not in the plan, because it cannot be applied there: {fold_names(left_out)}"
+            )
+
     return await start_and_watch(
         application,
         fleet,
         launch,
         offline_ok=options["offline"] == "ok",
         timeout_s=options["timeout"],
-        offer=_offer(path, content, resolved, options) if action == "apply" and selection is None else "",
+        offer=_offer(path, content, resolved, options) if action == "apply" and is_whole else "",
+        on_end=save if out else None,
     )
 
 

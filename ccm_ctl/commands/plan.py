@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.selection import selection_options
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.selection import make_selection
 from ccm_ctl.commands.apply import event_options, send_manifest
 from ccm_ctl.commands.command_tree import verb
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     "plan",
     examples=[
         "ccmctl plan site/ -t role=web",
-        "ccmctl plan motd.yaml --all --no-fold",
+        "ccmctl plan site/ -t role=web --out web.plan && ccmctl apply --plan web.plan",
     ],
     options=[
         click.Argument(["path"], metavar="FILE|DIR", type=click.Path()),
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
         *selection_options(),
         *manifest_options(),
         *event_options(),
+        click.Option(
+            ["--out"],
+            type=click.Path(),
+            metavar="FILE",
+            help="Save the plan; `ccmctl apply --plan FILE` applies exactly that, within 24 hours.",
+        ),
     ],
 )
 def plan(application: Application, path: str, **options: Any) -> Exit:
@@ -39,9 +46,14 @@ def plan(application: Application, path: str, **options: Any) -> Exit:
     Nothing is changed. It is `ccmctl apply --noop --diff`; nodes with equal diffs share a block.
     """
     from ccm_ctl.commands.manifest_check import read_checked
+    from ccm_ctl.fleet.plan_file import check_out
 
+    if options["out"]:
+        check_out(options["out"])
     content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
     selection = make_selection(options["only"], options["tags"], options["skip_tags"])
+    if options["out"] and selection is not None:
+        raise UsageError("--out saves plans of whole manifests; leave out --only, --tags and --skip-tags")
     options |= {"diff": True, "selection": selection}
 
     async def work(fleet: Fleet) -> Exit:

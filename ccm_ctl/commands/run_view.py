@@ -31,6 +31,8 @@ from ccm_ctl.render.output import IN_BRIEF, IN_FULL
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.node_run import News, NodeRun
@@ -340,9 +342,10 @@ async def start_and_watch(
     offline_ok: bool,
     timeout_s: int | None = None,
     offer: str = "",
+    on_end: Callable[[Run], None] | None = None,
 ) -> Exit:
     """
-    Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`.
+    Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`. `on_end` is called with it then.
 
     After `timeout_s` nodes that have not ended are lost; without it a day after the request's deadline.
     """
@@ -350,7 +353,10 @@ async def start_and_watch(
     proof = await read_proof(fleet)
     view = RunView(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
     await follow_run(fleet, launch, run, proof, on_begin=view.begin, on_turn=view.on_turn)
-    return await view.finish()
+    code = await view.finish()
+    if on_end is not None:
+        on_end(run)
+    return code
 
 
 def choose_exit(run: Run, *, offline_ok: bool) -> Exit:

@@ -22,12 +22,14 @@ from msgspec.structs import replace
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.codec import as_text
 from ccm_agent.model.errors import InputError, Place
-from ccm_agent.model.wire import INLINE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pathspec import GitIgnoreSpec
+
+INLINE_LIMIT_BYTES = 64 * 1024
+"""A larger manifest travels as a bundle, pinned by digest."""
 
 IGNORE_FILE = ".ccmignore"
 MANIFEST_FILE = "manifest.yaml"

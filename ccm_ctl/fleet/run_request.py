@@ -138,6 +138,7 @@ _TOLD = (
     "type",
     "deadline",
     "diff",
+    "plan",
     "argv",
     "timeout_s",
 )

@@ -11,11 +11,13 @@ import shlex
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame, RunReport
 from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource, OnEvent, StopFlag
-from ccm_agent.model.errors import CcmError, InputError, ProtocolError
+from ccm_agent.model.errors import CcmError, InputError, PlanError, ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import (
     STOPPED_CODE,
@@ -26,11 +28,15 @@ from ccm_agent.model.wire import (
     NodeState,
 )
 from ccm_agent.sessions.refresh_store import RefreshStore, ScopeRefreshes
+from ccm_agent.storage.plan_store import PlanRecord, SavedPlan
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
 
 log = logging.getLogger(__name__)
+
+MOVED_NAMED = 10
+"""So many resources that changed since a plan are named."""
 
 RESTARTED = "left at a restart of the agent, which begins it again"
 
@@ -172,7 +178,65 @@ class RunExecutor:
             self._stop.record_in(summary)
             return summary
         source = job.own.source if job.own else await self._source(request)
-        return await self._context.engine.apply(source, options)
+        if request.plan and not done:
+            await self._check_plan(request, source, options)
+        if not request.keep or job.action != "plan":
+            return await self._context.engine.apply(source, options)
+        summary, found = await self._plan(request, source, options)
+        # an apply could do more than a restricted plan can tell, and what failed is no plan
+        if (
+            summary.state in (NodeState.STABLE, NodeState.CHANGED)
+            and not summary.unknown_count
+            and await self._context.plans.keep(found)
+        ):
+            summary.found = found.found
+        return summary
+
+    async def _plan(
+        self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions
+    ) -> tuple[SessionSummary, SavedPlan]:
+        """Plan, and return what was found besides the summary."""
+        record, on_event = PlanRecord(), options.on_event
+
+        async def note(event: TransactionEvent) -> None:
+            record.add(event)
+            waiting = on_event(event) if on_event is not None else None
+            if waiting is not None:
+                await waiting
+
+        planned = replace(options, noop=True, on_event=note)
+        summary = await self._context.engine.apply(source, planned)
+        return summary, record.finish(options.run, summary, request.data, self._context.clock.now())
+
+    async def _check_plan(
+        self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions
+    ) -> None:
+        """
+        Plan once more without reporting it, and compare with the plan that is to be applied.
+
+        Raises:
+            PlanError: This node does not have the plan, or has changed since. Nothing was changed.
+        """
+        run = request.plan
+        kept = await self._context.plans.find(run)
+        if kept is None:
+            raise PlanError(
+                f"this node does not have the plan {run}: it keeps the newest 20 for a day; plan again"
+            )
+        quiet = replace(
+            options, on_event=None, on_start=None, on_resource=None, metrics=None, diff=False, done=()
+        )
+        summary, found = await self._plan(request, source, quiet)
+        if self._stop.is_set or self._stop.is_pause:
+            return  # the apply ends at once, and the next process looks again
+        is_other = (kept.digest, kept.data) != (found.digest, found.data)
+        moved = ["the manifest"] if is_other else kept.moved(found)
+        if moved or summary.reason:
+            more = f" and {len(moved) - MOVED_NAMED} more" if len(moved) > MOVED_NAMED else ""
+            names = ", ".join(one[:200] for one in moved[:MOVED_NAMED]) or summary.reason
+            raise PlanError(
+                f"nothing was changed: since the plan {run} this has changed: {names}{more}; plan again"
+            )
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
         content = request.content

@@ -1,0 +1,159 @@
+"""
+What plans found on this node, so that an apply can refuse if the node has changed since.
+
+A plan that is to be kept leaves a digest for each of its resources: of its properties, its current state and what would be done.
+The digests do not leave the node one by one; the controller gets one digest of them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.outcome import SessionSummary, TransactionEvent
+from ccm_agent.model.ports import Clock
+from ccm_agent.storage.state_file import StateFile
+
+log = logging.getLogger(__name__)
+
+KEPT = 20
+"""So many plans are kept, the newest."""
+
+KEPT_FOR = timedelta(hours=24)
+"""An older plan cannot be applied."""
+
+_VOLATILE = {"timestamp", "mtime"}
+"""Fields of a state that differ although nothing has changed."""
+
+
+class SavedPlan(Struct, kw_only=True):
+    """
+    What a plan found.
+
+    Attributes:
+        run: The plan's run.
+        saved: When it ended.
+        digest: SHA-256 (hex) of the manifest or bundle.
+        data: URLs of hiera documents that the request named.
+        data_revisions: Revision of each hiera document that was read, by URL.
+        resources: A digest for each resource, by its name as events have it.
+    """
+
+    run: str
+    saved: datetime
+    digest: str
+    data: list[str] = []
+    data_revisions: dict[str, int] = {}
+    resources: dict[str, str] = {}
+
+    @property
+    def found(self) -> str:
+        """One digest of all that the plan found."""
+        return _digest([self.digest, self.data, self.data_revisions, self.resources])
+
+    def moved(self, now: SavedPlan) -> list[str]:
+        """Return what is different now: resources and URLs of data, sorted."""
+        pairs = ((self.resources, now.resources), (self.data_revisions, now.data_revisions))
+        return sorted(
+            name
+            for before, after in pairs
+            for name in before.keys() | after.keys()
+            if before.get(name) != after.get(name)
+        )
+
+
+class PlanRecord:
+    """Collects what a plan finds, from its events."""
+
+    def __init__(self) -> None:
+        self._resources: dict[str, str] = {}
+
+    def add(self, event: TransactionEvent) -> None:
+        """Add the event of a resource, masked and complete."""
+        name = f"{event.parent} > {event.type}#{event.name}" if event.parent else f"{event.type}#{event.name}"
+        told = [
+            self._resources.get(name, ""),
+            event.requested_ensure,
+            str(event.outcome),
+            event.noop_message,
+            event.triggered_by,
+            event.unmet_requirements,
+            event.error,
+            msgspec.to_builtins(event.properties),
+            _settled(msgspec.to_builtins(event.status)),
+        ]
+        self._resources[name] = _digest(told)
+
+    def finish(self, run: str, summary: SessionSummary, data: list[str], now: datetime) -> SavedPlan:
+        """Return what was found, at the end of the plan."""
+        return SavedPlan(
+            run=run,
+            saved=now,
+            digest=summary.digest,
+            data=data,
+            data_revisions=summary.data_revisions,
+            resources=self._resources,
+        )
+
+
+class PlanStore:
+    """
+    The plans that this node keeps, each in a file of mode 0600.
+
+    Args:
+        folder: Where they are.
+        clock: Tells how old they are.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+
+    async def keep(self, plan: SavedPlan) -> bool:
+        """Keep a plan, and remove what is too old or too much; whether it is kept."""
+        return await asyncio.to_thread(self._keep, plan)
+
+    async def find(self, run: str) -> SavedPlan | None:
+        """Return the plan of a run; None if it is not kept here any more."""
+        if not is_id(run):
+            return None
+        found = await asyncio.to_thread(self._file(run).load)
+        if found is None or found.run != run or self._clock.now() - found.saved > KEPT_FOR:
+            return None
+        return found
+
+    def _file(self, run: str) -> StateFile[SavedPlan]:
+        return StateFile(self._folder / f"{run}.json", SavedPlan)
+
+    def _keep(self, plan: SavedPlan) -> bool:
+        if not is_id(plan.run):
+            return False
+        try:
+            self._file(plan.run).write(plan)
+            # an id begins with the time, so names sort by age
+            for path in sorted(self._folder.glob("*.json"))[:-KEPT]:
+                path.unlink(missing_ok=True)
+        except (FileError, OSError) as err:
+            log.warning("a plan is not kept", extra={"run": plan.run, "reason": str(err)})
+            return False
+        return True
+
+
+def _settled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _settled(one) for key, one in value.items() if key not in _VOLATILE}
+    return value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

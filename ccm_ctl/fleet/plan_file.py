@@ -1,0 +1,227 @@
+"""A plan in a file: what it would apply, on which nodes, and what it found there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.model.bundle import Bundle
+from ccm_agent.model.errors import FleetError, InputError, RunError, UsageError
+from ccm_agent.model.untrusted_json import Moment, decode_foreign
+from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, resolve
+from ccm_ctl.fleet.history import History
+
+if TYPE_CHECKING:
+    from ccm_ctl.fleet.node_run import NodeRun
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.run_request import Launch
+
+FORMAT = "io.choria.ccm.v1.plan"
+VALID_FOR = timedelta(hours=24)
+"""Nodes keep what they found for as long."""
+
+LIMIT_BYTES = 64 << 20
+
+NAMED = 8
+"""So many nodes are named in an error."""
+
+
+class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A node of a plan.
+
+    Attributes:
+        found: The node's digest of what the plan found.
+        facts: SHA-256 (hex) of its routed and assigned facts.
+        data_revisions: Revision of each hiera document that it read, by URL.
+    """
+
+    found: str
+    facts: str = ""
+    data_revisions: dict[str, int] = {}
+
+
+class PlanFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A saved plan.
+
+    Attributes:
+        format: FORMAT.
+        run, name, requester, time: The run of the plan.
+        expires: It cannot be applied after this.
+        bundle: What is applied.
+        data: URLs of hiera documents.
+        targets, where, is_all: How its nodes were selected.
+        nodes: Its nodes.
+        seal: SHA-256 (hex) of everything else. It finds edits and damage; it is not a signature.
+    """
+
+    format: str
+    run: str
+    name: str
+    time: Moment
+    expires: Moment
+    bundle: Bundle
+    nodes: dict[str, PlannedNode]
+    requester: str = ""
+    data: list[str] = []
+    targets: list[str] = []
+    where: str = ""
+    is_all: bool = False
+    seal: str = ""
+
+
+def check_out(path: str) -> None:
+    """
+    Check, before anything is sent, that a plan can be saved.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    if Path(path).is_dir():
+        raise UsageError(f"--out {path}: this is a directory; name a file")
+    if not os.access(Path(path).parent, os.W_OK):
+        raise UsageError(f"--out {path}: its directory is not there, or cannot be written to")
+
+
+def make_plan_file(
+    launch: Launch, bundle: Bundle, data: list[str], run: Run, inventory: Inventory, spec: TargetSpec
+) -> tuple[PlanFile, list[str]]:
+    """
+    Return the plan of a run that has ended, and the nodes that it leaves out, since they cannot apply it.
+
+    Raises:
+        RunError: No node can apply it.
+    """
+    planned = {node.node: node for node in run.expected if node.summary is not None and node.summary.found}
+    left_out = sorted(node.node for node in run.expected if node.node not in planned)
+    if not planned:
+        raise RunError(f"no node can apply the plan {launch.record.run}, so it is not saved")
+    time = launch.record.time
+    assert time is not None
+    plan = PlanFile(
+        format=FORMAT,
+        run=launch.record.run,
+        name=launch.record.name,
+        requester=launch.record.requester,
+        time=time,
+        expires=time + VALID_FOR,
+        bundle=bundle,
+        data=data,
+        targets=list(spec.targets),
+        where=spec.where,
+        is_all=spec.everybody,
+        nodes={name: _planned(planned[name], inventory) for name in sorted(planned)},
+    )
+    return replace(plan, seal=_seal(plan)), left_out
+
+
+def _planned(node: NodeRun, inventory: Inventory) -> PlannedNode:
+    summary = node.summary
+    assert summary is not None
+    return PlannedNode(
+        found=summary.found,
+        facts=_facts_digest(inventory, node.node),
+        data_revisions=dict(summary.data_revisions),
+    )
+
+
+def write_plan(path: str, plan: PlanFile) -> None:
+    """
+    Save a plan; only its owner can read it.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    body = msgspec.json.format(msgspec.json.encode(plan), indent=1)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o600)
+            file.write(body + b"\n")
+    except OSError as err:
+        raise UsageError(f"--out {path}: {err.strerror}") from err
+
+
+def read_plan(path: str, now: datetime) -> PlanFile:
+    """
+    Read a saved plan.
+
+    Raises:
+        InputError: It is not a plan, was edited, or has expired.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            plan = decode_foreign(file.read(LIMIT_BYTES), PlanFile)
+    except OSError as err:
+        raise InputError(f"{path}: cannot be read: {err.strerror}") from err
+    except msgspec.DecodeError as err:
+        raise InputError(f"{path}: this is not a plan of `ccmctl plan --out`: {err}") from err
+    if plan.format != FORMAT:
+        raise InputError(f"{path}: this is not a plan of `ccmctl plan --out`, or one of another version")
+    if plan.seal != _seal(plan):
+        raise InputError(f"{path}: the plan was edited or damaged; plan again")
+    if now > plan.expires:
+        raise InputError(f"{path}: the plan expired at {plan.expires:%Y-%m-%d %H:%M UTC}; plan again")
+    return plan
+
+
+async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetSet]:
+    """
+    Return the nodes of a plan, if it can be applied on all of them.
+
+    Raises:
+        FleetError: It is a plan of another fleet, or its nodes are offline, gone, or have other facts.
+    """
+    await _check_record(fleet, plan)
+    spec = TargetSpec(targets=tuple(plan.targets), where=plan.where, everybody=plan.is_all)
+    inventory, resolved = await resolve(fleet, spec)
+    for why, names in (
+        ("do not match its targets any more", set(plan.nodes) - set(resolved.nodes)),
+        ("are offline", set(plan.nodes) & set(resolved.offline)),
+        (
+            "have other facts than then",
+            {name for name, one in plan.nodes.items() if one.facts != _facts_digest(inventory, name)},
+        ),
+    ):
+        if names:
+            named = ", ".join(sorted(names)[:NAMED]) + (
+                f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            )
+            raise FleetError(f"the plan {plan.run} cannot be applied: {named} {why}; plan again")
+    names_only = f"node in ({','.join(plan.nodes)})"
+    targets = [f"{text},{names_only}" for text in resolved.targets] or [names_only]
+    return inventory, replace(resolved, nodes=sorted(plan.nodes), offline=[], targets=targets)
+
+
+async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
+    try:
+        recorded = await History(fleet).load(plan.run)
+    except RunError as err:
+        raise FleetError(
+            f"the plan {plan.run} is not on record here: it is a plan of another fleet, or its record has expired"
+        ) from err
+    record = recorded.record
+    is_same = record.action == "plan" and record.request.get("digest") == plan.bundle.digest
+    if not is_same or not set(plan.nodes) <= set(recorded.nodes):
+        raise FleetError(f"the plan {plan.run} is not as its run is on record; plan again")
+
+
+def _facts_digest(inventory: Inventory, name: str) -> str:
+    node = inventory.nodes.get(name)
+    if node is None:
+        return ""
+    facts = [node.record.facts if node.record is not None else {}, node.assigned]
+    return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()
+
+
+def _seal(plan: PlanFile) -> str:
+    return hashlib.sha256(msgspec.json.encode(replace(plan, seal=""), order="deterministic")).hexdigest()
