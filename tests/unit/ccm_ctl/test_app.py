@@ -173,7 +173,7 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ),
         (
             "events --no-follow",
-            "--no-follow needs --run or --node: everything that is stored would be too much",
+            "name --run, --node or --since: all stored events would be too many",
         ),
     ],
 )
