@@ -1,4 +1,4 @@
-"""`ccmctl apply`: a manifest to many nodes."""
+"""`ccmctl apply`: apply a manifest to nodes."""
 
 from __future__ import annotations
 
@@ -314,10 +314,10 @@ async def _roll_out(
 
 def _check_data(urls: Sequence[str]) -> None:
     """
-    Refuse data that another driver could not ask for.
+    Refuse data URLs that another driver of the rollout could not use.
 
     Raises:
-        UsageError: A URL holds credentials, which a record must not.
+        UsageError: A URL contains credentials, which must not be in a record.
     """
     from ccm_agent.model.secret import mask_url
 
@@ -329,7 +329,7 @@ def _check_data(urls: Sequence[str]) -> None:
 
 
 def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, Any]) -> str:
-    """The command that assigns what was applied, to the same nodes."""
+    """Return the command that assigns the manifest to the same nodes."""
     words = ["ccmctl", "assign", assignment_name(content.name), path]
     for option, values in (
         ("--targets", resolved.targets),

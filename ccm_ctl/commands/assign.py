@@ -1,4 +1,4 @@
-"""`ccmctl assign`: what nodes are to be from now on, those that are off and those to come among them."""
+"""`ccmctl assign`: assign a manifest to nodes, including offline and future ones."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
 
 def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) -> list[Standing]:
     """
-    What goes with `--move`.
+    Return the assignments that `--move` removes.
 
     Raises:
         UsageError: The name is assigned to other nodes of the same layer, and neither --move nor --beside was given.
@@ -229,10 +229,10 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
 
 async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
     """
-    Refuse documents that are not there as they are pinned: they never will be.
+    Refuse pinned documents that do not exist, because they cannot appear in a past revision.
 
     Raises:
-        UsageError: Which, and what to do.
+        UsageError: A document is missing; the message names it and says what to do.
     """
     from ccm_ctl.fleet.pinned_data import absent_data
 
@@ -245,14 +245,14 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
 
 class _Change:
     """
-    One assignment that is to stand, and what goes for it.
+    A new assignment, and those that it removes.
 
     Args:
-        application: Where it is shown and asked about.
-        fleet, inventory, known: The bus, and what is there now.
-        assignment: What is to stand.
-        inside: What its bundle holds.
-        gone: What is taken away.
+        application: Shows the change and the prompt.
+        fleet, inventory, known: The bus, the nodes and the current assignments.
+        assignment: The new assignment.
+        inside: The content of its bundle.
+        gone: The assignments to remove.
         packed: The bundle's bytes; b"" when it is stored already.
     """
 
@@ -279,7 +279,7 @@ class _Change:
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
     async def make(self, *, yes: bool, message: str) -> Exit:
-        """Refuse, ask, and let it stand."""
+        """Check, ask, and store the assignment."""
         from ccm_ctl.fleet.assignments import format_scope, remove_assignment, store_assignment
 
         application, fleet, name = self._application, self._fleet, self._standing.name
@@ -344,6 +344,6 @@ class _Change:
         return is_same(before, new) and before.deadline == new.deadline
 
     def _was_another(self, node: str) -> bool:
-        """Something of this name counted there that stood for others too."""
+        """Whether the node used another assignment of this name, which also has other nodes."""
         before = self._known.of_node(self._inventory.nodes[node]).get(self._standing.name)
         return before is not None and before.key != self._standing.key

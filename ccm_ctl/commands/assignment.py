@@ -1,4 +1,4 @@
-"""`ccmctl assignment`: one assignment, who has converged on it, and what it was."""
+"""`ccmctl assignment`: the status and the history of one assignment."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
 
 
 def _format_data(one: NodeStanding) -> str:
-    """Which data a node applied last."""
+    """Describe the data that a node applied last."""
     if not one.digest:
         return ""
     if one.data_revision:
@@ -195,7 +195,7 @@ def _format_data(one: NodeStanding) -> str:
 
 
 def standing_fields(one: NodeStanding) -> dict[str, Any]:
-    """How a node stands to an assignment, for programs."""
+    """Return the state of a node for an assignment, for programs."""
     fields = msgspec.structs.asdict(one)
     away, wanted = fields.pop("away"), fields.pop("wanted")
     return {

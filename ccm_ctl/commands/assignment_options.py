@@ -1,4 +1,4 @@
-"""What the commands about assignments share: which one is meant, what it says, whom it counts for, what it would replace."""
+"""Shared parts of the commands about assignments: options, descriptions, affected nodes and differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIGEST_SHOWN = 12
 
 
 def scope_option() -> click.Option:
-    """Which assignment is meant where a name stands for several scopes."""
+    """The option that selects one of several scopes of a name."""
     return click.Option(
         ["--scope"],
         metavar="SCOPE",
@@ -44,11 +44,11 @@ def choose_scope(words: str) -> str:
 
 def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -> dict[str, list[str]]:
     """
-    The keys of a name that nodes report and the bucket does not hold, each with its nodes.
+    Find the keys of a name that nodes report but the bucket does not have, each with its nodes.
 
     Args:
         inventory: The nodes.
-        known: What the bucket holds.
+        known: The assignments in the bucket.
         name: The assignment.
         scope: Only this one; "" for all.
     """
@@ -70,7 +70,7 @@ def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -
 
 
 async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
-    """The nodes and the assignments, with what is needed to say which count for whom."""
+    """Read the nodes and the assignments, with all that decides which assignment each node uses."""
     from ccm_ctl.fleet.assignments import read_assignments
     from ccm_ctl.fleet.discovery import read_inventory
 
@@ -81,7 +81,7 @@ async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
 
 
 def counts_for(inventory: Inventory, known: Assignments, standing: Standing) -> list[str]:
-    """The nodes that an assignment counts for, sorted."""
+    """Return the nodes that use an assignment, sorted."""
     return [
         node.name
         for node in inventory.nodes.values()
@@ -90,7 +90,7 @@ def counts_for(inventory: Inventory, known: Assignments, standing: Standing) -> 
 
 
 def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
-    """These nodes, as the question about a change shows them."""
+    """Return these nodes as a target set, for the prompt about a change."""
     from ccm_ctl.fleet.discovery import TargetSet
 
     offline = [node for node in nodes if not inventory.nodes[node].is_present]
@@ -116,7 +116,7 @@ def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) 
 async def diff_assignments(
     application: Application, fleet: Fleet, old: Standing, new: Assignment, inside: Inside
 ) -> str:
-    """What would be another in the place of an assignment that stands."""
+    """Return the differences between an existing assignment and its replacement."""
     from ccm_ctl.fleet.bundles import read_inside
     from ccm_ctl.fleet.pinned_data import read_documents
     from ccm_ctl.render.diff import diff
@@ -131,7 +131,7 @@ async def diff_assignments(
 
 
 def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
-    """How many nodes are in which state: converged ones first, then the most."""
+    """Count nodes by state: converged first, then the most frequent."""
     counts: dict[str, int] = {}
     for node in nodes:
         counts[node.state] = counts.get(node.state, 0) + 1
@@ -139,13 +139,13 @@ def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
 
 
 def format_targets(assignment: Assignment) -> str:
-    """Whom an assignment means, as it was written."""
+    """Return the targets of an assignment, as written."""
     words = " or ".join(assignment.targets) or "all"
     return f"{words} where {assignment.where}" if assignment.where else words
 
 
 def format_data_revision(assignment: Assignment) -> str:
-    """The data's revision; `newest` where data are followed."""
+    """Return the data revision; `newest` if the assignment follows the data."""
     return str(assignment.data_revision) if assignment.data_revision else "newest"
 
 
@@ -155,7 +155,7 @@ def format_interval(assignment: Assignment) -> str:
 
 
 def short(digest: str) -> str:
-    """Enough of a digest to tell it from others."""
+    """Shorten a digest for display."""
     return digest[:DIGEST_SHOWN]
 
 
@@ -200,14 +200,14 @@ def not_both(options: dict[str, Any], one: str, other: str) -> None:
     Refuse two options that exclude each other.
 
     Raises:
-        UsageError: Both were said.
+        UsageError: Both were given.
     """
     if options[one] and options[other]:
         raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
 
 
 def print_assigned(application: Application, standing: Standing, nodes: list[str], *, was: str) -> None:
-    """Say that an assignment stands, and how to look after it."""
+    """Report a stored assignment, and the command that shows its status."""
     from ccm_ctl.render import records
 
     terminal = application.terminal

@@ -1,4 +1,4 @@
-"""`ccmctl assignment list`: the assignments. `ccmctl assignments` is its former name."""
+"""`ccmctl assignment list`: list assignments. `ccmctl assignments` is its former name."""
 
 from __future__ import annotations
 

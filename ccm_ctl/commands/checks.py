@@ -1,4 +1,4 @@
-"""What `ccmctl data put|edit|rollback` do before they store something: try its rules on the nodes."""
+"""The check of `ccmctl data put|edit|rollback` before a document is stored: its rules, on each node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 SHOWN = 10
-"""So many broken rules are told; who broke more has one mistake."""
+"""The most broken rules that are shown; more usually have one cause."""
 
 
 def force_option() -> click.Option:
-    """The way out, at night."""
+    """`--force`, which stores a document despite broken rules."""
     return click.Option(
         ["--force"],
         is_flag=True,
@@ -31,10 +31,10 @@ async def check_before_storing(
     application: Application, fleet: Fleet, key: str, text: str, source: str, *, force: bool
 ) -> None:
     """
-    See that a document breaks no rules on any node; with `force` what it breaks is said, and nothing more.
+    Check that a document breaks no rules on any node; with `force`, only report broken rules.
 
     Raises:
-        DataError: It does, and nobody forced it.
+        DataError: It breaks rules, and `force` is not set.
     """
     from ccm_ctl.fleet.checking import check_data
 
@@ -61,7 +61,7 @@ async def check_before_storing(
 
 
 def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:
-    """Somebody who is new to it writes keys outermost, and wonders why no node has them; `{}` is meant."""
+    """Warn about a document whose keys are not below `data`, so that no node would get them. `{}` is accepted."""
     from ccm_agent.model.codec import decode_document
 
     root = decode_document(text, source)

@@ -1,8 +1,8 @@
 """
-The tree of commands: loaded one by one when they are asked for, with the options that all of them share.
+The tree of commands, each loaded on demand, with the options that all share.
 
-A command is a function decorated with `verb`; it is given the `Application` and its own options, and returns an exit code. Words
-about the broker and the output may stand before the command or after it.
+A command is a function decorated with `verb`; it gets the `Application` and its own options, and returns an exit code. Options
+about the broker and the output may precede or follow the command.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CtlCommand(commands.BaseCommand):
         return shared_options(hidden=ctx.parent is not None)
 
     def take_shared(self, ctx: click.Context, given: dict[str, Any]) -> None:
-        """Tell the application."""
+        """Pass the values to the application."""
         application = cast("Application", ctx.find_object(Application))
         application.debug |= bool(given.pop("debug"))
         wants_json = ctx.meta["ccm.json"] = bool(given.pop("json") or ctx.meta.get("ccm.json"))
@@ -84,7 +84,7 @@ class CtlCommand(commands.BaseCommand):
         application.reach = msgspec.structs.replace(application.reach, **reach)
 
     def offer(self, ctx: click.Context, metavar: str, incomplete: str) -> list[CompletionItem]:
-        """Names on the broker, types, files. None of that is loaded before an operator presses Tab."""
+        """Offer names on the broker, types and files, which are loaded only when an operator presses Tab."""
         from ccm_ctl.commands.completion_values import complete
 
         return complete(ctx, metavar, incomplete)
@@ -141,7 +141,7 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """For `--version` among other options; alone it is answered before anything is imported."""
+    """Handle `--version` among other options; a lone `--version` is handled before any import."""
     if value:
         from ccm_agent.version import VERSION
 
@@ -158,7 +158,7 @@ def verb(
     **settings: Any,
 ) -> Callable[[Callable[..., Exit]], CtlCommand]:
     """
-    Make a command of a function that takes the application and its own options; its docstring is the help.
+    Make a command from a function that takes the application and its own options; its docstring is the help.
 
     Args:
         name: As it is called.

@@ -1,4 +1,4 @@
-"""`ccmctl completion`: the script that makes a shell complete our commands."""
+"""`ccmctl completion`: print the completion script for a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell completes besides commands and options: files, types, facts, states, and names of what there is on the broker."""
+"""What a shell completes besides commands and options: files, types, facts, states, and names on the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What assignments manage already: refused to another assignment, told of before a run."""
+"""Conflicts with existing assignments: refused for a new assignment, shown as a warning before a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 def check_name(name: str) -> None:
     """
-    Refuse what would make a key that nobody can read.
+    Refuse a name that is not valid in a key.
 
     Raises:
         UsageError: It is not a name of an assignment.
@@ -36,7 +36,7 @@ def check_name(name: str) -> None:
 
 
 def assignment_name(text: str) -> str:
-    """A name of an assignment that is as near to a text as can be."""
+    """Derive a valid name for an assignment from a text."""
     name = _NOT_IN_NAME.sub("-", text).strip("-_")[:64]
     return name if _NAME.fullmatch(name) else "assigned"
 
@@ -50,13 +50,13 @@ async def refuse_overlaps(
     inside: Inside,
 ) -> None:
     """
-    Refuse what agents would refuse: a resource that another assignment manages on one of the same nodes.
+    Refuse a resource that another assignment manages on one of the same nodes, as agents would.
 
-    Names with templates that read alike may be the same on a node or not: that is said, and left to the node.
+    Equal names with templates may or may not be the same resource on a node: these are only reported, and the node decides.
     A plan manages nothing.
 
     Raises:
-        ConflictError: Both are named. The other one would be refused as well, so nothing is assigned.
+        ConflictError: There is a conflict; both assignments are named. Agents would refuse both, so nothing is assigned.
     """
     from ccm_ctl.fleet.bundles import overlaps
 
@@ -81,14 +81,14 @@ async def refuse_overlaps(
 
 
 def _managing(known: Assignments, inventory: Inventory, node: str) -> list[Standing]:
-    """The assignments that write on a node."""
+    """Return the assignments that change a node."""
     return [one for one in known.of_node(inventory.nodes[node]).values() if one.assignment.mode != "plan"]
 
 
 async def warn_of_assignments(
     application: Application, fleet: Fleet, inventory: Inventory, nodes: Sequence[str], content: Content
 ) -> None:
-    """Say what of a manifest is assigned to these nodes, too: they go back to that."""
+    """Warn about resources of a manifest that are also assigned to these nodes, which will revert them."""
     from ccm_ctl.fleet.bundles import look_into, resources_in
 
     if content.bundle is None:
@@ -106,7 +106,7 @@ async def warn_of_resources(
     nodes: Sequence[str],
     resources: Collection[str],
 ) -> None:
-    """The same of resources. A run does not fail for want of a warning: what cannot be read is passed over."""
+    """Do the same for resources. Unreadable assignments are skipped, because a missing warning must not fail a run."""
     from ccm_ctl.fleet.assignments import read_assignments
     from ccm_ctl.fleet.bundles import overlaps
 

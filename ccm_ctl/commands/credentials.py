@@ -39,9 +39,9 @@ _EXPIRES = click.Option(
 
 def prepare_security(application: Application, folder: str) -> bool:
     """
-    Keys for a fleet, unless there are some; whether there were, so that the broker can be asked already.
+    Create the keys of a fleet if there are none; returns True if they existed, so that the broker can be used already.
 
-    With keys, and nothing else said, the first operator's credentials are taken.
+    If they existed and no credentials are given, the first operator's are used.
     """
     keys = keys_in(application, folder)
     name = first_operator(application)
@@ -82,7 +82,7 @@ def _refresh(application: Application, keys: Keys) -> None:
 
 
 def first_credentials(keys: Keys, name: str) -> Path:
-    """Credentials of an operator who may do everything, in the folder; the file."""
+    """Create credentials of an operator with all permissions in the folder; returns the file."""
     from ccm_agent.bus.permissions import Role
     from ccm_agent.bus.trust import EVERYWHERE
     from ccm_ctl.fleet.keys import write_private
@@ -313,7 +313,7 @@ def _ask_broker(
     application: Application, keys: Keys, work: Callable[[Broker], Coroutine[Any, Any, None]]
 ) -> bool:
     """
-    Do some work on the broker if it can be reached and permits it; whether the work was done.
+    Do some work on the broker if it is reachable and permits it; returns whether it was done.
 
     Keys are created without a broker, too. Without other credentials, those of the first operator are used.
     """
@@ -344,13 +344,13 @@ def _give(application: Application, made: Credentials) -> None:
 
 
 def still_certified(application: Application, folder: str, names: Sequence[str]) -> list[str]:
-    """Those of these nodes whose credentials are good, as far as the folder with the keys knows."""
+    """Return the nodes whose credentials are valid according to the folder with the keys."""
     certified = keys_in(application, folder).certified("node")
     return [name for name in names if name in certified]
 
 
 def first_operator(application: Application) -> str:
-    """The name of who runs this."""
+    """Return the name of the current user."""
     from ccm_agent.bus.credentials import is_name
 
     reach, environ = application.reach, application.environ

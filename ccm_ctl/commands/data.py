@@ -1,4 +1,4 @@
-"""`ccmctl data`: hiera documents that manifests look things up in."""
+"""`ccmctl data`: the hiera documents of manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ccmctl data edit|diff|history|rollback`: hiera data as it was, and as it is to be."""
+"""`ccmctl data edit|diff|history|rollback`: edit, compare and restore hiera data."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def rollback(
 
 
 def _keep(text: str) -> str:
-    """The name of a file of the caller's own with a text in it."""
+    """Write a text to a file of mode 0600; returns its name."""
     number, name = tempfile.mkstemp(prefix="ccmctl-", suffix=".yaml")  # mode 0600
     with os.fdopen(number, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""`ccmctl data rm`: a document is there no longer, and its history is."""
+"""`ccmctl data rm`: remove a document; its history stays."""
 
 from __future__ import annotations
 

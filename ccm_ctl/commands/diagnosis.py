@@ -1,8 +1,8 @@
 """
-Why a node is as it is: the one reason that counts, in one sentence, and what to type next.
+Diagnose a node: the main reason for its state in one sentence, and the commands to run next.
 
-Pure. What keeps a node from everything else comes first: that nobody is there, that two are there, that somebody disabled it.
-Only then does it matter what failed, what is refused and what waits.
+Reasons that block everything else come first: the node is offline, has a duplicate identity, or is disabled. Then come failed,
+refused and waiting runs. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ UNIT = "ccm-agent"
 """The agent's service, as the packages install it."""
 
 HEADLINE_ERROR = 160
-"""So many characters of an error stand in the sentence."""
+"""The most characters of an error in the sentence."""
 
 
 class Next(Struct, frozen=True):
-    """Something to type, and what for; `where` is the machine it is typed on, "" for here."""
+    """A command to run, and its purpose; `where` is the machine to run it on, "" for this one."""
 
     command: str
     purpose: str
@@ -47,10 +47,10 @@ class Reason(Struct, frozen=True, kw_only=True):
         state: In a word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
             refresh pending, undelivered, well.
         sentence: For people; begins with the node's name.
-        meaning: How to paint it: a key of `render.table.COLORS`.
-        next: What to type, the most likely first.
+        meaning: Its color: a key of `render.table.COLORS`.
+        next: Commands to run, the most useful first.
         failed: The resources that failed, where that is the reason.
-        run: The run that it is about; "" when it is about none.
+        run: The run that it concerns; "" for none.
     """
 
     state: str
@@ -62,7 +62,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 
 def explain(evidence: Evidence, now: datetime) -> Reason:
-    """The first reason that holds."""
+    """Return the first reason that applies."""
     for judge in _JUDGES:
         if (reason := judge(evidence, now)) is not None:
             return reason
@@ -70,13 +70,13 @@ def explain(evidence: Evidence, now: datetime) -> Reason:
 
 
 def is_duplicate(evidence: Evidence) -> bool:
-    """Two agents use the identity, as one of them said last."""
+    """Whether two agents use the identity, according to the last report."""
     record = evidence.node.record
     return record is not None and record.conflict.startswith(DUPLICATE_IDENTITY)
 
 
 def went(evidence: Evidence) -> AgentEvent | None:
-    """What the agent said when it was stopped; None when it came again since, or never said goodbye."""
+    """Return the agent's goodbye event; None if it has started again since, or never sent one."""
     goodbye, hello = evidence.told.get("shutdown"), evidence.told.get("startup")
     if goodbye is None or (hello is not None and hello.timestamp > goodbye.timestamp):
         return None
@@ -189,7 +189,7 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
         said = reason or (summary.reason if summary else "") or "what it said is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
     looking = Next(f"ccmctl events --no-follow -n {name} -r {run}", "all that it did in that run")
-    # a node says what it likes, and this is for somebody's shell
+    # untrusted text of a node must not get into a suggested shell command
     is_run = is_id(run)
     return Reason(
         state="failed",
@@ -201,7 +201,7 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
 
 
 def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
-    """How the work of a failed run is done again, which depends on where the run came from."""
+    """Return the command that repeats a failed run, which depends on the origin of the run."""
     start = evidence.starts.get(run)
     cause = start.cause if start is not None else ""
     if cause == "request":
@@ -270,7 +270,7 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
 
 
 def _behind(evidence: Evidence) -> str:
-    """What waits for the run in hand to end; "" when nothing does."""
+    """Return what waits for the current run to end; "" for nothing."""
     status = evidence.status
     for name, judged in evidence.judged.items():
         if judged.is_on_its_way and name != status.name:
@@ -279,7 +279,7 @@ def _behind(evidence: Evidence) -> str:
 
 
 def format_current_run(run: str, status: Status) -> str:
-    """The run in hand, and where it is."""
+    """Describe the current run and its progress."""
     words = f"run {run}" + (f" of {status.name}" if status.name else "")
     at = status.progress
     if at is not None and at.run == run and at.resource:
@@ -312,7 +312,7 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
 
 
 def _refresh_pending(evidence: Evidence, now: datetime) -> Reason | None:
-    """Something changed, and what subscribes to it has not been refreshed: it runs with what was there before."""
+    """A resource changed, but its subscriber has not been refreshed and still uses the old state."""
     record = evidence.node.record
     if record is None or not record.refresh_pending:
         return None
@@ -369,7 +369,7 @@ def _when(moment: datetime, now: datetime) -> str:
 
 
 def _first(errors: Sequence[str]) -> str:
-    """The first line of the first error, short enough for a headline; the rest stands below it."""
+    """Return the first line of the first error, shortened for the headline; the rest is printed below."""
     line = one_line(next(iter(errors), "").partition("\n")[0])
     return shortened(line, HEADLINE_ERROR)
 
@@ -387,4 +387,4 @@ _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
     _refresh_pending,
     _undelivered,
 )
-"""In this order: what comes first is why the rest does not matter."""
+"""In order of priority: each reason makes the later ones irrelevant."""

@@ -1,4 +1,4 @@
-"""What the commands about documents share: reading them from files, checking, storing, telling of them."""
+"""Shared parts of the commands about documents: reading from files, checking, storing, showing."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def read_source(source: str) -> str:
 
 def checked_data(text: str, source: str) -> str:
     """
-    The text, which is hiera data as far as that can be said without a node's facts.
+    Return the text, after checking that it is hiera data as far as possible without a node's facts.
 
-    `@require` and `@validate` hold for the data of a node, after hierarchy and other documents were merged; agents check them.
+    `@require` and `@validate` apply to the merged data of a node; agents check them.
 
     Raises:
-        DocumentError: It does not parse, or its outermost values are not what hiera knows.
+        DocumentError: It does not parse, or its top-level keys are not valid.
     """
     root = decode_document(text, source)
     if not isinstance(root, dict):
@@ -95,7 +95,7 @@ async def store_data(
     yes: bool,
     message: str = "",
 ) -> Exit:
-    """Store hiera data in the operator's name, unless the operator does not want its nodes to change; show what changed."""
+    """Store hiera data after the operator has confirmed the affected nodes; show what changed."""
     from ccm_ctl.fleet.documents import Documents
     from ccm_ctl.render.diff import diff
 
@@ -121,14 +121,14 @@ async def store_data(
 
 
 async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
-    """Say which assignments read a document and stay with what it was."""
+    """Name the assignments that read a document and stay pinned to an earlier revision."""
     from ccm_ctl.fleet.assignments import read_assignments
     from ccm_ctl.fleet.pinned_data import reads
 
     try:
         standing = (await read_assignments(fleet)).standing
     except BusError:
-        return  # it is stored all the same
+        return  # it is stored anyway
     for one in standing:
         pinned = one.assignment.data_revision
         if pinned and reads(one.assignment, key):
@@ -154,13 +154,13 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
 
 
 async def no_document(fleet: Fleet, key: str) -> NotFoundError:
-    """What to say of hiera data that are not there: the nearest key, or the command that lists them."""
+    """Build the error for a missing document: it names the nearest key, or the command that lists keys."""
     near = did_you_mean(key, await fleet.data.keys())
     return NotFoundError(f"{key}: there is no such document{near or f'; `{LISTING}` shows which there are'}")
 
 
 def format_document(document: StoredDocument) -> str:
-    """A document as a text; "" when there is none."""
+    """Return a document as text; "" when there is none."""
     body: Any = document.body
     if body is None:
         return ""
@@ -168,7 +168,7 @@ def format_document(document: StoredDocument) -> str:
 
 
 def build_fields(document: StoredDocument) -> dict[str, object]:
-    """What a record tells of a document besides its body."""
+    """Return the fields of a document for programs, without its body."""
     return {
         "key": document.key,
         "revision": document.revision,
@@ -181,7 +181,7 @@ def build_fields(document: StoredDocument) -> dict[str, object]:
 
 
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
-    """A document's revisions that are kept, the newest first; `shown` with what they say, in a line."""
+    """Show the stored revisions of a document, newest first; `shown` formats the content of each in a line."""
     from ccm_agent.clikit.table import Column
     from ccm_agent.clikit.text import clock, one_line, size
 

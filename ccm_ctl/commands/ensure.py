@@ -1,4 +1,4 @@
-"""`ccmctl ensure`: one resource on many nodes."""
+"""`ccmctl ensure`: manage one resource on nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ensure(CtlCommand):
     """The command, with a flag for each property of the type that it is called with."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Those of the command, and once the type is known its flags before the shared ones."""
+        """Return the command's options and, once the type is known, its flags before the shared ones."""
         params = super().get_params(ctx)
         if _TYPE not in ctx.meta:
             return params
@@ -43,7 +43,7 @@ class Ensure(CtlCommand):
         return [*params[:arguments], *flags, *params[arguments:]]
 
     def explain(self, ctx: click.Context, argument: Argument) -> str:
-        """The types, or what the arguments of a type are."""
+        """List the types, or explain the arguments of a type."""
         if _TYPE not in ctx.meta:
             return ", ".join(properties.type_names()) if argument.name == "type_name" else ""
         known = properties.find_properties(ctx.meta[_TYPE])
@@ -58,7 +58,7 @@ class Ensure(CtlCommand):
         ctx.ignore_unknown_options = True
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         ctx.ignore_unknown_options = False
-        # Flags of a type that is not known yet stand among the words.
+        # Flags of a type that is not known yet are among the arguments.
         rest = given.get("words")
         words = [given.get("type_name"), given.get("name"), *(rest if isinstance(rest, tuple | list) else ())]
         type_name = next((word for word in words if isinstance(word, str) and not word.startswith("-")), None)
@@ -149,10 +149,10 @@ def read_properties(
     """
     Add the properties of a command line's words to those that were found before.
 
-    Lists and maps grow with each time that they are given. Texts are read as the type has them, KEY:=JSON as it is.
+    Repeated lists and maps are extended. Texts are converted to the property's type; KEY:=JSON is not.
 
     Raises:
-        UsageError: A word is none of them, the type has no such property, or its value is none.
+        UsageError: A word is not a property, the type does not have it, or its value is not valid.
     """
     for word in words:
         if "=" in word:

@@ -1,4 +1,4 @@
-"""`ccmctl events`: what agents say, as they say it."""
+"""`ccmctl events`: show events of agents as they arrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TYPES = ("resource", "start", "summary", "answer", "progress", "agent")
 REMEMBERED = 100_000
-"""So many events are known again when they come a second time."""
+"""The number of recent events by which duplicates are recognized."""
 
 
 @verb(
@@ -136,7 +136,7 @@ def events(
         from ccm_agent.bus.subjects import check_node
         from ccm_ctl.fleet.history import History
 
-        # without streams agents publish nothing, and following would wait in vain
+        # without streams agents publish nothing, and following would wait forever
         await fleet.nodes.revision()
         wanted_run = await History(fleet).find(run) if run else ""
         authors = await read_authors(fleet)
@@ -266,10 +266,10 @@ async def _judge(
 
 async def _look_for(application: Application, fleet: Fleet, node: str, *, needed: bool) -> None:
     """
-    Say that a node is not there of which nothing was found; one that is waited for may still come.
+    Report a node without any events or presence; a node that the command waits for may still come.
 
     Raises:
-        NoTargetError: It is not there, and is `needed`.
+        NoTargetError: It does not exist, and is `needed`.
     """
     from ccm_ctl.fleet.discovery import read_inventory
 
@@ -284,7 +284,7 @@ async def _look_for(application: Application, fleet: Fleet, node: str, *, needed
 
 
 class _Shown:
-    """Shows what is wanted, each event once."""
+    """Shows the selected events, each once."""
 
     def __init__(
         self,
@@ -345,7 +345,7 @@ class _Shown:
             return False
 
     def _judge_event(self, node: str, message: StoredEvent) -> Verdict | None:
-        """What its signature proves; what a later signature covers cannot be known yet."""
+        """Return the verdict from its own signature; a later signature cannot be known yet."""
         if self._authors is None:
             return None
         self._authors.learn_from(message)

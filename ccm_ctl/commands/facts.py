@@ -1,4 +1,4 @@
-"""`ccmctl facts`: what nodes are, and what they are assigned to be."""
+"""`ccmctl facts`: show the facts of nodes and assign facts."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def _change(
     *,
     new: bool,
 ) -> Exit:
-    """Change what is assigned to nodes, all of which are known before the first is written."""
+    """Change the assigned facts of nodes; all nodes are checked before the first write."""
     from ccm_ctl.fleet.discovery import read_inventory
     from ccm_ctl.fleet.documents import Documents
     from ccm_ctl.fleet.fact_edits import wait_taken
@@ -253,7 +253,7 @@ def read_facts_file(path: Path) -> dict[str, dict[str, Any]]:
     Facts by node, from a file.
 
     Raises:
-        InputError: It cannot be read, or holds something else.
+        InputError: It cannot be read, or has another format.
     """
     try:
         text = path.read_bytes()

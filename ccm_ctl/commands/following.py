@@ -1,4 +1,4 @@
-"""Before a document changes: which nodes follow it, and whether they are to converge again."""
+"""Ask, before a document changes, whether the nodes that follow it should converge again."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ async def find_followers(fleet: Fleet, key: str) -> dict[str, list[str]]:
 
 async def agree_to_followers(application: Application, fleet: Fleet, key: str, *, yes: bool) -> bool:
     """
-    Say which nodes follow a document, and on a terminal ask whether they are to change.
+    Name the nodes that follow a document, and on a terminal ask whether to change them.
 
-    A script that stores data has never been asked, and is not: it gets the note.
+    Scripts get only the note, because earlier versions did not ask either.
     """
     terminal = application.terminal
     try:

@@ -1,4 +1,4 @@
-"""`ccmctl data explain`: where a node's data comes from. `ccmctl hiera explain` is its former name."""
+"""`ccmctl data explain`: explain where a node's data comes from. `ccmctl hiera explain` is its former name."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _sentence(explained: Explained, node: str, shown: Any) -> str:
 
 
 async def _tell_others(application: Application, fleet: Fleet, node: str) -> None:
-    """Nobody should take the default for what the node's assignments read."""
+    """Note other documents that the node's assignments read, because the default may not be among them."""
     from ccm_ctl.fleet.assignments import read_assignments
     from ccm_ctl.fleet.discovery import read_inventory
 
@@ -159,13 +159,13 @@ async def _tell_others(application: Application, fleet: Fleet, node: str) -> Non
 
 
 def has_value(one: Candidate) -> bool:
-    """The layer has the key."""
+    """Whether the layer has the key."""
     return one.effect in ("wins", "merged", "overridden")
 
 
 def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
     """
-    A value without what is secret: by the names of keys on the way to it and within it, and passwords and tokens in URLs.
+    Mask secrets in a value: by the names of keys in its path and within it, and passwords and tokens in URLs.
 
     Args:
         key: The path to the value.

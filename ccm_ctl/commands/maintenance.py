@@ -49,7 +49,7 @@ async def command_nodes(
     check: Callable[[Inventory, TargetSet], None] | None = None,
 ) -> Exit:
     """
-    Disable or enable the nodes that the options mean, and show what they answer.
+    Disable or enable the selected nodes, and show their answers.
 
     Args:
         application: Where to show it.
@@ -57,7 +57,7 @@ async def command_nodes(
         protocol: NODE_DISABLE or NODE_ENABLE.
         options: As given.
         verb: "disable" or "enable".
-        done: What a node is that did so.
+        done: The state of a node that did so, in a word.
         until: When disabled nodes are enabled again, or locks end.
         lock: Locks or unlocks resources instead.
         check: Refuses nodes that cannot do it, before anything is sent.

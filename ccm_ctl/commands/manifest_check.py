@@ -44,7 +44,7 @@ def read_checked(
         application: Shows warnings.
         path: File or directory.
         manifest: Path of the manifest within the directory; "" is `manifest.yaml`.
-        name: What it is to be called; "" takes it from the path.
+        name: The name of the manifest; "" takes it from the path.
         force: Send it despite errors, except where it is not YAML.
 
     Raises:

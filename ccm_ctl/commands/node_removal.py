@@ -1,4 +1,4 @@
-"""`ccmctl node rm|reset`: what the fleet holds about a node, taken away whole or as far as it is about the machine."""
+"""`ccmctl node rm|reset`: remove all stored data of a node, or only those of its machine."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 MACHINE_KEYS = ("node", "facts", "presence")
-"""What an agent wrote about itself and its machine."""
+"""Keys that an agent writes about itself and its machine."""
 
 
 class Holding(Struct, frozen=True):
-    """All that the fleet holds about a node: what it wrote, and what was assigned to it alone."""
+    """All stored data of a node: its own keys, and facts and assignments only for it."""
 
     node: Node
     own: tuple[Standing, ...] = ()
@@ -68,7 +68,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
         if not await _agreed(application, held, fleet.clock.now(), "Remove", yes=yes):
             return Exit.COULD_NOT_RUN
         for one in held:
-            # what needs other rights goes first: who lacks them leaves a node that can still be seen
+            # remove what needs more rights first: without them, the node stays visible
             for standing in one.own:
                 await remove_assignment(fleet, standing)
             if one.node.assigned:
@@ -151,7 +151,7 @@ async def _agreed(
 
 
 def _format_removal(one: Holding, now: datetime, *, whole: bool) -> str:
-    """What is about to go."""
+    """Describe what will be removed."""
     from ccm_agent.clikit.text import ago, plural
 
     node, record = one.node, one.node.record

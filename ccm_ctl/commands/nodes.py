@@ -1,4 +1,4 @@
-"""`ccmctl node list`: which nodes there are. `ccmctl nodes` is its former name."""
+"""`ccmctl node list`: list nodes. `ccmctl nodes` is its former name."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def node_fields(node: Node) -> dict[str, Any]:
 
 
 def is_disputed(node: Node) -> bool:
-    """Something is wrong with its identity or its assignments."""
+    """Whether there is a problem with its identity or its assignments."""
     return bool(node.record and node.record.conflict)
 
 
 def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
-    """What an operator should know of a node; two agents of one identity are told apart by machine and start."""
+    """Return the note about a node; two agents with one identity are distinguished by machine and start time."""
     from ccm_agent.clikit.text import short_id
 
     notes = []

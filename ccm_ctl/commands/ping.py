@@ -1,4 +1,4 @@
-"""`ccmctl ping`: who answers, and how fast."""
+"""`ccmctl ping`: check which agents answer, and how fast."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ping(application: Application, **options: Any) -> Exit:
 
 
 def _tell(terminal: Terminal, reply: Reply) -> None:
-    """Tell programs of an answer as it comes."""
+    """Print the record of an answer as it arrives."""
     answer = reply.answer
     terminal.record(
         records.REPLY,

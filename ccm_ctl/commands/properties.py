@@ -1,7 +1,7 @@
 """
-The properties of resource types, as their schemas tell of them: flags, and values as they are written on a command line.
+The properties of resource types, from their schemas: flags, and the conversion of values on a command line.
 
-The controller holds no code of any type; what it knows of them is in the JSON Schemas that are generated from the types.
+The controller has no code of types; it knows them from the generated JSON Schemas.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
 
 _PREFIX, _SUFFIX = "resource_", ".json"
 FLAG = "property_"
-"""Before the names of parameters that are properties: some are called as parameters of the command are."""
+"""Prefix of parameters that are properties: some have the same names as parameters of the command."""
 
 _COMMON = "common_"
 """The same for the flags of all types."""
@@ -41,7 +41,7 @@ _OF_EVERY_RESOURCE = frozenset({"alias", "provider", "require"})
 
 
 def type_names() -> list[str]:
-    """The types that there are schemas of, sorted."""
+    """Return the types that have schemas, sorted."""
     return sorted(
         path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
         for path in SCHEMAS.iterdir()
@@ -76,7 +76,7 @@ def _schema(type_name: str) -> dict[str, Any]:
 
 
 def _choose_kind(field: dict[str, Any]) -> str:
-    """How a value is asked for; a property that also takes a template is what it is without."""
+    """Return the kind of a property's value; templates are ignored."""
     first = field["anyOf"][0] if "anyOf" in field else field
     kind = first.get("type")
     if isinstance(kind, list):
@@ -89,7 +89,7 @@ def _choose_kind(field: dict[str, Any]) -> str:
 
 
 def name_about(type_name: str) -> str:
-    """What the name of a resource of a type is."""
+    """Describe the name of a resource of a type."""
     return str(_schema(type_name)["properties"]["name"].get("description", ""))
 
 
@@ -137,16 +137,16 @@ def take_flags(type_name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def add(found: dict[str, Any], type_name: str, name: str, value: object) -> None:
     """
-    Put a property among those that were found, its text read as the type has it; lists and maps grow.
+    Add a property, with its text converted to the property's type; lists and maps are extended.
 
     Args:
         found: Where to.
         type_name: Whose property.
         name: Its name.
-        value: A text as it was written, or another value as it is to be.
+        value: A text to convert, or a converted value.
 
     Raises:
-        UsageError: The type has no such property, or the text is no value of it, or it was given before.
+        UsageError: The type has no such property, the text is not a valid value, or it was given before.
     """
     known = find_properties(type_name)
     what = known.get(name)

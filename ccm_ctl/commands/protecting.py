@@ -1,4 +1,4 @@
-"""`ccmctl data protect`: documents of one node, out of the reach of all others."""
+"""`ccmctl data protect`: make documents of one node unreadable for other nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 EVERY_NODE = "every node"
-"""Who can read a document that is not kept for a single node."""
+"""Shown for documents that all nodes can read."""
 
 
 @verb(
@@ -66,7 +66,7 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
 
 
 def exposed_note(key: str) -> str:
-    """What to say about a document of one node that is stored where every node can read it."""
+    """Return the note about a document of one node that every node can read."""
     owner = owner_of(key)
     return (
         f"every node can read {key}, because {owner} has an older agent or older credentials; upgrade the agent, replace the "

@@ -1,4 +1,4 @@
-"""`ccmctl rollback`: an assignment as it was, manifest and data both."""
+"""`ccmctl rollback`: restore an assignment, with its manifest and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Driving a rollout: `ccmctl apply --batch …` and `ccmctl run resume` do it alike."""
+"""Drive a rollout; shared by `ccmctl apply --batch …` and `ccmctl run resume`."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ async def resume_driving(
 
 def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
-    The request of a run, made again from its record.
+    Rebuild the request of a run from its record.
 
     Raises:
-        RunError: The record does not have it.
+        RunError: The record does not contain it.
     """
     record = recorded.record
     try:
@@ -133,7 +133,7 @@ class RolloutWatch:
         return self._recorded.nodes[self.state.asked : self.state.plan.total]
 
     async def update(self, run: Run) -> None:
-        """Take over what has happened since: nodes that were asked, and the end of the rollout."""
+        """Update the run: nodes that were asked since, and the end of the rollout."""
         if self.state is None or self.state.phase.is_over:
             return
         if asyncio.get_running_loop().time() - self._read_at < WATCH_S:
@@ -142,7 +142,7 @@ class RolloutWatch:
         self.apply(run)
 
     def apply(self, run: Run) -> None:
-        """Give a watcher's run what is known."""
+        """Apply the known state to a watcher's run."""
         if self.state is None:
             return
         if self.state.phase.is_over:

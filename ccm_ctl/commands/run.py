@@ -1,4 +1,4 @@
-"""`ccmctl run`: what was started, here or elsewhere."""
+"""`ccmctl run`: list, show and watch runs."""
 
 from __future__ import annotations
 

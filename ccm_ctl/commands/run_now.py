@@ -123,7 +123,7 @@ def _row(one: NodeConvergence) -> list[str | Cell]:
 
 
 def _what(one: NodeConvergence) -> str:
-    """What came of each manifest and assignment, failures first."""
+    """Return the result of each manifest and assignment, failures first."""
     if one.reason:
         return one_line(one.reason)
     ordered = sorted(one.results, key=lambda result: result.state in _WELL)

@@ -1,4 +1,4 @@
-"""`ccmctl run pause|resume|promote|abort`: what operators order a rollout to do."""
+"""`ccmctl run pause|resume|promote|abort`: control a rollout."""
 
 from __future__ import annotations
 

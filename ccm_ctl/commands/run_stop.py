@@ -1,4 +1,4 @@
-"""`ccmctl run stop`: ends a run before it has come to its end."""
+"""`ccmctl run stop`: stop a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         recorded, state, _, follower = await pick_up(application, fleet, run, offline_ok=True)
         record = recorded.record
-        # What the stream proves counts here. Another operator who says that it has ended must not keep it from being stopped.
+        # Only events of the stream count: another operator's record that the run has ended must not prevent the stop.
         await follower.look()
         is_closed = recorded.state.state == "done" and not recorded.closed_by
         if is_closed or state.is_done:

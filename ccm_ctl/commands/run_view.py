@@ -101,16 +101,16 @@ class RunView:
 
     @property
     def is_plan(self) -> bool:
-        """Nothing is changed by it."""
+        """Whether the run changes nothing."""
         return self.record.action == "plan"
 
     @property
     def title(self) -> str:
-        """What is being done, in a word or two."""
+        """Action and name of the run."""
         return f"{self.record.action} {self.record.name}"
 
     def begin(self) -> None:
-        """Say what begins, and how to come back to it."""
+        """Announce the run, and the command to watch it again."""
         record, run = self.record, short_id(self.record.run)
         offline = f" ({record.offline} offline)" if record.offline else ""
         self._terminal.record(records.RUN, **run_fields(record))
@@ -121,7 +121,7 @@ class RunView:
         )
 
     async def on_turn(self, news: list[News]) -> None:
-        """Show what is new, and write down what no stream will tell."""
+        """Show news, and record end states that no stream stores."""
         for one in news:
             if isinstance(one, EventReceived):
                 self._tell_event(one)
@@ -273,7 +273,7 @@ class RunView:
             )
 
     def _tell_ends(self, *, everything: bool = False) -> None:
-        """Tell programs of nodes that ended, each after all of its events; a lost node that comes back is told again."""
+        """Print records of ended nodes, each after all of its events; a lost node that comes back is printed again."""
         for name in list(self._untold):
             node = self._run.nodes[name]
             if not node.state.is_final:
@@ -347,7 +347,7 @@ async def start_and_watch(
     """
     Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`. `on_end` is called with it then.
 
-    After `timeout_s` nodes that have not ended are lost; without it a day after the request's deadline.
+    After `timeout_s`, nodes that have not ended are lost; by default a day after the request's deadline.
     """
     run = new_run(fleet, launch, timeout_s)
     proof = await read_proof(fleet)
@@ -379,5 +379,5 @@ def _took_s(record: RunRecord, run: Run, now: datetime) -> float:
     ends = [summary.end_time for summary in summaries if summary.end_time]
     end = max(ends).astimezone(UTC) if run.is_done and ends else now
     longest = max((summary.total_duration for summary in summaries), default=0) / 1e9
-    # The nodes' clocks said when they ended; what cannot be is not shown.
+    # The end comes from the nodes' clocks, so impossible values are limited.
     return max(longest, min((end - began).total_seconds(), (now - began).total_seconds()))

@@ -1,4 +1,4 @@
-"""`ccmctl schedule`: manifests that the broker sends on time."""
+"""`ccmctl schedule`: schedule manifests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 DEADLINE_S = 3600
-"""How late a node may begin unless something else is said."""
+"""Default seconds that a node may start late."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -179,7 +179,7 @@ def _format_refusal(name: str, scope: str, older: list[str]) -> str:
 
 
 def _older_agents(inventory: Inventory, resolved: TargetSet) -> list[str]:
-    """Those of the nodes whose agent does not know schedules with a subject of their own."""
+    """Return the nodes whose agent does not support schedules with their own subject."""
     nodes = (inventory.nodes[name] for name in resolved.nodes)
     return [node.name for node in nodes if node.record is not None and not node.record.own_schedules]
 
@@ -187,7 +187,7 @@ def _older_agents(inventory: Inventory, resolved: TargetSet) -> list[str]:
 def _request(
     operator: str, content: Content, resolved: TargetSet, options: dict[str, Any]
 ) -> ManifestRequest:
-    """What the broker repeats: it has no run and no times, for those differ each time."""
+    """Build the stored request: it has no run ID and no times, because those differ each time."""
     return ManifestRequest(
         protocol=MANIFEST_PLAN if options["noop"] else MANIFEST_APPLY,
         targets=resolved.targets,
@@ -205,7 +205,10 @@ def _request(
 
 
 def choose_deadline_s(given: int | None, *, catch_up: bool) -> float:
-    """How late nodes may begin, in seconds; 0 is however late, for a node that is to catch up may have been away for a week."""
+    """
+    Return how many seconds late nodes may start; 0 is without limit, because a node that catches up may have been offline for a
+    week.
+    """
     return float(given if given is not None else 0 if catch_up else DEADLINE_S)
 
 
@@ -307,10 +310,10 @@ def parse_when(
     cron: str, zone: str, every: int | None, at: GivenTime | None, now: datetime
 ) -> tuple[str, str]:
     """
-    What the broker is told, and in which time zone.
+    Return the times of the schedule as the broker expects them, and the time zone.
 
     Raises:
-        UsageError: Not exactly one of them was said, or it cannot be read.
+        UsageError: Not exactly one of the options was given, or it is not valid.
     """
     from ccm_agent.model.cron import six_fields
 
@@ -331,7 +334,7 @@ def parse_when(
 
 
 def format_when(when: str, zone: str) -> str:
-    """The same, as people say it: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
+    """Format the same for people: `every 7d`, `at 2026-12-01T02:00:00Z`, `0 2 * * * Europe/Berlin`."""
     from ccm_agent.model.cron import shown_fields
 
     word, _, rest = when.partition(" ")

@@ -1,4 +1,4 @@
-"""Runs on record: picking up one that was started before, here or elsewhere, and its outcome in words."""
+"""Recorded runs: find one and describe its outcome."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def attend(
 
 
 async def look(follower: Follower, state: Run, recorded: Recorded) -> None:
-    """Take in what the stream holds, then what only the record knows: the stream counts more."""
+    """Read the events of the stream, then the end states that only the record has: the stream takes precedence."""
     await follower.look()
     restore_ends(state, recorded, asyncio.get_running_loop().time())
 
@@ -123,7 +123,7 @@ def show_stored(
 
 
 def format_outcome(action: str, state: RunState, closed_by: str) -> str:
-    """How a run ended, as its record says: `2 changed, 1 failed (seen by anna)`; of an open run how far it is."""
+    """Describe how a run ended according to its record: `2 changed, 1 failed (seen by anna)`; of an open run how far it is."""
     counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
     words = format_counts(counts, plan=action == "plan")
     if state.state != "done":

@@ -25,7 +25,7 @@ TARGETS = "Targets"
 
 
 def target_options(*, everybody: bool = True) -> list[click.Parameter]:
-    """Options of every command that is about several nodes; without `everybody` saying nothing means all."""
+    """Options of every command for several nodes; without `everybody`, no selector means all nodes."""
     options: list[click.Parameter] = [
         Option(
             ["--targets", "-t"],
@@ -151,7 +151,7 @@ def run_options(*, asks: bool = True) -> list[click.Parameter]:
 
 
 def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> TargetSpec:
-    """Which nodes the options mean."""
+    """Build the target spec from the options."""
     wish = TargetSpec(
         targets=tuple(options["targets"]),
         where=options["where"],

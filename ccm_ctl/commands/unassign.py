@@ -1,4 +1,4 @@
-"""`ccmctl unassign`: an assignment stands no longer."""
+"""`ccmctl unassign`: remove an assignment."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
 
 
 async def _remove_lost(application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]]) -> Exit:
-    """Delete the keys of an assignment that vanished from the bucket: nodes keep it until an operator says that it is over."""
+    """Delete the keys of an assignment that is missing in the bucket: nodes keep it until an operator removes it."""
     from ccm_ctl.fleet.assignments import format_scope, remove_key
 
     for key, nodes in sorted(lost.items()):
@@ -89,7 +89,7 @@ async def _remove_lost(application: Application, fleet: Fleet, name: str, lost: 
 
 
 def _outcome(name: str, nodes: int, taken: int) -> str:
-    """What comes of it for the nodes that it counted for."""
+    """Describe the effect on the nodes that used it."""
     left = nodes - taken
     parts = []
     if taken:

@@ -1,4 +1,4 @@
-"""`ccmctl events --verify`: are the stored events of nodes genuine and complete?"""
+"""`ccmctl events --verify`: check that the stored events of nodes are authentic and complete."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def verify(
         since: Events that were stored before this time are not read; None: all that is stored.
 
     Raises:
-        UsageError: These credentials carry no trust.
+        UsageError: These credentials do not contain the trust in signers.
         NoTargetError: A target matches no node.
     """
     from ccm_ctl.fleet.discovery import TargetSpec, resolve

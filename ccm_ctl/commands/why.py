@@ -1,4 +1,4 @@
-"""`ccmctl why`: why a node is as it is, on one screen."""
+"""`ccmctl why`: explain the state of a node on one screen."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ccm_ctl.render.why import Fact
 
 DIGEST_SHOWN = 12
-"""So much of a digest tells two bundles or machines apart; `--json` has all of it."""
+"""Characters of a digest that are shown; `--json` has all of it."""
 
 ASSIGNMENTS_SHOWN = 5
-"""So many fit on a screen, those with something to say first."""
+"""The most assignments on the screen, those with problems first."""
 
 REFRESHES_SHOWN = 5
-"""So many pending refreshes; a node with more has a larger problem than their names."""
+"""The most pending refreshes on the screen."""
 
 FAILED_SHOWN = 3
-"""So many failed resources besides the first; the rest is counted."""
+"""The most failed resources besides the first; the rest is counted."""
 
 
 @verb(
@@ -69,7 +69,7 @@ def why(application: Application, name: str) -> Exit:
 
 
 def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
-    """All of it for programs."""
+    """Return all of it for programs."""
     import msgspec
 
     from ccm_ctl.commands.assignment import standing_fields
@@ -99,7 +99,7 @@ def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
 
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
-    """What is known, in the order in which somebody would ask."""
+    """Return the details, in the order of interest."""
     from ccm_agent.clikit.text import ago, clock, one_line
     from ccm_ctl.commands.diagnosis import format_disabled, is_duplicate
     from ccm_ctl.render.why import Fact
@@ -214,7 +214,7 @@ def _format_summary(summary: SessionSummary) -> str:
 
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
-    """Presence, and what the agent itself answers."""
+    """Return presence, and the answer of the agent."""
     from ccm_agent.clikit.text import ago, plural, size
     from ccm_ctl.commands.diagnosis import format_current_run
     from ccm_ctl.fleet.node_diagnostics import ANSWERED, DENIED
