@@ -1,4 +1,4 @@
-"""What an assignment was: its revisions that are kept, and going back to one of them."""
+"""The stored revisions of an assignment, and rolling back to one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     One revision of an assignment.
 
     Attributes:
-        standing: What stood; None: that was its removal.
+        standing: The assignment; None: the revision is its removal.
         time: When it was written.
     """
 
@@ -36,7 +36,7 @@ class Revision(Struct, frozen=True, kw_only=True):
 
 class Past(Struct, frozen=True, kw_only=True):
     """
-    The revisions of one assignment that are kept, oldest first.
+    The stored revisions of one assignment, oldest first.
 
     Attributes:
         name: What it is called.
@@ -48,28 +48,28 @@ class Past(Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> Standing | None:
-        """What stands now; None when it was removed."""
+        """The current assignment; None if it was removed."""
         return self.revisions[-1].standing
 
     @property
     def stood(self) -> list[Standing]:
-        """Without removals."""
+        """The revisions without removals."""
         return [one.standing for one in self.revisions if one.standing is not None]
 
     @property
     def newest(self) -> Standing:
-        """What stands, or stood last."""
+        """The current assignment, or the last one before its removal."""
         return self.stood[-1]
 
     def pick(self, revision: int | None) -> Standing:
         """
-        A revision to go back to: the one that is named, else the one before.
+        Choose the revision to restore: the given one, else the previous one.
 
-        The one before is the newest that asks something else than what stands. After a rollback it is looked for before the
-        revision that was restored, so that one rollback after the other goes further back, and never forth.
+        The previous one is the newest that differs from the current one. After a rollback, the search starts before the
+        restored revision, so that repeated rollbacks go further back.
 
         Raises:
-            NotFoundError: It is not kept, or nothing else is.
+            NotFoundError: The revision is not stored, or there is no other one.
         """
         if revision is not None:
             for one in self.stood:
@@ -96,11 +96,11 @@ class Past(Struct, frozen=True, kw_only=True):
 
 async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = "") -> Past:
     """
-    The revisions of an assignment: of the one that stands, or that stood in a scope.
+    Find the revisions of an assignment, current or removed, by name and scope.
 
     Raises:
         NotFoundError: There never was one.
-        UsageError: The name stands for several scopes, and none was said.
+        UsageError: The name has several scopes, and none was given.
     """
     if not scope and not known.named(name):
         near = did_you_mean(name, (one.name for one in known.standing))
@@ -119,10 +119,10 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
 
 async def check_there(fleet: Fleet, standing: Standing) -> None:
     """
-    Make sure that a revision can be had as it was.
+    Check that a revision can be restored completely.
 
     Raises:
-        NotFoundError: Its bundle or its data are gone.
+        NotFoundError: Its bundle or its data are no longer stored.
     """
     digest = standing.assignment.bundle.digest
     what = f"{standing.name}: revision {standing.revision} cannot come back"
@@ -139,7 +139,7 @@ async def check_there(fleet: Fleet, standing: Standing) -> None:
 
 
 def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
-    """An old revision as it is to stand now. A deadline that has passed goes: nobody would begin."""
+    """Return an old revision as a new one, without a deadline that has passed, because no node would start."""
     now = fleet.clock.now()
     deadline = old.assignment.deadline
     assignment = msgspec.structs.replace(
@@ -153,7 +153,7 @@ def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
 
 
 def is_same(one: Assignment, other: Assignment) -> bool:
-    """They ask the same of the same nodes, whoever asked when."""
+    """Whether both assign the same to the same nodes, regardless of author and time."""
 
     def bare(assignment: Assignment) -> Assignment:
         return msgspec.structs.replace(assignment, requester="", time=None, deadline=None, rolled_back_from=0)

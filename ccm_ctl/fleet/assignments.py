@@ -1,8 +1,8 @@
 """
-Assignments: what nodes are to be for as long as it stands, in CCM_ASSIGNMENTS.
+Assignments in CCM_ASSIGNMENTS: desired state for nodes until it is removed.
 
-Of one name a node's own counts over a fact's, that over everybody's, then the newest. One name's revisions grow over all its
-scopes, so that a revision names one of them.
+Of several assignments with one name, a node uses the one for itself, then one for a fact, then the one for all nodes; then the
+newest wins. Revisions of a name are counted over all its scopes, so a revision identifies one scope.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 LISTING = "ccmctl assignment list"
 
 LATEST = 1 << 62
-"""Instead of a bucket's revision: later than whatever stands."""
+"""Instead of a bucket's revision: later than all stored ones."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
     """
-    An assignment as it stands.
+    A stored assignment.
 
     Attributes:
         key: Its key.
         revision: Its stamp's count: the revision as people know it.
         number: Its stamp's number: the revision as nodes know it.
-        written: The bucket's revision: which of two keys was written later.
-        assignment: What it says.
-        written_by, time: Who and when.
-        message: Why, as its author said.
+        written: The bucket's revision, which orders writes of different keys.
+        assignment: Its content.
+        written_by, time: Author and time.
+        message: The author's reason.
     """
 
     key: str
@@ -74,7 +74,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Of one name the greatest counts for a node."""
+        """The precedence: of one name, a node uses the assignment with the highest rank."""
         return assignment_rank(self.assignment.scope, self.written)
 
     @property
@@ -85,11 +85,11 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 class Assignments:
     """
-    All assignments that stand, and which of them count for a node.
+    All stored assignments, and which of them apply to a node.
 
     Attributes:
-        standing: All of them, by name, the one that counts most first.
-        unreadable: Keys that hold no assignment of ours; agents refuse them.
+        standing: All of them, by name, by precedence.
+        unreadable: Keys without a valid assignment; agents refuse them.
     """
 
     def __init__(self, standing: Iterable[Standing], unreadable: Sequence[str] = ()) -> None:
@@ -99,12 +99,12 @@ class Assignments:
         self._meant = {one.key: _Meant(one.assignment) for one in self.standing}
 
     def named(self, name: str) -> list[Standing]:
-        """Those of a name, the one that counts most first."""
+        """Those of a name, by precedence."""
         return [one for one in self.standing if one.name == name]
 
     def need(self, name: str) -> list[Standing]:
         """
-        Those of a name, the one that counts most first.
+        Those of a name, by precedence.
 
         Raises:
             NotFoundError: There is none.
@@ -136,7 +136,7 @@ class Assignments:
         return found[0]
 
     def of_node(self, node: Node) -> dict[str, Standing]:
-        """By name the assignments that count for a node, as far as its facts are known."""
+        """Return the assignments that apply to a node by name, as far as its facts are known."""
         found = self._of_node.get(node.name)
         if found is None:
             found = self._of_node[node.name] = self._look_up(node)
@@ -152,17 +152,17 @@ class Assignments:
         return found
 
     def with_one(self, standing: Standing) -> Assignments:
-        """What there would be if one more stood, in the place of that with its key."""
+        """Return the assignments with one added, or replaced by key."""
         rest = [one for one in self.standing if one.key != standing.key]
         return Assignments([*rest, standing], self.unreadable)
 
     def without(self, keys: Iterable[str]) -> Assignments:
-        """What there would be without some of them."""
+        """Return the assignments without some of them."""
         gone = set(keys)
         return Assignments([one for one in self.standing if one.key not in gone], self.unreadable)
 
     async def fill_in(self, fleet: Fleet, inventory: Inventory) -> None:
-        """Read of the nodes what is asked about and does not stand in what they say of themselves in short."""
+        """Read the facts that selectors need and that are not in the nodes' short records."""
         selectors = [selector for meant in self._meant.values() for selector in meant.selectors]
         where = "".join(one.assignment.where for one in self.standing)
         self._of_node.clear()
@@ -170,7 +170,7 @@ class Assignments:
 
 
 class _Meant:
-    """Whom an assignment means besides its scope; what does not parse means nobody, as agents refuse it."""
+    """Matches the nodes of an assignment besides its scope; an invalid selector matches none, because agents refuse it."""
 
     def __init__(self, assignment: Assignment) -> None:
         from ccm_agent.templates.selector import parse_selector, parse_where
@@ -196,7 +196,7 @@ class _Meant:
 
 
 async def read_assignments(fleet: Fleet) -> Assignments:
-    """All assignments that stand."""
+    """Read all stored assignments."""
     found: list[Standing] = []
     unreadable = []
     for entry in await fleet.assignments.matching([">"]):
@@ -209,7 +209,7 @@ async def read_assignments(fleet: Fleet) -> Assignments:
 
 
 def build_standing(document: StoredDocument) -> Standing | None:
-    """The assignment in a document; None when it holds none, or one that belongs elsewhere."""
+    """Decode the assignment in a document; None if it is not one, or belongs to another key."""
     if document.is_plain or document.is_foreign or document.body is None:
         return None
     try:
@@ -235,13 +235,13 @@ async def store_assignment(
     fleet: Fleet, assignment: Assignment, known: Assignments, message: str = ""
 ) -> Standing:
     """
-    Let an assignment stand, in the place of the one with its name and scope.
+    Store an assignment, replacing the one with its name and scope.
 
     Args:
         fleet: The bus.
-        assignment: What is to stand.
+        assignment: The assignment.
         known: The assignments as they were when the operator confirmed the change.
-        message: Why, in the operator's words.
+        message: The operator's reason.
 
     Raises:
         RevisionError: It was written since by another operator.
@@ -275,7 +275,7 @@ async def store_assignment(
 
 async def remove_assignment(fleet: Fleet, standing: Standing) -> None:
     """
-    Let an assignment stand no longer.
+    Remove an assignment.
 
     Raises:
         BusDeniedError: This operator may not assign there.
@@ -317,7 +317,7 @@ def format_scope(scope: str) -> str:
 
 def parse_scope(words: str) -> str:
     """
-    The scope that people mean by `all`, `node=web1` or `role=web`.
+    Parse a scope as people write it: `all`, `node=web1` or `role=web`.
 
     Raises:
         UsageError: It is none of these.
@@ -336,5 +336,5 @@ def find_layer(scope: str) -> str:
 
 
 def _list_scopes(node: Node) -> set[str]:
-    """What a node listens to, facts counted in that were assigned to it and that it has not taken yet."""
+    """List the scopes of a node, including those of assigned facts that it has not received yet."""
     return set(scopes_of(node.name, node.routed | dict(flat_facts(node.assigned))))

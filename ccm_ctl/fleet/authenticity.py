@@ -12,11 +12,11 @@ the end by what is known of its place:
     gap           An event after it is missing or was changed, or it was changed itself.
     forged        Its signature is not the node's, or its place is taken by a verified event, or its chain is unknown.
 
-Only verified events prove anything. An attacker who holds the broker can remove and add events, but cannot make one that is
-verified, nor take the verdict from one that is.
+Only verified events prove anything. An attacker who controls the broker can remove and add events, but cannot create a verified
+one, or change the verdict of a verified one.
 
-What can be sent in a node's name without its key is bounded: events that wait, chains, and what is kept of either. An excess
-spoils only the judgment of the same node.
+The number of waiting events and of chains per node is limited, because they can be sent without the node's key. An excess
+affects only the verdicts on that node.
 """
 
 from __future__ import annotations

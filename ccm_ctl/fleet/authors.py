@@ -52,7 +52,7 @@ class SignatureStatus(StrEnum):
 
 class SignatureCheck(Struct, frozen=True):
     """
-    What came of checking a signature.
+    The result of checking a signature.
 
     Attributes:
         signature: What it proves.
@@ -170,7 +170,7 @@ def _list_in(trust: Trust) -> SignersList | None:
 
 
 async def _published_list(fleet: Fleet, root: str) -> SignersList | None:
-    """A list that the root did not sign is passed over: the broker can put anything there."""
+    """Read the published list; a list that the root did not sign is ignored, because the broker can store anything there."""
     if fleet.signers is None:
         return None
     try:

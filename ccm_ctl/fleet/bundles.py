@@ -1,8 +1,8 @@
 """
-What a stored bundle holds, as far as that can be said without a node: its files, and the resources that its manifest names.
+The content of a stored bundle as far as it is known without a node: its files, and the resources that its manifest names.
 
-A name that is a template is known by the node alone; a manifest whose list a template prints names nothing here. Nothing is
-unpacked to disk, and what cannot be read holds nothing: agents refuse it, and say so.
+A name with a template is known only on the node, and a manifest whose list is a template names no resources here. Nothing is
+unpacked to disk. An unreadable bundle counts as empty; agents refuse it with a reason.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Inside(Struct, frozen=True, kw_only=True):
 
 
 class Overlap(Struct, frozen=True, kw_only=True):
-    """A resource that an assignment manages too, and on which of the nodes in question."""
+    """A resource that another assignment also manages, and the affected nodes."""
 
     resource: str
     name: str
@@ -62,12 +62,12 @@ class Overlap(Struct, frozen=True, kw_only=True):
 
 
 def is_templated(resource: str) -> bool:
-    """Only a node knows what this name is."""
+    """Whether the name contains a template, which only a node can render."""
     return any(marker in resource for marker in _MARKERS)
 
 
 def look_into(packed: bytes, manifest: str) -> Inside:
-    """What packed bytes hold. Blocking: belongs into a thread."""
+    """Read the content of packed bytes. Blocking: call it in a thread."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
             raw = stream.read(_UNPACKED_LIMIT_BYTES + 1)
@@ -83,7 +83,7 @@ def look_into(packed: bytes, manifest: str) -> Inside:
 
 
 async def read_inside(fleet: Fleet, bundle: Bundle) -> Inside:
-    """What a stored bundle holds; nothing when it is gone or broken."""
+    """Read the content of a stored bundle; empty if it is missing or damaged."""
     try:
         packed = await fleet.manifests.get(bundle.digest, SIZE_LIMIT_BYTES)
     except BusError:
@@ -106,11 +106,11 @@ async def overlaps(
     fleet: Fleet, counting: Mapping[str, Iterable[Standing]], resources: Collection[str]
 ) -> list[Overlap]:
     """
-    Which of some resources assignments manage too.
+    Find resources that assignments also manage.
 
     Args:
         fleet: The bus.
-        counting: By node the assignments that count for it.
+        counting: The assignments that apply to each node, by node.
         resources: `type#name` of each.
     """
     nodes: dict[str, list[str]] = {}

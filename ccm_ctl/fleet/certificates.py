@@ -1,5 +1,5 @@
 """
-A certificate authority for one fleet, and the certificate of its servers, for those who have none.
+A certificate authority for one fleet and the certificate of its servers, for operators without their own.
 
     ca.pem               the authority's certificate: agents and operators know the broker by it; not secret
     ca.key               signs certificates of servers; mode 0600
@@ -27,13 +27,13 @@ from ccm_ctl.fleet import x509
 CONFIGURATION = "nats-tls.conf"
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
-"""What TLS clients take at most, by the rules of browsers; ours take more, other tools may not."""
+"""The longest validity that browsers accept; our programs accept more, other tools may not."""
 
 RENEW_DAYS = 90
 """A certificate that ends sooner is made again when the command is run again."""
 
 CLOCK_S = 86_400
-"""A certificate is good from a day before it was made: the clock of a node may be behind."""
+"""A certificate is valid from a day before its creation, because a node's clock may be behind."""
 
 AUTHORITY = "CCM fleet authority"
 
@@ -122,7 +122,7 @@ class Certificates:
         return x509.read_private_key(path.read_text(encoding="ascii", errors="replace"), str(path))
 
     def _server(self) -> x509.Certificate | None:
-        """What the servers' certificate says; None when there is none."""
+        """Read the servers' certificate; None when there is none."""
         path = self.folder / "server.pem"
         if not path.exists():
             return None

@@ -1,8 +1,8 @@
 """
 Whether hiera data would break its own rules on any node, before it is stored.
 
-A rule holds for the data of a node: after hierarchy, with the node's facts, and with the documents that are read together with
-this one. So it is tried on every node that there is, with what the assignments that read the document read besides.
+A rule applies to the merged data of a node: its hierarchy, its facts, and the documents that are read together with this one.
+So the check runs for every node, with all documents of the assignments that read this one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ URL = f"kv://{BUCKET}/"
 
 class Broken(Struct, frozen=True, kw_only=True):
     """
-    Something that a document would break.
+    A rule that a document would break.
 
     Attributes:
-        sentence: What, with document and line; values never stand in it.
-        nodes: On which nodes, sorted.
+        sentence: The problem, with document and line but without values.
+        nodes: The affected nodes, sorted.
         layers: The overrides that the first of them gets.
-        assignment: The assignment that reads the document there; "" when none reads it, and it was looked at alone.
+        assignment: The assignment that reads the document there; "" when none reads it, and it was checked alone.
     """
 
     sentence: str
@@ -51,9 +51,9 @@ class DataCheck(Struct, frozen=True, kw_only=True):
     What was found.
 
     Attributes:
-        broken: What would be broken.
-        nodes: On how many nodes it was tried.
-        skipped: Assignments on which it was not, because they read something that is not in the bucket.
+        broken: The broken rules.
+        nodes: The number of checked nodes.
+        skipped: Assignments that were not checked, because they read documents outside of the bucket.
     """
 
     broken: tuple[Broken, ...] = ()
@@ -74,7 +74,7 @@ class _Document:
 
 
 class _Reading(Struct, frozen=True):
-    """Documents that are read together, in order, on some nodes, because of an assignment ("": because nobody said)."""
+    """Documents that some nodes read together, in order, for an assignment ("" if there is no assignment)."""
 
     assignment: str
     documents: list[_Document]
@@ -83,13 +83,13 @@ class _Reading(Struct, frozen=True):
 
 async def check_data(fleet: Fleet, key: str, text: str, source: str) -> DataCheck:
     """
-    Try a document on every node.
+    Check a document on every node.
 
     Args:
         fleet: The bus.
         key: The key that it is to be stored under.
         text: The document.
-        source: What people call it: a file's name.
+        source: Its name in messages, such as a file name.
 
     Raises:
         DocumentError: It does not parse.
@@ -162,7 +162,7 @@ def _try_all(readings: Sequence[_Reading]) -> tuple[Broken, ...]:
 def _try(
     documents: Sequence[_Document], demands: Sequence[DataRule], facts: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What the documents break on a node."""
+    """Return the rules that the documents break on a node."""
     from ccm_agent.hiera import resolve, rules
     from ccm_agent.model import merge
 
@@ -193,7 +193,7 @@ def _with_line(document: _Document, facts: Mapping[str, Any]) -> str:
 
 
 def _layers(documents: Sequence[_Document], facts: Mapping[str, Any]) -> Iterator[str]:
-    """The overrides that a node gets, as far as they can be told."""
+    """Return the overrides that a node gets, as far as they are known."""
     from ccm_agent.hiera.resolve import read_layers
     from ccm_agent.model.data import Merge
 

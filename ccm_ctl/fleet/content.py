@@ -1,8 +1,8 @@
 """
-What a manifest is sent as: its text, or a directory packed so that the same files always give the same bytes.
+The form in which a manifest is sent: its text, or a directory packed reproducibly.
 
 A bundle is a gzipped tar, entries sorted by path, without times, owners or names of users; a file's mode is 0644, or 0755 when
-its owner may execute it. Its SHA-256 is its name in the object store, so what was reviewed is what is applied.
+its owner may execute it. Its SHA-256 is its name in the object store, so nodes apply exactly what was reviewed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ IGNORE_FILE = ".ccmignore"
 MANIFEST_FILE = "manifest.yaml"
 
 ALWAYS_IGNORED = (".git", IGNORE_FILE)
-"""What never belongs to what a node gets, whatever the ignore file says."""
+"""Paths that are always ignored, regardless of the ignore file."""
 
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024
-"""Of all files together, unpacked; agents refuse more than their own bound too."""
+"""The most bytes of all files together, unpacked; agents have their own limit as well."""
 
 FILES_LIMIT = 10_000
 
@@ -48,11 +48,11 @@ class Content(Struct, frozen=True, kw_only=True):
     A manifest ready to be sent.
 
     Attributes:
-        name: What it is called: the file's name without its ending, or the directory's.
+        name: Its name: the file's name without its extension, or the directory's.
         digest: SHA-256 (hex) of the text or bundle.
-        text: The manifest itself, when it travels inline; else "".
-        bundle: What the request says of the bundle; None when it travels inline.
-        packed: The bundle's bytes; b"" when it travels inline.
+        text: The manifest itself, when it is sent inline; else "".
+        bundle: The bundle's reference in the request; None when the text is sent inline.
+        packed: The bundle's bytes; b"" when it is sent inline.
         files: Paths in the bundle, sorted.
         source: The file that the manifest was read from.
         document: The manifest's text, however it travels, without a byte order mark.
@@ -77,7 +77,7 @@ def read_content(path: Path, manifest: str = "", name: str = "") -> Content:
     Args:
         path: File or directory.
         manifest: Path of the manifest within the directory; "" is `manifest.yaml`.
-        name: What it is to be called; "" takes it from the path.
+        name: The name of the manifest; "" takes it from the path.
 
     Raises:
         InputError: It cannot be read or sent, with the path and what to do.
@@ -219,7 +219,7 @@ def _checked_link(top: Path, path: PurePosixPath) -> bytes:
     """
     A symlink's target, which stays within the directory.
 
-    `..` may stand at the beginning only: behind a name that is itself a symlink it leads elsewhere than it reads.
+    `..` is allowed only at the beginning: after a name that is itself a symlink, it leads elsewhere.
     """
     target = (top / path).readlink()
     ups = next((place for place, part in enumerate(target.parts) if part != ".."), len(target.parts))

@@ -1,4 +1,4 @@
-"""How nodes stand to the assignment that counts for them: what each says of itself, held against what it should be."""
+"""The state of nodes for the assignment that applies to them: each node's report, compared with the assignment."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ REFUSED = "refused"
 _FAILED = (NodeState.FAILED, NodeState.STOPPED, REFUSED)
 
 LOOK_AGAIN_S = 1.0
-"""The broker tells nobody that a node has written its record."""
+"""Seconds between reads of nodes' records, because their changes cause no notification."""
 
 SAID_GOODBYE_MOST = 200
-"""Of so many offline nodes the stream is asked; with more it is the fleet that is away, and nobody looks at each."""
+"""The most offline nodes whose goodbye events are read; with more, the whole fleet is probably offline."""
 
 
 PENDING_NAMED = 3
-"""So many pending refreshes are named."""
+"""The most pending refreshes that are named."""
 
 
 class AbsentSince(Struct, frozen=True):
     """
-    Since when a node is away, in words.
+    Since when a node is offline, in words.
 
     Attributes:
         since: The time; None: not known.
-        is_exact: It said goodbye then; otherwise it was there then, and went later without a word.
+        is_exact: It sent a goodbye then; otherwise it was last seen then, and disconnected later without one.
     """
 
     since: datetime | None = None
@@ -58,20 +58,20 @@ class AbsentSince(Struct, frozen=True):
 
 class NodeStanding(Struct, frozen=True, kw_only=True):
     """
-    How a node stands to an assignment.
+    The state of a node for an assignment.
 
     Attributes:
         node: The node.
-        wanted: The assignment that counts for it.
+        wanted: The assignment that applies to it.
         state: "converged", "waiting", "disabled", "offline", or how its last run with this revision ended: "failed", "refused",
             "expired" …
-        reason: Why it is not converged; for a converged node, what else should be known.
+        reason: Why it is not converged; for a converged node, a further note.
         code: The error's code, where an error is the reason.
-        revision: The revision that it knows of, as people know it; 0: it has not said that it knows of any.
-        digest, data_revision: What it applied last; "" when it has applied nothing of this name.
+        revision: The revision that it reports, as people count it; 0: it has not reported one.
+        digest, data_revision: What it applied last; "" when it has not applied this name.
         data_revisions: Where data are followed, the revision of each document in CCM_DATA that its last run has read, by key.
         older_data: Those of them that are not the newest.
-        since: When it came to this state.
+        since: Since when it is in this state.
         run: The last run.
         next_time: When it tries again.
         away: It is offline, and since when; None: it is present.
@@ -94,17 +94,17 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def is_converged(self) -> bool:
-        """It is as it should be."""
+        """Whether the node complies with the assignment."""
         return self.state == CONVERGED
 
     @property
     def has_failed(self) -> bool:
-        """It tried, or would not try, and somebody has to do something."""
+        """Whether an operator must act: the run failed or was refused."""
         return self.state in _FAILED
 
     @property
     def is_on_its_way(self) -> bool:
-        """Nothing but time is in its way; a node that failed with older data tries again with the newest."""
+        """Whether it will converge by itself; a node that failed with older data tries again with the newest."""
         return self.state == WAITING or (self.state == NodeState.FAILED and bool(self.older_data))
 
 
@@ -117,12 +117,12 @@ def judge_all(
     away: Mapping[str, AbsentSince] | None = None,
 ) -> list[NodeStanding]:
     """
-    How all nodes stand that one assignment counts for, by name.
+    Return the state of all nodes that an assignment applies to, by name.
 
     Args:
         inventory, assignments, standing, now: The nodes, the assignments, the one in question, and the time.
         newest: The newest revisions of followed documents, by key.
-        away: Since when nodes are offline, as far as it is known.
+        away: Since when nodes are offline, as far as known.
     """
     found = []
     for node in inventory.nodes.values():
@@ -137,7 +137,7 @@ async def wait_standings(
     fleet: Fleet, name: str, seconds: float, read: Read
 ) -> tuple[Assignments, list[NodeStanding]]:
     """
-    Wait for nodes that have nothing in their way, and give how all of them stand then.
+    Wait for nodes that can converge by themselves, and return the state of all nodes.
 
     Args:
         fleet: The bus.
@@ -176,7 +176,7 @@ async def read_standings(
     name: str,
     data: FollowedData | None = None,
 ) -> list[NodeStanding]:
-    """How every node stands that the assignments of a name mean, by name of the node."""
+    """Return the state of every node that the assignments of a name target, by node."""
     meant = [node for node in inventory.nodes.values() if name in assignments.of_node(node)]
     away = await read_away(fleet, (node for node in meant if not node.is_present))
     newest = await (data or FollowedData(fleet.data)).newest(followed_keys(meant, assignments))
@@ -185,13 +185,13 @@ async def read_standings(
 
 
 async def read_away(fleet: Fleet, nodes: Iterable[Node]) -> dict[str, AbsentSince]:
-    """Since when nodes are away that are offline."""
+    """Return since when offline nodes are offline."""
     found: dict[str, AbsentSince] = {}
     gone = list(nodes)
     goodbyes = await _goodbyes(fleet, [node.name for node in gone if node.record][:SAID_GOODBYE_MOST])
     for node in gone:
         goodbye, started = goodbyes.get(node.name), node.record.started if node.record else None
-        # One that began after it had said goodbye went another time. Both are times of its own clock.
+        # A start after the goodbye means that it disconnected again later. Both times are from its own clock.
         is_last = goodbye is not None and (started is None or started <= goodbye)
         found[node.name] = AbsentSince(goodbye, is_exact=True) if is_last else AbsentSince(_last_heard(node))
     return found
@@ -201,13 +201,13 @@ def judge(
     node: Node, standing: Standing, now: datetime, away: AbsentSince | None, newest: Mapping[str, int]
 ) -> NodeStanding:
     """
-    How one node stands to the assignment that counts for it.
+    Return the state of one node for the assignment that applies to it.
 
     Args:
         node: The node.
         standing: The assignment.
-        now: What time it is.
-        away: Since when it is away; None when it is present.
+        now: The time.
+        away: Since when it is offline; None when it is present.
         newest: The newest revisions of followed documents, by key.
     """
     record = node.record
@@ -242,7 +242,7 @@ def judge(
 def _current(
     node: Node, told: AssignmentState, standing: Standing, away: AbsentSince | None, left: list[str]
 ) -> tuple[str, str]:
-    """State and reason of a node that knows the revision that counts; `left` says what it has not done yet."""
+    """Return state and reason of a node that knows the current revision; `left` describes its remaining work."""
     record = node.record
     if told.state in COMPLIANT_STATES and not left:
         is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
@@ -266,7 +266,7 @@ def _current(
 
 
 def _format_unreported(told: AssignmentState, standing: Standing) -> str:
-    """The sentence about a node that has applied data and does not say which."""
+    """Return the sentence about a node that does not report the applied data revision."""
     assignment = standing.assignment
     if assignment.data_revision or not assignment.data or told.data_revisions:
         return ""
@@ -274,7 +274,7 @@ def _format_unreported(told: AssignmentState, standing: Standing) -> str:
 
 
 def _format_pending(told: AssignmentState) -> list[str]:
-    """The sentence about refreshes that are pending, if there is one to say."""
+    """Return the sentence about pending refreshes; "" without any."""
     if not told.refresh_pending:
         return []
     named = ", ".join(told.refresh_pending[:PENDING_NAMED])
@@ -285,12 +285,12 @@ def _format_pending(told: AssignmentState) -> list[str]:
 def _behind(
     node: Node, told: AssignmentState | None, standing: Standing, now: datetime, away: AbsentSince | None
 ) -> tuple[str, str]:
-    """State and reason of a node that does not know the revision that counts, or has not said so."""
+    """Return state and reason of a node that has not reported the current revision."""
     record = node.record
     has = ""
     if told is not None and told.key == standing.key:
         count = told.count or told.revision
-        # a broker that was made anew counts from 1 again
+        # a recreated broker counts from 1 again
         has = f"knows of {'an earlier ' if count == standing.revision else ''}revision {count}"
     deadline = standing.assignment.deadline
     if record is None:
@@ -336,7 +336,7 @@ def _clock(moment: datetime) -> str:
 
 
 async def _goodbyes(fleet: Fleet, nodes: list[str]) -> dict[str, datetime]:
-    """When nodes said last that they stop."""
+    """Read when nodes last sent a goodbye."""
     found: dict[str, datetime] = {}
     if not nodes:
         return found

@@ -1,8 +1,8 @@
 """
-Which nodes there are, and which of them a selector means.
+Find nodes, and those that a selector matches.
 
-Nodes write what they are into CCM_NODES themselves; one whose sign of life has expired is offline, and stays expected until it is
-removed. Facts that an operator assigned count at once, whether the node has taken them or not: they are what it is to be.
+Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, and stays expected until it is
+removed. Assigned facts count at once, even if the node has not received them yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 FACTS_AT_ONCE = 200
-"""So many keys in one question; what comes back is large."""
+"""Keys per request, because replies are large."""
 
 
 class Node(Struct, kw_only=True):
@@ -38,11 +38,11 @@ class Node(Struct, kw_only=True):
 
     Attributes:
         name: Its identity.
-        record: What it wrote about itself; None when it never came, or was made ready before it came.
-        presence: Its sign of life; None when it is offline.
+        record: Its own record; None when it never connected.
+        presence: Its presence key; None when it is offline.
         assigned: Facts that an operator assigned.
-        gathered: All its facts, when they were asked for.
-        written: When it wrote its record last, which it does at least once an hour; None when it never did.
+        gathered: All its facts, if they were read.
+        written: When it last wrote its record, at least once an hour; None when it never did.
         clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
     """
 
@@ -56,7 +56,7 @@ class Node(Struct, kw_only=True):
 
     @property
     def is_present(self) -> bool:
-        """Its sign of life is there."""
+        """Whether its presence key exists."""
         return self.presence is not None
 
     @property
@@ -73,12 +73,12 @@ class Node(Struct, kw_only=True):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a selector sees of it: all that is known, assigned facts over all."""
+        """The facts that a selector sees: all known ones, with assigned facts merged over them."""
         return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
 
 
 class DuplicateIdentity(Struct, frozen=True, kw_only=True):
-    """One of the agents that use one identity: what tells it from the other."""
+    """One of two agents with the same identity, and how it differs from the other."""
 
     machine: str
     started: str
@@ -91,7 +91,7 @@ class Inventory(Struct, frozen=True):
 
     def need(self, name: str) -> Node:
         """
-        A node of that name.
+        Return the node of a name.
 
         Raises:
             NoTargetError: There is none; the error names the nearest.
@@ -104,14 +104,14 @@ class Inventory(Struct, frozen=True):
 
 class TargetSpec(Struct, frozen=True, kw_only=True):
     """
-    Which nodes somebody wants, as written.
+    The target nodes, as written by the operator.
 
     Attributes:
         targets: Selectors, any of which is enough.
         where: An expression that must be true as well.
-        everybody: All nodes, said explicitly.
-        limit: So many at most; 0: no limit.
-        node: Only this node of them. The request still goes where the targets say; "" is all of them.
+        everybody: All nodes, requested explicitly.
+        limit: The most nodes; 0: no limit.
+        node: Only this one of the target nodes; the request's scope still follows from the targets. "" for all of them.
     """
 
     targets: tuple[str, ...] = ()
@@ -122,19 +122,19 @@ class TargetSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was said."""
+        """Whether nothing was specified."""
         return not (self.targets or self.where or self.everybody)
 
 
 class TargetSet(Struct, frozen=True, kw_only=True):
     """
-    The nodes that are meant, frozen, and how a request reaches them.
+    The target nodes, fixed, and the scopes that reach them.
 
     Attributes:
         nodes: All of them, sorted.
         offline: Those that are not present.
-        scopes: Where the request goes, each as text.
-        targets, where: What it says, for agents to check on their own facts.
+        scopes: The scopes to send the request to, as text.
+        targets, where: The selectors in the request, which agents check with their own facts.
     """
 
     nodes: list[str]
@@ -145,7 +145,7 @@ class TargetSet(Struct, frozen=True, kw_only=True):
 
 
 async def read_inventory(fleet: Fleet) -> Inventory:
-    """Every node that came once or has facts assigned to it, without what it gathered about itself."""
+    """Read every node that has connected or has assigned facts, without its gathered facts."""
     nodes: dict[str, Node] = {}
     for entry in await fleet.nodes.matching(["node.>", "presence.>"]):
         _take_in(nodes, entry)
@@ -157,7 +157,7 @@ async def read_inventory(fleet: Fleet) -> Inventory:
 
 
 async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
-    """Fill in `gathered` of these nodes; facts are large, so they are read for who is asked about only."""
+    """Read `gathered` of these nodes only, because facts are large."""
     wanted = [f"facts.{name}" for name in names]
     for begin in range(0, len(wanted), FACTS_AT_ONCE):
         for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
@@ -165,7 +165,7 @@ async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -
 
 
 async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
-    """The agents that use one identity, as each of them told when it saw the other; those two that were seen last."""
+    """Return the two agents with one identity that reported the duplicate last."""
     found: dict[DuplicateIdentity, bool] = {}
     for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
         try:
@@ -182,12 +182,12 @@ async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
 
 async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]:
     """
-    The nodes that are meant, and the inventory that they were found in.
+    Resolve the target nodes, and return them with the inventory.
 
     Raises:
-        UsageError: Nothing was said; all nodes are meant only when that is said.
+        UsageError: Nothing was specified; all nodes must be requested explicitly.
         SelectorError: A selector does not parse.
-        NoTargetError: A target matches no node; the error names the term and what is near.
+        NoTargetError: A target matches no node; the error names the term and similar values.
     """
     from ccm_agent.templates.selector import parse_selector
 
@@ -217,7 +217,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
     targets = list(wish.targets)
     scopes = _scopes(selectors, nodes) if selectors else [ALL]
     if wish.limit and len(nodes) > wish.limit:
-        # the present ones first: who asks for three nodes wants to see three nodes do it
+        # present nodes first, so that --limit 3 runs on three nodes
         nodes = sorted(nodes, key=lambda node: (not node.is_present, node.name))[: wish.limit]
         nodes.sort(key=lambda node: node.name)
         targets = _narrowed(targets, nodes)
@@ -243,10 +243,9 @@ def _narrowed(targets: Sequence[str], nodes: Sequence[Node]) -> list[str]:
 
 def _scopes(selectors: Sequence[Selector], nodes: Sequence[Node]) -> list[str]:
     """
-    Where the request goes: for each selector to the nodes it names, or to its first equality on a routed fact, else to all.
+    Return the scopes of a request: for each selector the nodes it names, or its first equality on a routed fact, else all.
 
-    A fact counts as routed where every node that the selector means routes it itself: one that has the fact from elsewhere
-    does not listen there.
+    A fact is used only if every matching node routes it: a node with an unrouted fact does not subscribe to that scope.
     """
     scopes: dict[str, None] = {}
     for selector in selectors:
@@ -263,7 +262,7 @@ def _choose_scopes(selector: Selector, nodes: Sequence[Node]) -> list[str]:
 
 
 def _find_fact_scope(selector: Selector, nodes: Sequence[Node]) -> str:
-    """That of the first equality on a fact that all these nodes route; "" when there is none."""
+    """Return the scope of the first equality on a fact that all these nodes route; "" when there is none."""
     for key, value in selector.equalities:
         if all(fact_text(_assigned_or_routed(node, key)) == value for node in nodes):
             return fact_scope(key, value)
@@ -272,9 +271,9 @@ def _find_fact_scope(selector: Selector, nodes: Sequence[Node]) -> str:
 
 def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
     """
-    The one scope of what is to last for these nodes and for those that come to be like them.
+    Return the scope for an assignment or schedule, which also applies to future matching nodes.
 
-    A node's own where one is named, else that of the first equality on a fact that all of them route, else everybody's.
+    It is the node's if one is named, else that of the first equality on a fact that all route, else `all`.
     """
     from ccm_agent.templates.selector import parse_selector
 
@@ -288,7 +287,7 @@ def lasting_scope(inventory: Inventory, resolved: TargetSet) -> str:
 
 
 def _assigned_or_routed(node: Node, key: str) -> object:
-    """An assigned fact is routed as soon as the node has taken it, which a node that is there does at once."""
+    """Whether a fact is assigned or routed: a present node routes an assigned fact at once."""
     found = fact_at(node.assigned, key)
     return node.routed.get(key) if found is None else found
 
@@ -313,7 +312,7 @@ def _where(text: str, nodes: Mapping[str, Node]) -> dict[str, Node]:
 
 
 def lacking_facts(inventory: Inventory, selectors: Sequence[Selector], where: str) -> list[str]:
-    """Nodes of which some fact that is asked about does not stand in what they say of themselves in short."""
+    """Return the nodes whose short record lacks a requested fact."""
     keys = {key for selector in selectors for key in selector.keys}
     return [
         node.name
@@ -323,7 +322,7 @@ def lacking_facts(inventory: Inventory, selectors: Sequence[Selector], where: st
 
 
 def _why_none(text: str, selector: Selector, inventory: Inventory) -> str:
-    """Which term matched nothing, and what is near."""
+    """Name the term that matched nothing, and similar values."""
     everybody = list(inventory.nodes.values())
     for term in selector.terms:
         if not any(term.matches(node.name, node.facts) for node in everybody):
@@ -357,7 +356,7 @@ def _near_term(term: Any, inventory: Inventory) -> str:
 
 
 def _known_keys(inventory: Inventory) -> set[str]:
-    """Facts that some node has: by their path down to the second level, deeper ones would drown the near ones."""
+    """Return the paths of all facts, down to the second level."""
     keys: set[str] = set()
     for node in inventory.nodes.values():
         keys |= set(node.routed)
@@ -374,7 +373,7 @@ def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
-    """A record that cannot be read is passed over: one broken node must not hide the others."""
+    """Decode a record; an unreadable one is skipped, so that one broken node does not hide the others."""
     kind, _, name = entry.key.partition(".")
     if not is_node(name):
         return
@@ -416,7 +415,7 @@ def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fact_at(facts: Any, path: str) -> Any:
-    """A fact by its dotted path, or None; a key that holds the dots itself comes first."""
+    """Return a fact by its dotted path, or None; a key that contains dots comes first."""
     if isinstance(facts, dict) and path in facts:
         return facts[path]
     for part in path.split("."):

@@ -1,4 +1,4 @@
-"""What a document was before: the revisions that the broker keeps."""
+"""The earlier revisions of a document that the broker keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> list[StoredDocument]:
     """
-    The revisions of a document that are kept, oldest first; a removal is one without a body.
+    Read the stored revisions of a document, oldest first; a removal has no body.
 
     Raises:
         NotFoundError: There never was one; `listing` is the command that shows which there are.
@@ -33,10 +33,10 @@ async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> lis
 
 def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
     """
-    One of them, by its revision.
+    Find one by its revision.
 
     Raises:
-        NotFoundError: It is not among them; which are stands in the error.
+        NotFoundError: It is not stored; the error lists the stored ones.
     """
     for document in history:
         if document.revision == revision:

@@ -1,11 +1,11 @@
 """
 Documents that agents obey: assigned facts and hiera data, each naming its own key and a number that only grows.
 
-An agent refuses a document of another key or a lower number, so an old revision that somebody plays back does nothing. A plain
-document, as Choria's users put it with the `nats` program, is read as it is.
+An agent refuses a document of another key or a lower number, so a replayed old revision has no effect. A plain document, as
+stored with the `nats` program, is read unchanged.
 
-The number is no lower than the time of writing in milliseconds. A broker that was made anew, or was put back to a backup, knows
-less than its nodes remember; so the next document is newer to them all the same. What people count is beside it.
+The number is at least the time of writing in milliseconds. So a new document is newer even for nodes that remember more than a
+broker that was recreated or restored from a backup. The count for people is separate.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _TRIES = 10
 
 NUMBERS_LIMIT = 200
-"""So many numbers of documents travel in a node's credentials."""
+"""The most document numbers in a node's credentials."""
 
 NUMBER_LIMIT = 1 << 53
-"""A number from here on is not a whole number to every reader of JSON; the year 9999 is far below."""
+"""Numbers from here on are not exact in every JSON reader; the year 9999 is far below."""
 
 
 LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
-"""Shown in the place of a node's own document whose text is not there."""
+"""Shown for a node's own document whose text is missing."""
 
 
 class StoredDocument(Struct, frozen=True, kw_only=True):
@@ -46,14 +46,14 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
     A document as it is stored.
 
     Attributes:
-        key: Where it is.
-        body: What it says; None when there is none.
-        number: Its number; 0 of a plain one, and where there is none.
-        count: Which version of it this is, for people; 0 of a plain one, and where there is none.
+        key: Its key.
+        body: Its content; None when there is none.
+        number: Its number; 0 if it is plain or absent.
+        count: Its version for people; 0 if it is plain or absent.
         revision: The bucket's revision; 0 when there is none.
-        written_by, time: Who and when, as the document says, else the broker's time.
-        message: Why, as its author said; "" when nothing was said.
-        is_plain: It was put there without a stamp.
+        written_by, time: Author and time in the document, else the broker's time.
+        message: The author's reason; "" for none.
+        is_plain: It has no stamp.
         is_foreign: Its stamp is that of another key; agents refuse it.
     """
 
@@ -97,12 +97,12 @@ class Documents:
         message: str = "",
     ) -> tuple[StoredDocument, StoredDocument]:
         """
-        Write a document that follows from the one that is there; nothing is written when they are the same.
+        Write a document that is computed from the current one; nothing is written if it does not change.
 
         Args:
-            key: Which.
-            change: From the old body (None when there is none) to the new one; may be called again.
-            revision: Write only if this revision is the newest; None: whatever is there, but never over what was not seen.
+            key: The key.
+            change: Computes the new body from the old one (None when there is none); may be called again.
+            revision: Write only if this revision is the newest; None: any revision, but never over an unseen one.
             above: Number and count are to be higher than those of these documents, too.
             message: Why it is changed.
 
@@ -110,7 +110,7 @@ class Documents:
             The old document and the new one; the same twice when nothing changed.
 
         Raises:
-            RevisionError: The revision is not the newest, or others write it all the time.
+            RevisionError: The revision is not the newest, or other operators keep writing it.
             ProtocolError: Its number leaves no room for a higher one.
         """
         for _ in range(_TRIES):
@@ -131,7 +131,7 @@ class Documents:
     async def _write(
         self, old: StoredDocument, body: Any, above: Sequence[StoredDocument], message: str
     ) -> StoredDocument:
-        """Put another body in the place of an old one; RevisionError when that is no longer the newest."""
+        """Replace an old body; RevisionError when it is no longer the newest."""
         before = [old if old.number else await self._last(old.key), *above]
         number = max(max(one.number for one in before) + 1, await self._moment())
         if number >= NUMBER_LIMIT:
@@ -168,7 +168,7 @@ class Documents:
 
     async def _last(self, key: str) -> StoredDocument:
         """
-        No less than the highest number and count that a key had, for agents remember the number when the document is gone.
+        Return at least the highest number and count that a key had, because agents remember the number after a removal.
 
         A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the document.
         """
@@ -186,7 +186,7 @@ class Documents:
         """
         The time in milliseconds: this machine's or the broker's, whichever is earlier.
 
-        A clock far in the future would otherwise put a number into agents' memories that no broker comes to for years.
+        Otherwise a clock far in the future would give agents a number that no broker reaches for years.
         """
         if not self._now_ms:
             now = min(self._fleet.clock.now(), await self._bucket.now())
@@ -195,7 +195,7 @@ class Documents:
 
 
 async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
-    """By `bucket/key` the numbers of documents that a new node will read, so that it takes no older one for the newest."""
+    """Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older one."""
     found: dict[str, int] = {}
     sources = (
         ("CCM_FACTS", fleet.facts, [node]),
@@ -222,7 +222,7 @@ def _number_of_deletion(entry: KeyValueEntry) -> int:
 
 
 def decode_document(entry: KeyValueEntry) -> StoredDocument:
-    """What an entry holds: a stamped document, or a plain one."""
+    """Decode an entry: a stamped or a plain document."""
     try:
         stamped = decode_foreign(entry.value, Stamped)
     except msgspec.MsgspecError:

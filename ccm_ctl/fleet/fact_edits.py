@@ -1,4 +1,4 @@
-"""Assigned facts: changed by path, and waited for until the nodes that are there have taken them."""
+"""Change assigned facts by path, and wait until present nodes have received them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 LISTING = "ccmctl facts show NODE --assigned"
 
 TAKEN_WITHIN_S = 5.0
-"""A node that is there is told at once; one that is busy or far away takes its facts a moment later anyway."""
+"""Seconds to wait for present nodes; a busy or distant node receives its facts a moment later."""
 
 LOOK_AGAIN_S = 0.25
 """The broker tells nobody that a node has written its record."""
 
 AT_ONCE = 500
-"""So many records are read by one question."""
+"""Records per request."""
 
 
 def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Facts with others set in them, each by its dotted path.
+    Return facts with others set, each by its dotted path.
 
     Raises:
-        InputError: A path is none, or leads through a fact that is not a mapping.
+        InputError: A path is not valid, or leads through a fact that is not a mapping.
     """
     changed = _copied(facts or {})
     for path, value in changes.items():
@@ -55,7 +55,7 @@ def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict
     Facts without some of them, each by its dotted path; mappings that become empty go too.
 
     Raises:
-        InputError: One of them is not there.
+        InputError: One of them is not assigned.
     """
     changed = _copied(facts or {})
     for path in paths:
@@ -67,7 +67,7 @@ def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict
 
 async def wait_taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """
-    Wait until nodes route the facts that were assigned to them; the nodes that did not in time.
+    Wait until nodes route their assigned facts; returns the nodes that did not in time.
 
     Args:
         fleet: The bus.
@@ -87,7 +87,7 @@ async def wait_taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> l
 
 
 async def _taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Those of these nodes that route what was assigned to them."""
+    """Return the nodes that route their assigned facts."""
     names, found = list(wanted), []
     for first in range(0, len(names), AT_ONCE):
         keys = [f"node.{name}" for name in names[first : first + AT_ONCE]]

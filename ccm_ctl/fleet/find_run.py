@@ -1,4 +1,4 @@
-"""Finding one run, whoever started it: on record, or in the stream of events."""
+"""Find a run of any operator or schedule: in the records, or in the stream of events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 REFUSALS_READ = 200
-"""Of at most so many nodes that took no part in a run the stream is asked whether they refused it."""
+"""The most nodes without a session whose refusals are read from the stream."""
 
 SCOPES_LIMIT = 1000
 """A run is stopped on its nodes' own subjects only for so many nodes; with more, everywhere."""
@@ -216,7 +216,7 @@ def _read_action(schedule: Schedule | None) -> str:
 
 
 def _find_subjects(schedule: Schedule | None, nodes: Collection[str]) -> list[str]:
-    """Where the nodes of a run can be reached to stop it."""
+    """Return the subjects on which a stop reaches the nodes of a run."""
     if schedule is not None:
         return [request_subject(schedule.protocol, schedule.scope)]
     if len(nodes) > SCOPES_LIMIT:

@@ -1,7 +1,7 @@
 """
-Following a run over the bus: sends the request, hears the agents, reads the stream, until every node has come to its end.
+Follow a run over the bus: send the request, receive messages and read the stream until every node has ended.
 
-`fleet/run.py` decides, and this module does what it asks for. After each turn it calls `on_turn` with the news.
+`fleet/run.py` makes the decisions, and this module executes them. After each turn it calls `on_turn` with the news.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_S = 0.2
-"""So often the time is looked at when nothing is heard."""
+"""Seconds between turns without messages."""
 
 READ_EACH_LIMIT = 8
-"""Above so many nodes the whole run is read at once instead of each node on its own."""
+"""With more nodes, the whole run is read at once instead of node by node."""
 
 
 HELD_LIMIT = 1000
-"""So many messages of a node that was not expected are kept until it is known whether it may join; the stream has the rest."""
+"""The most messages of an unexpected node that are kept until it is known whether it may join; the stream has the rest."""
 
 LAST_TURNS = 10
-"""A run that is done ends after so many turns, also when nodes go on talking."""
+"""A finished run ends after this many turns, even if nodes keep sending."""
 
 
 async def ignore_news(_news: list[News]) -> None:
@@ -59,9 +59,9 @@ class Follower:
         fleet: The bus.
         run: Its state, which this feeds.
         ask: Sends the request again, naming nodes; None for an observer.
-        may_join: Whether a node that was not expected may join, by what operators say of it (`fleet/joining.py`).
-        on_turn: Called with what is new after each turn, often with nothing.
-        proof: Says which messages count; None: all of them, for these credentials cannot verify any.
+        may_join: Whether an unexpected node may join, according to operators (`fleet/joining.py`).
+        on_turn: Called after each turn with the news, which may be empty.
+        proof: Decides which messages count; None: all, because these credentials cannot verify any.
         returning: Finds nodes that come back while the run is in progress, which are then asked; None: none are.
         is_ended: Whether to stop following before every node has ended, as for a rollout that is paused.
     """
@@ -94,10 +94,10 @@ class Follower:
 
     async def follow(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
         """
-        Return when every node has come to its end.
+        Return when every node has ended.
 
         Args:
-            begin: Sends the request for the first time; called as soon as nothing that is said can be missed.
+            begin: Sends the request for the first time; called once all subscriptions are active.
         """
         stop = await self._fleet.events.follow(run_pattern(self._run.run), self._hear)
         try:
@@ -111,7 +111,7 @@ class Follower:
 
     async def look(self, *, ends_only: bool = False) -> None:
         """
-        Read what the stream holds of the run, once; what is new is shown when it is followed.
+        Read the run's events from the stream once; news is shown when it is followed.
 
         Args:
             ends_only: Read the summaries only: how each node ended, and not what it did.
@@ -157,7 +157,7 @@ class Follower:
         self._woken.clear()
 
     async def _turn(self) -> bool:
-        """Take in what was heard, do what the time asks for, show what is new; True at the end of the run."""
+        """Process received messages and timers, and show news; True at the end of the run."""
         now = self._now()
         if self._fleet.link.connected:
             self._run.back(now)
@@ -197,7 +197,7 @@ class Follower:
     async def _read(self, nodes: list[str] | None) -> None:
         for node in [">"] if nodes is None else nodes:
             self._take_in(await self._fleet.events.read(run_pattern(self._run.run, node)))
-        # the broker delivered these before its answer, so no node is lost of which they tell
+        # the broker delivered these before its answer, so their nodes are not lost
         self._take_in_heard()
         await self._certify()
         self._run.read_done(nodes, self._now())
@@ -222,7 +222,7 @@ class Follower:
                 held.append((message, heard))
 
     def _is_ignored(self, message: StoredEvent) -> bool:
-        """Its node may not join: it is not even decoded, for it may send as much as it likes."""
+        """Whether its node may not join: such messages are not decoded, because there may be many."""
         try:
             return parse_event(message.subject).node in self._run.ignored
         except ProtocolError:

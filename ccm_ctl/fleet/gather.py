@@ -1,4 +1,4 @@
-"""Asking nodes a question that they answer at once: ping, facts, status. The answers are not verified."""
+"""Send nodes a request that they answer at once: ping, facts, status. The answers are not verified."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 NAMED_AT_ONCE = 2000
-"""So many nodes are named in one request: a message to the broker has a limit."""
+"""The most nodes named in one request, because messages are limited in size."""
 
 ASK_AGAIN_S = 1.0
 ROUNDS = 3
-"""The question is sent this many times, ASK_AGAIN_S apart. A node that is silent after the last pause has not answered."""
+"""The request is sent this many times, ASK_AGAIN_S apart. A node that is silent after the last pause has not answered."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -34,9 +34,9 @@ class Reply(Struct, frozen=True, kw_only=True):
     What a node answered.
 
     Attributes:
-        node: Who.
-        answer: What.
-        after_s: How long after the question.
+        node: The node.
+        answer: Its answer.
+        after_s: Seconds after the request.
     """
 
     node: str
@@ -48,16 +48,16 @@ async def gather(
     fleet: Fleet, protocol: str, resolved: TargetSet, on_reply: Callable[[Reply], None] | None = None
 ) -> tuple[dict[str, Reply], list[str]]:
     """
-    Ask the nodes that are meant.
+    Send a request to the target nodes and collect the answers.
 
     Args:
         fleet: The bus.
-        protocol: What is asked: an id of `model.wire` that ends in `.request`.
-        resolved: The nodes to ask. Those that are offline are not waited for.
+        protocol: The request's protocol: an ID of `model.wire` that ends in `.request`.
+        resolved: The nodes to ask. Offline nodes are not waited for.
         on_reply: Called with each answer as it comes.
 
     Returns:
-        The answers by node, and the nodes that were waited for in vain.
+        The answers by node, and the nodes that did not answer.
     """
     now = fleet.clock.now()
     request = Request(
@@ -84,7 +84,7 @@ async def ask(
 
     Args:
         fleet: The bus.
-        request: What is asked; its run is the id by which nodes answer.
+        request: The request; nodes answer with its run ID.
         scopes: Where it is sent.
         waited_for: The nodes that must answer.
         on_reply: Called with each answer as it comes.
@@ -106,7 +106,7 @@ async def ask(
 
 
 class _Asking:
-    """One question and what came back."""
+    """One request and its answers."""
 
     def __init__(self, waited_for: set[str], on_reply: Callable[[Reply], None] | None) -> None:
         self.silent = waited_for

@@ -1,9 +1,9 @@
 """
-Runs on record, in CCM_RUNS: so that any operator on any machine can list, show, watch or stop what another began.
+Records of runs in CCM_RUNS, with which any operator on any machine can list, show, watch or stop runs of others.
 
-Each operator writes under a token of his own, `<operator>.<run>.request` and so on, and the broker lets him write nowhere else.
-The run belongs to the operator whose request was stored first. What others add to it (a stop, the end that a watcher saw) is
-read with it and shown as theirs. Controllers of before wrote `<run>.request`; their records are read as well.
+Each operator writes under its own token, `<operator>.<run>.request` and so on, and the broker allows no other keys.
+The run belongs to the operator whose request was stored first. Additions of others (a stop, the end that a watcher saw) are
+read with it and shown under their names. Older controllers wrote `<run>.request`; their records are read as well.
 
 A record that cannot be read is left out, so that one operator cannot take the list from the others.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", RunRecord, RunState, RunTargets, RunEnds)
 
 PIECE_NODES = 2000
-"""So many nodes stand in one key: a message to the broker has a limit."""
+"""Nodes per key, because messages are limited in size."""
 
 NEWEST = "last"
 """Instead of an id: the newest run."""
@@ -42,29 +42,29 @@ _TRIES = 10
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _REQUEST, _STATE, _TARGETS, _ENDS = "request", "state", "targets", "ends"
 _IS_PIECE = {_REQUEST: False, _STATE: False, _TARGETS: True, _ENDS: True}
-"""What a key is about, and whether it is one of several pieces, whose numbers stand last."""
+"""Kinds of keys, and whether they are split into numbered pieces."""
 
 _FORMER = ""
-"""In the place of an operator's token: a key of before, which says nothing of who wrote it."""
+"""Instead of an operator's token: a key of an older controller, without author."""
 
 
 class UnknownRunError(RunError):
-    """There is no run of this id, or beginning of an id, on record."""
+    """No recorded run has this ID or prefix."""
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
     """
-    A run as it is on record, or as the stream has it when no operator started it.
+    A recorded run, or a run of the stream that no operator started.
 
     Attributes:
-        record: What was asked.
-        state: How far it is, as its last watcher left it.
+        record: The request.
+        state: Its progress when it was last watched.
         closed_by: The operator who saw it end, if that was not the one who began it; else "".
         nodes: The nodes that were expected.
         offline: Those of them that were not present.
-        ends: How nodes ended of which the stream tells nothing.
+        ends: End states that no stream stores.
         cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
-        note: What should be known of its list of nodes, as a sentence; "": nothing.
+        note: A sentence about its list of nodes; "" for none.
         is_on_record: An operator's record describes it, which can be closed.
     """
 
@@ -85,7 +85,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     Runs on record, newest first, without their nodes.
 
     Attributes:
-        runs: What was asked, how far it is, and who closed it (see Recorded).
+        runs: Request, progress and closing operator (see Recorded).
         left_out: Keys of records that cannot be read.
     """
 
@@ -103,7 +103,7 @@ class _Key(Struct, frozen=True, kw_only=True):
 
 
 class _Pieces(Struct, kw_only=True):
-    """All that operators wrote about one run, by operator's token."""
+    """The keys of one run, by operator's token."""
 
     requests: dict[str, tuple[KeyValueEntry, RunRecord]] = {}
     states: dict[str, tuple[KeyValueEntry, RunState]] = {}
@@ -112,11 +112,11 @@ class _Pieces(Struct, kw_only=True):
 
     @property
     def owner(self) -> str | None:
-        """Whose request was stored first; None when there is none."""
+        """The operator whose request was stored first; None when there is none."""
         return min(self.requests, key=lambda token: self.requests[token][0].revision, default=None)
 
     def merge_states(self, run: str, owner: str) -> tuple[RunState, str]:
-        """How far the run is, and who closed it, if that was not its owner."""
+        """Return the run's progress, and the operator who closed it if not its owner."""
         _, state = self.states.get(owner, (None, RunState(run=run)))
         others = sorted(
             ((entry.revision, token, told) for token, (entry, told) in self.states.items() if token != owner),
@@ -137,7 +137,7 @@ class _Pieces(Struct, kw_only=True):
         return state, ""
 
     def merge_ends(self, owner: str) -> dict[str, NodeEnd]:
-        """How nodes ended: by the run's owner, and for the rest by who else watched."""
+        """Return the end states: from the run's owner, and for other nodes from other watchers."""
         ends: dict[str, NodeEnd] = {}
         for token in sorted(self.ends, key=lambda token: token != owner):
             for piece in self.ends[token].values():
@@ -156,9 +156,9 @@ class History:
 
     async def begin(self, record: RunRecord, nodes: list[str], offline: Collection[str]) -> None:
         """
-        Put a run on record, before anybody is asked.
+        Record a run before its request is sent.
 
-        The request comes first: by it the run is this operator's, and nobody has heard of the run before.
+        The request is written first: it makes this operator the owner, and the run ID is not known to others before.
         """
         await self._put(f"{record.run}.{_REQUEST}", record)
         for place, piece in _pieces(nodes):
@@ -173,16 +173,16 @@ class History:
         return entry.created if entry else None
 
     async def forget(self, run: str) -> None:
-        """Take a run of this operator's off the record that never went out."""
+        """Remove the record of a run of this operator that was never sent."""
         for entry in await self._bucket.matching([f"{self._token}.{run}.>"]):
             await self._bucket.delete(entry.key)
 
     async def find(self, word: str) -> str:
         """
-        The id of a run, from the id, the beginning of one, or NEWEST.
+        Find the ID of a run from an ID, a prefix, or NEWEST.
 
         Raises:
-            RunError: There is no such run, or several begin with the word.
+            RunError: There is no such run, or the prefix is ambiguous.
         """
         if is_id(word):
             return word
@@ -199,10 +199,10 @@ class History:
 
     async def load(self, run: str) -> Recorded:
         """
-        Everything on record about a run.
+        Load everything recorded about a run.
 
         Raises:
-            RunError: Nothing is.
+            RunError: Nothing is recorded.
             ProtocolError: What is there cannot be read.
         """
         entries = await self._bucket.matching([f"{run}.>", f"*.{run}.>"])
@@ -235,7 +235,7 @@ class History:
 
     async def newest_first(self, left_out: list[str]) -> AsyncIterator[tuple[RunRecord, RunState, str]]:
         """
-        All runs, the newest first: what was asked, how far it is, and who closed it (see Recorded).
+        Return all runs, newest first: request, progress and closing operator (see Recorded).
 
         Args:
             left_out: Gets the keys of records that cannot be read.
@@ -250,7 +250,7 @@ class History:
                 yield (pieces.requests[owner][1], *pieces.merge_states(run, owner))
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
-        """Change what this operator says about a run's state, however many of his programs do at once; what was written."""
+        """Change this operator's record of a run's state, safely for concurrent programs; returns the new state."""
         key = f"{self._token}.{run}.{_STATE}"
         for _ in range(_TRIES):
             entry = await self._bucket.get(key)
@@ -264,7 +264,7 @@ class History:
         raise RevisionError(f"{run}: its state is written all the time by another program; try again")
 
     async def keep_ends(self, run: Run) -> None:
-        """Write down how nodes ended of which the stream will not tell."""
+        """Record end states that no stream stores."""
         ends = {
             node.node: NodeEnd(state=str(node.state), reason=node.reason, code=node.code)
             for node in run.expected
@@ -275,7 +275,7 @@ class History:
             await self._put(f"{run.run}.{_ENDS}.{place}", told)
 
     async def finish(self, run: Run) -> None:
-        """Close the record of a run that has come to its end."""
+        """Close the record of a run that has ended."""
         await self.keep_ends(run)
 
         def close(state: RunState) -> None:
@@ -335,7 +335,7 @@ def run_on_record(
 
 
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:
-    """Give a watcher's run the ends that only the record knows."""
+    """Apply end states that only the record has to a watcher's run."""
     for node, end in recorded.ends.items():
         try:
             state = NodeState(end.state)
@@ -352,7 +352,7 @@ def _pieces(nodes: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parse_key(key: str) -> _Key | None:
-    """What a key is about; None when it is not one of ours."""
+    """Parse a key; None when it is not one of ours."""
     tokens = key.split(".")
     is_former = is_id(tokens[0]) and tokens[1:2] != [] and tokens[1] in _IS_PIECE
     owner, rest = (_FORMER, tokens) if is_former else (tokens[0], tokens[1:])
@@ -364,7 +364,7 @@ def _parse_key(key: str) -> _Key | None:
 
 
 def _sorted_out(entries: Sequence[KeyValueEntry]) -> tuple[dict[str, _Pieces], dict[str, ProtocolError]]:
-    """What entries say, by run; and by key what cannot be read."""
+    """Sort entries by run; returns unreadable ones by key."""
     found: dict[str, _Pieces] = {}
     left_out: dict[str, ProtocolError] = {}
     for entry in entries:

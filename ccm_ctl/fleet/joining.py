@@ -1,8 +1,8 @@
 """
-Nodes that answer a run and were not expected.
+Unexpected nodes that answer a run.
 
-A node hears requests to other roles, and it says itself what its gathered facts are. So that it answers proves nothing. What an
-operator has assigned to it does: a node whose assigned facts fit what the run is for has joined it, another one is ignored.
+A node can receive requests for other roles, and reports its gathered facts itself, so its answer proves nothing. Only assigned
+facts count: a node whose assigned facts match the run's targets joins it, another node is ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class Joining:
     """
-    Says which nodes may join a run.
+    Decides which nodes may join a run.
 
     Args:
         fleet: The bus; assigned facts are in `CCM_FACTS`.
@@ -35,7 +35,7 @@ class Joining:
 
     async def may_join(self, node: str) -> bool:
         """
-        The node's assigned facts fit what the run is for.
+        Whether the node's assigned facts match the run's targets.
 
         Raises:
             BusUnavailableError: The broker is away.

@@ -1,4 +1,4 @@
-"""What agents say, decoded: whose it is comes from the subject, what it says from the body."""
+"""Decode messages of agents: node and run from the subject, content from the body."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS: dict[str, type[Payload]] = {
 
 
 class AgentMessage(Struct, frozen=True, kw_only=True):
-    """One message of an agent: from which node, in which run ("" for the agent itself), and what it says."""
+    """One message of an agent: its node, its run ("" for the agent itself), and its content."""
 
     node: str
     run: str
@@ -44,7 +44,7 @@ def decode_agent_message(message: StoredEvent) -> AgentMessage:
     Decode a message of an agent.
 
     Raises:
-        ProtocolError: Its subject is none of ours, its kind is unknown, or its body is not what the subject says.
+        ProtocolError: Its subject is not ours, its kind is unknown, or its body does not match the subject.
     """
     address = parse_event(message.subject)
     kind = _KINDS.get(address.protocol)

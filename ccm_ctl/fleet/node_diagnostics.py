@@ -1,7 +1,7 @@
 """
-All that can be known of one node from here: what it wrote, what it said last, what it answers, and what it is assigned to be.
+Collect everything about one node: its record, last events, answer, and assignments.
 
-A few direct gets by key and subject, and one question; no consumer, and nothing is read of any other node.
+This takes a few direct gets and one request, and reads no data of other nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 KIND = f"{PROTOCOL}.agent."
 RUNS_READ = 20
-"""So many assignments' last runs are read; a node with more is still explained by its newest run."""
+"""The most assignments whose last runs are read."""
 
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
@@ -49,7 +49,7 @@ class WaitingRun(Struct, frozen=True):
 
 
 class Backlog(Struct, frozen=True):
-    """What the node has not been able to tell yet."""
+    """Events that the node has not been able to send yet."""
 
     events: int = 0
     bytes: int = 0
@@ -74,15 +74,15 @@ class PolicyState(Struct, frozen=True):
 
 class Status(Struct, frozen=True, kw_only=True):
     """
-    What an agent answers, as far as it matters here; the fields are those of its answer.
+    The fields of an agent's status answer that are used here.
 
     Attributes:
-        run, name: What is in hand; "" when nothing is.
-        progress: Where that is.
-        waits_for: Locks of the host that it waits for, each with who has it.
-        waiting: What waits for its turn.
-        spool, trouble: What it could not tell yet, and why.
-        refused_facts: Why it does not obey the facts that are assigned to it.
+        run, name: The current run; "" for none.
+        progress: Its progress.
+        waits_for: Locks that it waits for, each with its holder.
+        waiting: Queued runs.
+        spool, trouble: Unsent events, and why they are not sent.
+        refused_facts: Why it refuses its assigned facts.
         manifests: Those of its own configuration.
         policy: The node's policy; None when it has none.
         last_run, last_state, last_time: Its newest finished run.
@@ -110,11 +110,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     Attributes:
         node: Record, presence and assigned facts.
         told: What the agent said last about itself, newest of each kind, by the word: `startup`, `shutdown`, `refused`.
-        heard_of: When anything was last heard of it; None when nothing ever was.
+        heard_of: When it was last heard of; None for never.
         twins: The agents that use its identity, when there are two.
         starts, summaries: How its last run, and the last run of each assignment, began and ended, by run id.
-        standing: The assignments that count for it, by name, as they are stored now.
-        judged: How it stands to each of them.
+        standing: The stored assignments that apply to it, by name.
+        judged: Its state for each of them.
         answer: What its agent answered, all of it; None when it did not.
         status: The same, as far as it can be read.
         asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
@@ -138,7 +138,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
     What is known of a node.
 
     Raises:
-        NoTargetError: Nobody has ever heard of it; the error names the nearest.
+        NoTargetError: The node is not known; the error names the nearest.
     """
     node, written = await _read_node(fleet, name)
     told = await _read_told(fleet, name)
@@ -193,7 +193,7 @@ def _decoded(entry: KeyValueEntry, kind: type[T]) -> T | None:
     try:
         return decode_foreign(entry.value, kind)
     except msgspec.MsgspecError:
-        return None  # what a broken node wrote explains nothing; that it does not answer will
+        return None  # an unreadable record explains nothing, but a missing answer will
 
 
 async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
@@ -244,7 +244,7 @@ async def _ask(fleet: Fleet, node: Node) -> tuple[dict[str, Any] | None, str]:
 
 
 def read_status(answer: dict[str, Any] | None) -> Status:
-    """What an answer says; one that cannot be read, of an agent of another version perhaps, says nothing."""
+    """Decode an answer; an unreadable one, perhaps of another version, gives an empty status."""
     try:
         return msgspec.convert(answer or {}, Status)
     except msgspec.ValidationError:
@@ -262,7 +262,7 @@ def _with_newest(record: NodeRecord | None, status: Status) -> NodeRecord | None
 
 
 def _said(message: StoredEvent) -> object:
-    """What breaks the protocol is nobody's word."""
+    """Decode an event; None if it breaks the protocol."""
     try:
         return decode_agent_message(message).said
     except (ProtocolError, msgspec.MsgspecError):

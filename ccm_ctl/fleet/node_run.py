@@ -1,4 +1,4 @@
-"""One node's part in a run, and what a run says of it."""
+"""The state of one node in a run, and its changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccm_agent.model.wire import NodeState, Progress, RunAhead
 from ccm_ctl.fleet.gaps import Gaps
 
 READS = 4
-"""How often a gap is looked for in the stream: a follower of a cluster may lag, but what it never held is not there later."""
+"""How often a gap is read from the stream: a replica may lag, but an event that was never stored does not appear later."""
 
 Event = SessionStart | TransactionEvent | SessionSummary
 """What is numbered and stored."""
@@ -18,18 +18,18 @@ Event = SessionStart | TransactionEvent | SessionSummary
 
 class NodeRun(Struct, kw_only=True):
     """
-    One node's part; mutable, changed by `Run` only.
+    The state of one node; mutable, changed only by `Run`.
 
     Attributes:
         node: Its name.
-        state: Where it is.
-        reason, code: Why it is there, where the state alone does not say.
+        state: Its state.
+        reason, code: The reason, if the state alone is not enough.
         joined: It answered and had not been expected, and its assigned facts fit what the run is for.
         position: Its place in the node's queue of runs.
         ahead: The run that it finishes or finished first, as the node says.
         heard_at: When anything came from it last (monotonic seconds).
         asked_at: When it was asked (monotonic seconds).
-        progress: What it said last about where it is.
+        progress: Its last report of progress.
         start, summary: The two ends of its session.
         events: What changed, failed or was skipped, by number.
         missing: Numbers that exist and are not in the stream either.
@@ -53,7 +53,7 @@ class NodeRun(Struct, kw_only=True):
     shown: dict[int, Event] = {}
 
     seen: dict[int, Event] = {}
-    """What has come and waits for what stands before it."""
+    """Events that wait for earlier ones."""
     known: int = 0
     """The highest number that is known to exist."""
     given: int = 0
@@ -73,12 +73,12 @@ class NodeRun(Struct, kw_only=True):
 
     @property
     def has_gap(self) -> bool:
-        """Something of it is still to be looked for in the stream."""
+        """Whether events are still to be read from the stream."""
         return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))
 
 
 class StateChange(Struct, frozen=True, kw_only=True):
-    """A node came into a state."""
+    """A node entered a state."""
 
     node: str
     state: NodeState
@@ -96,7 +96,7 @@ News = StateChange | EventReceived
 
 class PendingActions(Struct, frozen=True, kw_only=True):
     """
-    What the time asks for.
+    Actions that are due.
 
     Attributes:
         resend: Nodes to name when the request goes out again now; empty: it does not.

@@ -1,5 +1,5 @@
 """
-Runs that are open on record: how their nodes have ended meanwhile, as the stream shows it.
+Runs with an open record: find out from the stream how their nodes have ended.
 
 The controller that starts a run closes its record. One that was killed or interrupted does not, so those who read the record
 later look at the stream, and close the record when every node has ended.
@@ -62,8 +62,8 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     """
     Close the record of a run whose nodes have all ended; whether they have.
 
-    Nodes that have not ended a day after the run's deadline are lost. An operator who may not write the record sees the end all
-    the same, and so does one whose write another operator's write came before.
+    Nodes that have not ended a day after the run's deadline are lost. An operator who may not write the record, or whose write
+    conflicts with another, sees the end anyway.
     """
     if recorded.state.state == "done":
         return True
@@ -71,7 +71,7 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
         return all(node.state.is_final for node in run.expected)
     rollout = await _rollout_of(fleet, recorded)
     if (rollout and not rollout.phase.is_over) or len(recorded.nodes) < recorded.record.nodes:
-        return False  # a rollout that goes on, or a record that is being written
+        return False  # a rollout in progress, or a record that is being written
     if _is_overdue(recorded.record, fleet.clock.now()):
         now = asyncio.get_running_loop().time()
         for node in run.expected:

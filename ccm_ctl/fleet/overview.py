@@ -65,7 +65,7 @@ async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> Fleet
 
 async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:
     """
-    The nodes of an overview that are meant. Facts that are asked about and not known are read, and stay with the nodes.
+    Return the target nodes of an overview. Missing facts that selectors need are read, and kept with the nodes.
 
     Raises:
         SelectorError: A selector does not parse.

@@ -1,4 +1,4 @@
-"""Which data an assignment reads, and whether they can still be had as they were."""
+"""The data that an assignment reads, and whether pinned revisions are still stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEMPLATE = re.compile(r"\{\{.*?\}\}|\$\{.*?\}")
 
 
 def reads(assignment: Assignment, key: str) -> bool:
-    """It reads a document, or may: a template in a URL stands for anything."""
+    """Whether it reads a document, or may: a template in a URL can give any key."""
     return any(_pattern(url).fullmatch(f"{URL_PREFIX}{key}") for url in assignment.data)
 
 
@@ -37,7 +37,7 @@ async def read_documents(bucket: Bucket, assignment: Assignment) -> dict[str, in
 
 
 async def absent_data(bucket: Bucket, assignment: Assignment) -> list[str]:
-    """Keys of documents that it reads as they are now and that are not there; of data that are followed none."""
+    """Return the keys of missing documents that it pins; none for followed data."""
     if not assignment.data_revision and await bucket.revision():
         return []
     there = await read_documents(bucket, assignment)
@@ -50,7 +50,7 @@ def is_seen(assignment: Assignment, revision: int) -> bool:
 
 
 async def lost_data(bucket: Bucket, assignment: Assignment) -> list[str]:
-    """Keys of which the revision that was pinned is kept no longer; those that a template names are not looked at."""
+    """Return the keys whose pinned revision is no longer stored; keys from templates are not checked."""
     if not assignment.data_revision:
         return []
     lost = []

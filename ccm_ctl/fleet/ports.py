@@ -1,4 +1,4 @@
-"""What the controller asks of the bus: the project's ports, put together as one fleet."""
+"""The ports of the controller, combined as one fleet."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class TextBucket(Bucket, SignedStore, Protocol):
 
 
 class DataBucket(Bucket, Protocol):
-    """Hiera data. Documents that one node alone may read look like all others."""
+    """Hiera data. Documents that only one node may read look like all others."""
 
     async def is_kept_apart(self, key: str) -> bool:
         """
-        Whether a document that is written now is stored where its node alone can read it.
+        Whether a new document is stored where only its node can read it.
 
-        It is not when its key names no node, and when the node says that its version or credentials do not let it read there.
+        It is not if its key does not name a node, or if the node reports that its version or credentials do not allow it.
         """
         ...
 
     async def exposed(self, prefix: str = "") -> dict[str, int]:
         """
-        How many revisions of each document under `node/NAME` every node can read; only those with any.
+        Count the revisions under `node/NAME` that every node can read, by document.
 
         Args:
             prefix: Only of keys that begin so.
@@ -69,7 +69,7 @@ class DataBucket(Bucket, Protocol):
 
     async def protect(self, key: str) -> None:
         """
-        Move all revisions of a document to where its node alone can read them, and remove them from where all nodes can.
+        Move all revisions of a document to where only its node can read them.
 
         The document keeps its text, its author and its number; what assignments pinned stays readable.
 
@@ -85,13 +85,13 @@ class Fleet(Struct, frozen=True, kw_only=True):
     Everything that the controller reaches over one connection.
 
     Attributes:
-        operator: Who asks, as requests and records say it.
+        operator: The operator's name in requests and records.
         link: The connection.
         requests, events: Requests to agents, and what they say.
         nodes, facts, data, assignments, runs: The buckets CCM_NODES, CCM_FACTS, CCM_DATA, CCM_ASSIGNMENTS and CCM_RUNS.
         manifests: Bundles by digest.
-        clock: What time it is.
-        signatory: Signs in the operator's name; None where the credentials hold no key.
+        clock: The clock.
+        signatory: Signs for the operator; None if the credentials contain no key.
         trust: The trust block of the operator's credentials; None: it has none.
         signers: The bucket CCM_TRUST; None: it is not read.
         schedules: Reads the schedules; None: they cannot be read. Raises BusSetupError where the broker has none.

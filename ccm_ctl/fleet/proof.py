@@ -1,13 +1,13 @@
 """
-What the messages of one run prove: pure, fed with what is heard and read, and asked what counts.
+Decide which messages of one run are proven. This module does no I/O: it gets received messages and stored events.
 
 A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from there back through the
 run's events (`before`), and only events on that path count. Until the summary comes, events are provisional: they are shown,
 and decide nothing. A final answer (refused, superseded, expired, or an end that the node remembers) counts when it is signed.
 That a node accepted a run, or where it is, needs no proof: it only says that the node is waited for.
 
-So an attacker who holds the broker can withhold what a node says, and then the node is lost. The attacker cannot make a node look
-successful, nor failed.
+So an attacker who controls the broker can withhold messages, which makes a node look lost, but cannot make a node look
+successful or failed.
 
 While the signers list allows what is unsigned, messages without a signature count as well, but not those of a node that has a
 certificate.
@@ -43,21 +43,21 @@ WAITING_LIMIT = 8
 """Messages of one node that wait for the certificate of their key at once; as many reasons are kept."""
 
 LOOKUPS_LIMIT = 5
-"""So often certificates of one node are looked for."""
+"""The most look-ups of certificates of one node."""
 
 ENDS_LIMIT = 1000
-"""So many summaries and final answers of one node are verified."""
+"""The most summaries and final answers of one node that are verified."""
 
 NOT_COVERED = "it is not among the events that the signed summary covers"
 
 
 class CountedMessage(Struct, frozen=True):
     """
-    Something that a run may take in.
+    A message that counts for a run.
 
     Attributes:
-        node: From whom.
-        said: What.
+        node: The node.
+        said: Its content.
         proves: It is a verified summary: what counted of this node before is withdrawn.
     """
 
@@ -98,7 +98,7 @@ class _Part:
 
 class RunProof:
     """
-    Says which messages of a run count.
+    Decides which messages of a run count.
 
     Attributes:
         authors: The keys of the fleet.
@@ -169,7 +169,7 @@ class RunProof:
             if leftover:
                 report.reasons[NOT_COVERED] = leftover
             return report
-        # the path ends at an event that is missing or was changed; before it nothing can be told
+        # the path ends at a missing or changed event, before which nothing is known
         report.missing = missing
         report.unproven = min(leftover, missing)
         if leftover > missing:

@@ -22,7 +22,7 @@ LOOK_S = 2.0
 """How often presences are read."""
 
 LOOKED_AT = 400
-"""Of how many nodes at once; of more nodes the next ones are read the next time."""
+"""Presences per read; with more nodes, the next ones are read the next time."""
 
 TIMES = 3
 """How often a node is found in one run: one that is present and never answers must not be asked forever."""

@@ -1,15 +1,15 @@
 """
-A run, node by node: pure, fed with what was heard and with the time, and asked what to do next.
+The state of a run, node by node. This module does no I/O: it gets messages and the time, and returns the next actions.
 
-The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so an event
-counts once however often it comes, a node's events are given on in the order of their numbers, and what is missing is read from
-the stream before a node is called lost. Every expected node ends in exactly one named state.
+The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so duplicates
+of an event are ignored, a node's events are passed on in the order of their numbers, and missing ones are read from the stream
+before a node is lost. Every expected node ends in exactly one named state.
 
-A node that was not expected and may join is shown. It holds nothing up and changes no result: a run ends when the expected nodes
-have ended, and their states alone count.
+An unexpected node that may join is shown, but is not waited for and does not change the result: only the states of expected
+nodes count.
 
-The one that drives it (`fleet/follow.py`) feeds `hear`, `away`, `back` and `read_done`, calls `tick` a few times a second, does
-what that asks for, and takes `news` to show.
+Its caller (`fleet/follow.py`) passes messages and `away`, `back` and `read_done`, calls `tick` a few times a second, executes
+the returned actions, and shows `news`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 RESEND_AFTER_S = 1.0
-"""The request goes out again to those who have not answered, after this time and after twice this time."""
+"""Seconds after which, and after twice which, the request is repeated for nodes that have not answered."""
 
 RESENDS = 2
 
@@ -42,16 +42,16 @@ ANSWER_WITHIN_S = 10.0
 """A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
 
 ANSWERS_PER_S = 500
-"""A slow broker delivers at least so many answers a second, so a large fleet gets a second more for each so many nodes."""
+"""The slowest expected rate of answers: large fleets get one more second per so many nodes."""
 
 QUIET_S = 3.0
-"""No node is unreachable before no other one has answered for this time: until then answers may be on their way."""
+"""Nodes become unreachable only after this many seconds without any answer: until then answers may be in transit."""
 
 LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
 """Silence after which a node that had accepted is lost: the last of the missed messages may be a second late."""
 
 LIMIT_S = 24 * 3600.0
-"""A run is watched no longer than this after its deadline, also when its nodes go on telling that they go on."""
+"""A run is watched at most this long after its deadline, even if nodes still report progress."""
 
 READ_AGAIN_S = 0.5
 _WORKING = (NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
@@ -82,7 +82,7 @@ class Run:
         offline: Those of them that were not present when it began.
         now: Monotonic seconds.
         asked: This observer sent the request and sends it again; else it only watches.
-        limit_s: After so long the nodes that have not ended are given up.
+        limit_s: Seconds after which nodes that have not ended are lost.
         planned: Nodes that are asked later, by `ask`.
 
     Attributes:
@@ -123,14 +123,13 @@ class Run:
         self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
         self._read_all = not asked
         self._news: list[News] = []
-        # Nodes that are not at their end, or of which something is still looked for: of thousands of nodes these are looked
-        # at in each turn.
+        # Nodes that have not ended, or with missing events: only these are checked in each turn, not all of thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
 
     @property
     def is_done(self) -> bool:
-        """Every expected node has come to its end, and nothing of it is looked for any more."""
+        """Whether every expected node has ended, and no events are missing."""
         return not self._read_all and not self._open
 
     @property
@@ -140,7 +139,7 @@ class Run:
 
     @property
     def joined(self) -> list[str]:
-        """Nodes that answered, had not been expected, and may join."""
+        """Unexpected nodes that answered and may join."""
         return sorted(name for name, node in self.nodes.items() if node.joined)
 
     def counts(self) -> dict[NodeState, int]:
@@ -149,7 +148,7 @@ class Run:
         return {state: found.count(state) for state in NodeState if state in found}
 
     def knows(self, name: str) -> bool:
-        """A node is expected or has joined: what it says counts, what others say is left out."""
+        """Whether a node is expected or has joined; messages of others are ignored."""
         return name in self.nodes
 
     def join(self, name: str, now: float) -> None:
@@ -157,7 +156,7 @@ class Run:
         self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
 
     def ask(self, names: Iterable[str], now: float) -> None:
-        """These nodes are asked now: those that were planned, and those that were away and are back."""
+        """Mark nodes as asked: planned ones, and those that came back."""
         for name in names:
             node = self.nodes[name]
             if node.state in _REVIVABLE:
@@ -206,7 +205,7 @@ class Run:
         self._settle(node)
 
     def progressed(self, name: str, progress: Progress, now: float) -> None:
-        """A node said where it is. The same words again are not progress: they may be an old message that was sent again."""
+        """A node reported progress. An identical report does not count, because it may be a replayed message."""
         known = self.nodes.get(name)
         if known is None or (progress == known.progress and progress.state == "running"):
             return
@@ -247,7 +246,7 @@ class Run:
         self.happened(name, summary, now)
 
     def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
-        """A record says how a node ended; it counts where the stream, which was read before, tells of no end."""
+        """A record has a node's end state; it is used if the stream has none."""
         node = self._heard(name, now)
         if node is None:
             return
@@ -257,12 +256,12 @@ class Run:
         self._settle(node)
 
     def away(self, now: float) -> None:
-        """The connection to the broker is lost: no node's time runs out until it is back."""
+        """The broker connection is lost: timeouts pause until it is restored."""
         if self.away_since is None:
             self.away_since = now
 
     def back(self, now: float) -> None:
-        """The connection is back: what was missed is read from the stream, and the time of each node starts again."""
+        """The connection is restored: missed events are read from the stream, and timeouts start again."""
         if self.away_since is None:
             return
         away_s = now - self.away_since
@@ -274,7 +273,7 @@ class Run:
             node.heard_at, node.suspected = now, False
 
     def tick(self, now: float) -> PendingActions:
-        """What is to be done at this time."""
+        """Return the actions that are due now."""
         if self.away_since is not None:
             return PendingActions()
         if self._read_all:
@@ -348,7 +347,7 @@ class Run:
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
     def _give(self, node: NodeRun, number: int) -> None:
-        """Give on an event that was missing, or what follows what was given before, without a gap."""
+        """Pass on a missing event, or those that follow without a gap."""
         if number in node.missing:
             node.missing.discard(number)
             self._keep(node, node.seen.pop(number), number)
@@ -367,7 +366,7 @@ class Run:
             self._news.append(EventReceived(node=node.node, event=event))
 
     def _skip(self, node: NodeRun) -> None:
-        """What is in no stream does not come: go on behind it."""
+        """Skip events that the stream does not have."""
         node.missing.add_between(node.given, node.known, node.seen)
         for number in sorted(node.seen):
             self._keep(node, node.seen.pop(number), number)
@@ -394,7 +393,7 @@ class Run:
         return again
 
     def _reads(self, now: float) -> list[str]:
-        """Nodes of which something is missing, or which are called lost or unreachable unless the stream has news of them."""
+        """Return nodes with missing events, and those that are lost or unreachable unless the stream has news."""
         found = []
         patience_s = len(self._open) // ANSWERS_PER_S
         is_quiet = now - self._answered_at >= QUIET_S
@@ -421,7 +420,7 @@ def _end_state(summary: SessionSummary) -> NodeState:
 
 
 def _last_word(node: NodeRun, silent_s: float) -> str:
-    """Where a lost node was, as far as it had said."""
+    """Describe a lost node's last reported progress."""
     if node.progress and node.progress.resource:
         place = f" ({node.progress.position} of {node.progress.total})" if node.progress.total else ""
         return f"silent for {silent_s:.0f}s; it was last at {node.progress.resource}{place}"

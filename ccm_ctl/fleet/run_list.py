@@ -1,4 +1,4 @@
-"""The list of runs: which of them are asked for, and how far each is."""
+"""The list of runs: which are selected, and the progress of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPEN_LOOKED_AT = 50
 
 class RunFilter(Struct, frozen=True, kw_only=True):
     """
-    Which runs are asked for; everything that is set must fit.
+    Selects runs; all set fields must match.
 
     Attributes:
         node: It was expected in the run.
@@ -105,7 +105,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     A run in the list.
 
     Attributes:
-        record: What was asked.
+        record: The request.
         state: How far it is. While it is open, `counts` has its nodes by state, as far as that is known.
         closed_by: The operator who saw it end, if that was not the one who began it; else "".
         cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.

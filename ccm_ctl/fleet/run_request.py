@@ -1,4 +1,4 @@
-"""Sending a request to the nodes that are meant, as a run on record."""
+"""Send a request to the target nodes, as a recorded run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 class Launch(Struct, frozen=True, kw_only=True):
     """
-    A request on its way.
+    A prepared request.
 
     Attributes:
-        record: What stands on record of it.
-        request: What is sent.
-        resolved: Whom it is for.
+        record: Its record.
+        request: The request.
+        resolved: The target nodes.
     """
 
     record: RunRecord
@@ -41,12 +41,12 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str) -> Launch:
     """
-    Make a run of a request: its id, time, targets and record; nothing is sent yet.
+    Prepare a run: its ID, time, targets and record. Nothing is sent.
 
     Args:
         fleet: The bus.
-        request: What is asked; its run, time, targets and requester are filled in here.
-        resolved: Whom it is for.
+        request: The request; its run, time, targets and requester are filled in here.
+        resolved: The target nodes.
         action: "apply", "plan", "check", "ensure" or "exec".
         name: The manifest's or resource's name.
     """
@@ -76,7 +76,7 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
 
 
 async def put_on_record(fleet: Fleet, launch: Launch) -> None:
-    """Write the run down, so that it can be picked up whatever happens to us."""
+    """Record the run, so that it can be watched even if this process ends."""
     await History(fleet).begin(launch.record, launch.resolved.nodes, launch.resolved.offline)
 
 
@@ -85,7 +85,7 @@ async def send(fleet: Fleet, launch: Launch) -> None:
     Send the request.
 
     Raises:
-        BusDeniedError: The broker does not let this operator ask this of these nodes.
+        BusDeniedError: The broker does not allow this operator the request on these nodes.
         BusUnavailableError: The broker is away.
     """
     body = msgspec.json.encode(launch.request)

@@ -1,5 +1,5 @@
 """
-The driver of a rollout: it follows the run, and gives the next nodes their turn.
+The driver of a rollout: it follows the run, and starts the next nodes.
 
 At each turn it stores the next state before it sends a request. It holds a lease, so that two drivers cannot send at the same
 time. When a driver dies, no further node starts; another driver continues from the stored state once the lease has run out. It
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_S = 20.0
-"""How long a rollout stands still after its driver died before another driver may continue it."""
+"""Seconds after which another driver may continue the rollout of a dead driver."""
 
 RENEW_S = 5.0
 """How often a driver writes its lease again."""
@@ -60,7 +60,7 @@ class LeaseLostError(RunError):
 
 
 def skip_reason(state: RolloutState) -> str:
-    """Why a node of a rollout that is over was never asked."""
+    """Return why a node of an ended rollout was never asked."""
     return f"the rollout was aborted by {state.by}: {state.reason}"
 
 
