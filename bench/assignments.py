@@ -23,7 +23,7 @@ from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
 AGENTS, PROCESSES, ROUNDS = 2000, 2, 5
 REST_S = PAUSE_S + 10.0
-"""Between two rounds everybody has applied, and has told of it."""
+"""Pause between two rounds, in which all nodes apply and report."""
 
 DATA = "kv://CCM_DATA/common"
 

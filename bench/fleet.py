@@ -82,7 +82,7 @@ def wait_for_nodes(server: NatsServer, count: int) -> None:
             if ccmctl(server, "nodes").count('"state":"present"') >= count:
                 return
         except RuntimeError:
-            pass  # nobody has come yet
+            pass  # no node has connected yet
         time.sleep(0.5)
     raise RuntimeError(f"{count} nodes did not come up within {READY_S} s")
 

@@ -23,7 +23,7 @@ APPLIES, WARM = 3000, 300
 FILES, MANY_FILES = 20, 1000
 CONVERGES = 30
 DRIFT_EVERY = 50
-"""Somebody else changes a file after so many applies, so that some of the life is work."""
+"""A file is changed from outside after so many applies, so that some applies have work to do."""
 INTERVAL_S, SLOW_INTERVAL_S = 0.01, 1.0
 PATIENCE_S = 900
 AGENT = """

@@ -289,10 +289,10 @@ def _check_operator(operator: str, creds: str, credentials: str) -> None:
 
 
 def logins(environ: Mapping[str, str]) -> Iterator[str]:
-    """What whoever runs this may be called, the best first; some are empty, the last is always a name."""
+    """Return possible names of the current user, the best first; some may be empty, the last is always a name."""
     import pwd
 
     yield from (environ.get(one, "") for one in ("SUDO_USER", "LOGNAME", "USER"))
-    with contextlib.suppress(KeyError):  # a container may run as a number that nobody has
+    with contextlib.suppress(KeyError):  # a container may run as a number without a name
         yield pwd.getpwuid(os.getuid()).pw_name
     yield f"uid-{os.getuid()}"

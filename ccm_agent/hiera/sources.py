@@ -25,7 +25,7 @@ from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
-"""Of one document; a broker's message is far smaller, and nobody writes such a file by hand."""
+"""The largest document; messages of a broker and hand-written files are far smaller."""
 
 THREAD_FROM_BYTES = 64 << 10
 """A smaller document is read on the loop: that takes less than a hop to a thread and back."""

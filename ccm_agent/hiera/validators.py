@@ -36,7 +36,7 @@ def is_ipv4(value: str) -> bool:
 
 
 def is_ipv6(value: str) -> bool:
-    """An IPv6 address that stands for no IPv4 one."""
+    """An IPv6 address that does not map an IPv4 one."""
     return isinstance(_address(value), ipaddress.IPv6Address)
 
 

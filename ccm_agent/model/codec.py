@@ -73,7 +73,8 @@ def decode_json(data: bytes | str, source: str = "") -> object:
     """
     The values of a JSON document. Of a duplicate key the last one counts.
 
-    A whole number that does not fit 64 bits is text, as in YAML: nobody downstream could hold it, and rounding it would be a lie.
+    A whole number that does not fit 64 bits is text, as in YAML: other programs could not represent it, and rounding would
+    change it.
 
     Raises:
         DocumentError: Not JSON, with file, line and column.

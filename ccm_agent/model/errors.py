@@ -2,7 +2,7 @@
 Every error that this project raises on purpose, in one tree.
 
     CcmError
-    ├── InputError                what somebody wrote cannot be used: nothing was changed
+    ├── InputError                the input cannot be used: nothing was changed
     │   ├── DocumentError         a document does not parse or does not fit its schema (file, line, `$.path`)
     │   │   └── MisfitError       a key is unknown, or a value has the wrong type
     │   ├── ManifestError         a manifest is understood but cannot be right
@@ -19,7 +19,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── FileError             a file operation failed
     │   ├── CommandError          a program could not be started, ended badly or took too long
     │   ├── DownloadError         a URL could not be fetched
-    │   ├── LockError             somebody else holds a lock that is needed
+    │   ├── LockError             another process holds a needed lock
     │   ├── FactUnavailableError  a fact cannot be read on this machine
     │   ├── NoProviderError       no provider of a type can work here
     │   └── DesiredStateError     a resource was changed and is still not what was wanted
@@ -88,7 +88,7 @@ class CcmError(Exception):
 
 
 class InputError(CcmError):
-    """What somebody wrote cannot be used; nothing was changed because of it."""
+    """The input cannot be used; nothing was changed because of it."""
 
     code = "input.invalid"
 
@@ -251,7 +251,7 @@ class DownloadError(HostError):
 
 
 class LockError(HostError):
-    """Somebody else holds a lock that is needed."""
+    """Another process holds a needed lock."""
 
     code = "host.lock"
 

@@ -1,5 +1,5 @@
 """
-Texts of the host as they can be told.
+Make texts of the host safe to publish.
 
 A name in an archive, a mount point or a value of a bucket may hold bytes that are no UTF-8; they stand in a text as surrogate
 escapes, which neither JSON nor MessagePack can hold. What is told of them has `?` in their place: not to tell it at all, or to

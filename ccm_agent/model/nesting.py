@@ -1,4 +1,4 @@
-"""How deep a JSON document is nested, told from its text, before anybody walks its values by recursion."""
+"""Measure the nesting of a JSON document from its text, before code walks its values recursively."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class TreeEntry(Struct, frozen=True, kw_only=True):
         kind: "file", "directory", "symlink" or "other" (FIFO, socket, device).
         content: Of a file, and of a symlink that leads to one; b"" otherwise.
         mode: Permission bits; of a symlink 0.
-        uid, gid: Numeric owner; -1 leaves it to whoever writes.
+        uid, gid: Numeric owner; -1 keeps the writer's own.
     """
 
     path: str
@@ -352,7 +352,7 @@ class Tree(Struct, frozen=True, kw_only=True):
     A directory with all that is below it.
 
     Attributes:
-        kind: What stands at the path: "directory", else "file", "symlink" or "other", and then there are no entries.
+        kind: The kind of the path: "directory", else "file", "symlink" or "other" without entries.
         entries: In the order of a walk: each directory sorted by names, a directory before what is in it. No symlink is entered.
     """
 
@@ -488,7 +488,7 @@ class Locks(Protocol):
 
     def hold(self, name: str) -> AbstractAsyncContextManager[None]:
         """
-        Hold a lock for the length of an `async with`, waiting for whoever has it.
+        Hold a lock for the length of an `async with`, waiting for its current holder.
 
         Raises:
             LockError: It was not free within the adapter's limit; the sentence names the holder.
@@ -544,8 +544,8 @@ class KeyValue(Protocol):
                 few seconds.
 
         Raises:
-            BusUnavailableError: The broker is away, or nobody there shows that revision.
-            ProtocolError: What stands there was not written but copied by somebody's read; keep what you have.
+            BusUnavailableError: The broker is unreachable, or no replica has that revision.
+            ProtocolError: The entry was not written but copied there by a redirected read; keep the last value.
         """
         ...
 
@@ -557,7 +557,7 @@ class KeyValue(Protocol):
         """
         A key as it was when the bucket stood at a revision; None when it was absent then.
 
-        What was not written but copied there by somebody's read is passed over.
+        Entries that were copied there by a redirected read are skipped.
 
         Args:
             key: The key.
@@ -565,7 +565,7 @@ class KeyValue(Protocol):
 
         Raises:
             RevisionGoneError: Only newer revisions of the key are kept.
-            BusUnavailableError: The broker is away, or nobody there has come as far as that revision.
+            BusUnavailableError: The broker is unreachable, or no replica has that revision.
         """
         ...
 
@@ -581,14 +581,14 @@ class KeyValue(Protocol):
         The newest revisions of all keys that match one of the patterns, sorted by key.
 
         Args:
-            patterns: Keys in which `*` stands for one token and `>` for the rest: `["all.*", "node.web1.*"]`.
-            obeyed: The reader does what the entries say, so one that was copied there by somebody's read is an error and
-                not just left out: whoever copied it could otherwise make the true one vanish.
+            patterns: Keys in which `*` matches one token and `>` the rest: `["all.*", "node.web1.*"]`.
+            obeyed: The reader acts on the entries, so an entry copied there by a redirected read is an error and not skipped: a
+                node could otherwise hide the true one.
             at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
             deletions: Keys that were deleted are among them, each with an empty value.
 
         Raises:
-            BusUnavailableError: The broker is away, or nobody there shows that revision.
+            BusUnavailableError: The broker is unreachable, or no replica has that revision.
             ProtocolError: With `obeyed`: an entry was not written but copied; keep what you have.
         """
         ...
@@ -795,7 +795,7 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
 
 
 class BrokerConnection(Protocol):
-    """The connection behind the bus ports: it comes and goes, and nobody waits for it who can go on without."""
+    """The connection behind the bus ports. It may be lost and restored; callers that can work without it do not wait."""
 
     @property
     def connected(self) -> bool:

@@ -143,7 +143,7 @@ def entry_document(entry: RegistrationEntry) -> dict[str, Any]:
 
 def decode_entry(body: bytes) -> RegistrationEntry:
     """
-    An entry that somebody published; fields that we do not know are passed over.
+    Decode a published entry; unknown fields are ignored.
 
     Raises:
         ProtocolError: It is none, or breaks the rules for entries.

@@ -108,7 +108,7 @@ def key_text(value: object) -> str:
 
 
 def written_key(text: str, is_plain: bool) -> str:
-    """The key that a scalar in a mapping stands for; without quotes it may be a number in another spelling."""
+    """Return the key of a mapping that a scalar represents; without quotes it may be a number in another notation."""
     return key_text(plain_value(text)) if is_plain and (not text or text[0] in SPECIAL_FIRST) else text
 
 
@@ -139,7 +139,7 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     """
     The value of a scalar with an explicit tag.
 
-    A tag that nobody here knows is ignored, and the scalar stays text, as the reference has it.
+    An unknown tag is ignored, and the scalar stays text, as in Choria CCM.
 
     Args:
         tag: The resolved tag, such as `tag:yaml.org,2002:int` or `!custom`.

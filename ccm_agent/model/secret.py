@@ -34,7 +34,7 @@ _EVERYBODYS = frozenset({"true", "false", "null", "none", "yes", "no", "on", "of
 
 
 class Secret:
-    """A text that shows itself to who asks for it by name, and to nobody else."""
+    """A secret text: its `repr` is masked, and only `reveal()` returns it."""
 
     __slots__ = ("_plain",)
 

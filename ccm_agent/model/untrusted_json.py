@@ -1,7 +1,7 @@
 """
-What somebody else wrote, read so that it can do no harm: neither its depth nor its times end whoever reads it.
+Decode untrusted JSON safely: neither its depth nor its times can crash the reader.
 
-Whoever may write one key or one subject says what stands there, and many read it.
+A client that may write a key or a subject controls its content, and many programs read it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 def decode_foreign(body: bytes, kind: type[T]) -> T:
     """
-    A JSON document of somebody else's as a Struct or plain values.
+    Decode an untrusted JSON document to a Struct or plain values.
 
     Raises:
-        msgspec.DecodeError: It is none of that kind, or nested deeper than anybody reads.
+        msgspec.DecodeError: It is not of that type, or nested too deeply.
     """
     try:
         value = msgspec.json.decode(body, type=kind)

@@ -69,7 +69,7 @@ class Request(Struct, kw_only=True, omit_defaults=True):
         protocol: Id of the subject it is sent on.
         run: KSUID of the run; "" in a scheduled request, where it derives from the schedule's headers.
         time: When it was made. In a scheduled request None.
-        targets: Selectors, any of which a node must match; empty means whoever the subject reaches.
+        targets: Selectors, any of which a node must match; empty means all nodes that the subject reaches.
         where: An expression that must be true as well; "" is always true.
         named: Nodes that must answer, if only that they no longer match: set when a request goes out again.
         requester: Who asks, for people to read; who may is decided by the broker and by signatures.
@@ -248,7 +248,7 @@ class Progress(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         state: "queued", "running", or REPORTING.
-        resource: `type#name` in hand.
+        resource: The current resource, `type#name`.
         position, total: Which resource of how many it is.
         resource_s: How long it has been at this resource.
         run_s: How long the run has gone on here; of a run that has ended, how long its events have waited.
@@ -292,9 +292,9 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Its stamp's number orders revisions; its count is for people. Of one name the node's own wins, then a fact's, then the newest.
 
     Attributes:
-        name: What it is called; one token of its key stands for it.
+        name: Its name; one token of its key encodes it.
         scope: "all", "node.<node>" or "fact.<key>.<value>", as in the key.
-        targets: Selectors, any of which a node must match besides; empty means whoever the scope reaches.
+        targets: Selectors, any of which a node must match besides; empty means all nodes that the scope reaches.
         where: An expression that must be true as well; "" is always true.
         manifest: What the manifest is called, for people.
         bundle: The packed directory, pinned.
@@ -364,7 +364,7 @@ class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    Why and until when a node does not converge; its health checks go on.
+    Why and until when a node does not converge; its health checks continue.
 
     Attributes:
         since, until: From when to when; without `until` it lasts until an operator enables the node.

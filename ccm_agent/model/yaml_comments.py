@@ -2,7 +2,7 @@
 Which comments of a YAML document belong to which keys.
 
 A comment belongs to the key on its line, else to the key below it; one that stands below the last key of a mapping, at least
-as far in as that key, belongs to that key. Comments on list items and inside `[ ]` and `{ }` belong to nobody.
+as far in as that key, belongs to that key. Comments on list items and inside `[ ]` and `{ }` belong to no key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KeyComment(NamedTuple):
 
     Attributes:
         path: Keys from the document's root to the one that it belongs to.
-        text: What stands behind the `#`, without white space around it.
+        text: The text after the `#`, without surrounding white space.
         line: Where it stands, from 1.
     """
 

@@ -22,7 +22,7 @@ MAX_DEPTH = 100
 """Levels of nesting; what walks a document later does so by recursion."""
 
 MAX_ALIASED = 1_000_000
-"""Values that aliases may add to a document in all: a few lines of nested aliases can otherwise stand for billions."""
+"""The most values that aliases may add to a document: a few lines of nested aliases could otherwise expand to billions."""
 
 VALUE_CHARACTERS = 64
 """So much of an aliased text counts as a value: it is held once, and written out as often as it is named."""
@@ -169,7 +169,7 @@ class _Reader:
         return self._fail(event, hint)
 
     def _merged(self, event: Any) -> dict[str, object]:
-        """What `<<` brings; what stands later in the mapping replaces it, as the reference has it."""
+        """Merge the value of `<<`; later keys of the mapping replace merged ones, as in Choria CCM."""
         value = self._node(event)
         maps = value if isinstance(value, list) else [value]
         merged: dict[str, object] = {}

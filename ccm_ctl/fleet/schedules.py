@@ -1,10 +1,10 @@
 """
 Schedules: requests that the broker stores and publishes on time, so that no process of ours keeps it.
 
-One message each, on a subject that says what it does to whom. The first schedule of an action and scope sends its requests to the
-subject that an operator would use, which agents of every version hear. The broker keeps the last due request of each subject, for
-nodes that catch up, so a further schedule of the same action and scope sends to a subject of its own. The index of schedules
-names those (`ccm_agent.bus.schedule_index`).
+One message each, on a subject that says what it does to whom. The first schedule of an action and scope sends its requests to
+the subject that an operator would use, to which agents of every version subscribe. The broker keeps the last due request of
+each subject, for nodes that catch up, so a further schedule of the same action and scope sends to a subject of its own. The
+index of schedules names those (`ccm_agent.bus.schedule_index`).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _TRIES = 10
 
 class SchedulePlacement(Struct, frozen=True, kw_only=True):
     """
-    Where a schedule goes that is to be stored.
+    Where a new schedule is stored.
 
     Attributes:
         subject: Where it is stored.
         target: Where its requests arrive.
-        is_new: It takes the place of none.
+        is_new: It does not replace another one.
         has_own_subject: Its requests do not arrive where all requests do, so older agents refuse them.
     """
 
@@ -89,11 +89,11 @@ class Schedules:
         Take a broker.
 
         Args:
-            connection: Where it is.
+            connection: The connection to the broker.
             signatory: Signs what is stored; None: it is not signed.
 
         Raises:
-            BusSetupError: It has no schedules of this kind.
+            BusSetupError: The broker does not support these schedules.
         """
         server = connection.server
         if server is not None and server.version < SCHEDULES_VERSION:
@@ -179,11 +179,11 @@ class Schedules:
         ends: datetime,
     ) -> bool:
         """
-        Store a schedule; whether it took the place of one of the same name.
+        Store a schedule; returns whether it replaced one of the same name.
 
         Args:
-            name: What it is called.
-            scope: Whom it is for.
+            name: Its name.
+            scope: Its scope.
             when, zone: Its times, as the broker words them.
             request: What is sent.
             ends: Agents that demand signatures take it no longer after this.
@@ -217,7 +217,7 @@ class Schedules:
 
     async def remove(self, name: str) -> None:
         """
-        Take a schedule away; NotFoundError when there is none.
+        Remove a schedule; NotFoundError when there is none.
 
         An empty message takes its place: the broker asks nothing more then, and agents that were away see that there is nothing
         to catch up with. Purging would do the same, but the broker can allow a purge of all subjects only, not of one.
@@ -233,7 +233,7 @@ class Schedules:
         Write the index of what is stored; `added` is about to be.
 
         Raises:
-            RevisionError: Other operators write it all the time.
+            RevisionError: Other operators keep writing it.
         """
         for _ in range(_TRIES):
             index, sequence = await self._read_index()
@@ -259,7 +259,7 @@ class Schedules:
             return ScheduleIndex(), stored.sequence if stored else 0
 
     async def _forget_due(self, subject: str) -> None:
-        """Remove what was due, where the operator may: agents of before do not look whether its schedule is still there."""
+        """Remove the due request if permitted: older agents do not check that its schedule still exists."""
         if await read_last(self._connection, SCHEDULES_STREAM, subject) is None:
             return
         with contextlib.suppress(BusDeniedError):

@@ -1,5 +1,5 @@
 """
-The signers list of a fleet, in the folder with its keys: who may sign what agents obey.
+The signers list of a fleet, in the folder with its keys: the operators whose signatures agents accept.
 
     trust.json   the root's public key and the newest signers list, signed; not secret
 
@@ -110,7 +110,7 @@ class Signers:
         return self._change(lambda old: {"revoked_nodes": tuple(sorted({*old.revoked_nodes, *keys}))})
 
     def allow_unsigned(self, seconds: int) -> SignersList:
-        """Let agents and controllers take what is not signed for so long from now on; 0 ends it."""
+        """Let agents and controllers accept unsigned messages for this long; 0 ends it."""
         until = _now_ms() + seconds * 1000 if seconds else 0
         return self._change(lambda old: {"allow_unsigned_until": until})
 

@@ -1,4 +1,4 @@
-"""Schedules as the broker stores them: what a message in CCM_SCHEDULES says, and when it is due next."""
+"""Schedules as the broker stores them: decode messages of CCM_SCHEDULES, and compute when they are due next."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
     A schedule as it is stored.
 
     Attributes:
-        name: As it is called.
-        subject: Where it is stored.
-        protocol, scope: What it asks of whom.
+        name: Its name.
+        subject: The subject that stores it.
+        protocol, scope: Its action and scope.
         target: The subject that its requests arrive on.
         when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once and is kept for those who
             catch up.

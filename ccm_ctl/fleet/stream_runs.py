@@ -1,12 +1,11 @@
 """
-Runs that no operator started, as the stream of events has them: of schedules, of assignments, and of the nodes' own manifests.
+Runs that no operator started, from the stream of events: of schedules, assignments, and manifests of the nodes' configuration.
 
 The broker sends what a schedule says, and nodes converge on their own, so these runs are in no operator's record. Each node's
 session says what it is due to. The stream keeps sessions for as long as its limits allow, and reading is bounded: what is
 given says how far back it goes.
 
-What a session says of its cause is the node's word. A node can speak of its own part only, so a run is called what most of
-its nodes call it.
+A session's cause is only the node's claim about itself, so a run gets the cause that most of its nodes report.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class NodeSession(Struct, kw_only=True):
     One node's part in a run, by the two ends of its session.
 
     Attributes:
-        start: What it said when it began.
-        summary: How it ended, as it says; None: no end is known.
+        start: Its first event.
+        summary: Its summary; None: no end is known.
     """
 
     start: SessionStart
@@ -66,7 +65,7 @@ class NodeSession(Struct, kw_only=True):
 
     @property
     def state(self) -> NodeState:
-        """Where it came to."""
+        """The state of the session."""
         if self.summary is None:
             return NodeState.RUNNING
         word = self.summary.state
@@ -126,7 +125,7 @@ class StreamRun(Struct, kw_only=True):
 
 class RecentRuns(Struct, frozen=True, kw_only=True):
     """
-    What was found in the stream.
+    Runs that were found in the stream.
 
     Attributes:
         runs: The runs, the newest first.
@@ -234,7 +233,7 @@ class _Reader:
         for (run, node), start in self._starts.items():
             session = NodeSession(start=start, summary=self._summaries.get((run, node)))
             found.setdefault(run, StreamRun(run=run, sessions={})).sessions[node] = session
-        # an id says any time; one that is to come is not newer than now
+        # the time in an ID is not trusted; a future one counts as now
         return sorted(found.values(), key=lambda one: (min(one.time, self._now), one.run), reverse=True)
 
     async def _window(self, kind: str, start: datetime, what: type[T]) -> dict[tuple[str, str], T] | None:

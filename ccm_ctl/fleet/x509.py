@@ -33,11 +33,11 @@ _PRIVATE_KEY = bytes.fromhex("302e020100300506032b657004220420")
 
 class Certificate(Struct, frozen=True, kw_only=True):
     """
-    What is read of a certificate.
+    The fields of a certificate that are read.
 
     Attributes:
         names: Hosts and addresses that it is for.
-        ends: When it is good no longer.
+        ends: When it expires.
     """
 
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ def server(
         signer, issuer: The authority's key and subject.
         public: The servers' public key.
         names: Hosts and addresses, in ASCII.
-        begins, ends: While it is good.
+        begins, ends: Its validity.
     """
     uses = [_oid("1.3.6.1.5.5.7.3.1"), _oid("1.3.6.1.5.5.7.3.2")]
     extensions = [

@@ -1,4 +1,4 @@
-"""How one command went on many nodes: what it wrote, nodes with the same result folded."""
+"""Format the results of one command on nodes, with equal results folded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
 
 ERROR_SHOWN = 300
-"""So many characters of an error are shown; `--json` has all."""
+"""The most characters of an error; `--json` has all."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):

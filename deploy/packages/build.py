@@ -139,7 +139,7 @@ def set_version(folder: Path, version: str) -> None:
 
 
 def _made_at() -> int:
-    """Seconds since 1970 that stand as the time of every file: of the last commit, where nobody says another."""
+    """The time of every file in seconds since 1970: that of the last commit, unless SOURCE_DATE_EPOCH is set."""
     if told := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(told)
     done = subprocess.run(

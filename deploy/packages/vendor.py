@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 OURS = ("ccm_agent", "ccm_ctl")
 LEFT_OUT = {".pyc", ".pyx", ".pxd", ".c", ".h"}
-"""Compiled anew, or of use to a compiler only."""
+"""Files that are compiled again, or that only a compiler uses."""
 
 UNUSED = {"pygments", "markdown-it-py", "mdurl"}
 """What rich shows code and Markdown with, of which we show none: a quarter of all files. `check` says when we do."""

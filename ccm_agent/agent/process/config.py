@@ -174,7 +174,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = "1m"
     slot_hold: Annotated[str, Meta(description="How long a slot is kept after its resource failed.")] = "1h"
     drain: Annotated[
-        str, Meta(description="How long a stop waits for the resource in hand; then it goes on without us.")
+        str,
+        Meta(description="How long a stop waits for the current resource, which then continues on its own."),
     ] = "60s"
     log_format: Literal["text", "json"] = "text"
     monitor_address: Annotated[str, Meta(description="Address of `/metrics`.")] = "127.0.0.1"
