@@ -36,7 +36,7 @@ VERBS = {
     "slots": "Show which nodes hold slots, and which wait.",
     "events": "Show events of agents.",
     "history": "Show what happened to a node.",
-    "state": "Show what the resources of a node are or were.",
+    "state": "Show the current or past state of a node's resources.",
     "report": "Write a report of a run to a file.",
     "dashboard": "Serve the fleet as a web page.",
     "completion": "Print the completion script of a shell.",

@@ -332,9 +332,9 @@ class TreeEntry(Struct, frozen=True, kw_only=True):
     One entry below a directory.
 
     Attributes:
-        path: Relative to the directory, `/` between the parts; bytes that are not UTF-8 stand as surrogate escapes.
+        path: Relative to the directory, with `/` between the parts; bytes that are not UTF-8 are surrogate escapes.
         kind: "file", "directory", "symlink" or "other" (FIFO, socket, device).
-        content: Of a file, and of a symlink that leads to one; b"" otherwise.
+        content: The content of a file, or of a symlink to a file; b"" otherwise.
         mode: Permission bits; of a symlink 0.
         uid, gid: Numeric owner; -1 keeps the writer's own.
     """
@@ -349,11 +349,11 @@ class TreeEntry(Struct, frozen=True, kw_only=True):
 
 class Tree(Struct, frozen=True, kw_only=True):
     """
-    A directory with all that is below it.
+    A directory with everything below it.
 
     Attributes:
         kind: The kind of the path: "directory", else "file", "symlink" or "other" without entries.
-        entries: In the order of a walk: each directory sorted by names, a directory before what is in it. No symlink is entered.
+        entries: In the order of a walk: each directory sorted by names, a directory before its content. Symlinks are not entered.
     """
 
     kind: str
@@ -362,11 +362,11 @@ class Tree(Struct, frozen=True, kw_only=True):
 
 class Digest(Struct, frozen=True):
     """
-    What is known of a content that is not kept.
+    Digest and size of a content that is not in memory.
 
     Attributes:
-        sha256: In hex; "" when nothing is known, so that whatever is there differs.
-        size_bytes: Its size; -1 when that was not written down. A file of another size is not read.
+        sha256: In hex; "" if unknown, so that any existing file differs.
+        size_bytes: Its size; -1 if unknown. A file of another size is not read.
     """
 
     sha256: str = ""
@@ -375,13 +375,13 @@ class Digest(Struct, frozen=True):
 
 class TreeComparison(Struct, frozen=True, kw_only=True):
     """
-    How a directory compares with the files that are wanted in it.
+    The differences between a directory and its wanted files.
 
     Attributes:
-        exists: There is a directory, or a symlink to one.
-        files: Of each wanted path "same", "differs" or "absent".
-        extra: Paths of what is there besides and is not a directory, sorted; "" is the path itself when it is a symlink, behind
-            which nobody looks. Of a huge directory that is not to be whole only some.
+        exists: Whether there is a directory, or a symlink to one.
+        files: "same", "differs" or "absent" for each wanted path.
+        extra: Paths of other entries but directories, sorted; "" is the path itself if it is a symlink, which is not followed.
+            Only some of them for a huge directory without `is_whole`.
     """
 
     exists: bool
@@ -393,19 +393,19 @@ class Trees(Protocol):
     """
     Reads and writes whole directories; each call is one hop to a thread, however many files there are.
 
-    Paths of directories are absolute, those in them relative. As with `Files` no change goes through a symlink that somebody
-    else could have planted; other symlinks to directories are followed, unless `is_whole`.
+    Paths of directories are absolute, those in them relative. As with `Files`, no change follows a symlink that another user
+    could have created; other symlinks to directories are followed, unless `is_whole`.
 
-    `is_whole` says that the directory is to hold the wanted files and no others: then no symlink below it is followed either, for
-    one that stands in a directory's place is itself something that does not belong there.
+    `is_whole` means that the directory must contain only the wanted files: then no symlink below it is followed either, because
+    a symlink in place of a directory is itself an unwanted entry.
     """
 
     async def read(self, path: str, limit_bytes: int) -> Tree:
         """
-        All that is in a directory.
+        Read everything in a directory.
 
         Raises:
-            FileError: Nothing is there, something in it cannot be read, or there is more than the limit.
+            FileError: It does not exist, an entry cannot be read, or there are too many entries.
         """
         ...
 
@@ -413,15 +413,15 @@ class Trees(Protocol):
         self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
     ) -> TreeComparison:
         """
-        Which of the wanted files are there, symlinks to files followed.
+        Compare the wanted files with a directory, following symlinks to files.
 
         Args:
-            path: The directory; it need not be there.
-            wanted: Content by path, or what is known of it.
+            path: The directory, which may be missing.
+            wanted: The content of each path, or its digest.
             is_whole: See above.
 
         Raises:
-            FileError: Something else stands where a file or a directory is wanted, or it cannot be read.
+            FileError: An entry of another kind is in the place of a file or directory, or cannot be read.
         """
         ...
 
@@ -434,37 +434,37 @@ class Trees(Protocol):
         keep: Collection[str] | None = None,
     ) -> tuple[str, ...]:
         """
-        Make directories (0755; one that is there keeps its mode) and write files, each whole or not at all.
+        Create directories (0755; existing ones keep their mode) and write files, each atomically.
 
         Args:
-            path: The directory, made with those above it.
-            directories: Those to be made below it, a parent before what is in it.
-            files: Regular files, whose directories are there or among those.
-            keep: Makes it whole, as above: what is below the path, on its own file system, and is neither a directory nor one of
-                the files nor one of these paths, is removed in the end. None removes nothing.
+            path: The directory, which is created with its parents.
+            directories: The directories to create below it, parents first.
+            files: Regular files, whose directories exist or are among those.
+            keep: If given, everything else below the path on its file system is removed in the end, except directories, the
+                files and these paths. None removes nothing.
 
         Returns:
-            Paths of what was removed.
+            The removed paths.
         """
         ...
 
     async def remove(self, path: str, files: Sequence[str]) -> None:
         """
-        Remove files, then the directories that are empty for it, then the directory itself if it is.
+        Remove files, then directories that became empty, then the directory itself if it is empty.
 
-        Nothing there is fine, and so is a directory that holds something else.
+        Missing paths and directories with other content are not errors.
 
         Raises:
-            FileError: A file cannot be removed; the others are.
+            FileError: A file cannot be removed; the others have been.
         """
         ...
 
 
 class Records(Protocol):
     """
-    What must be known the next time and cannot be seen on the host: small documents by key, kept on this machine.
+    Small documents by key, stored on this machine: what a later run must know and cannot see on the host.
 
-    Only who runs this may read them. They are a help, not a truth: one may be gone, and then things are done once more.
+    Only the current user can read them. They are hints: if one is lost, work is repeated.
     """
 
     async def recall(self, kind: str, key: str) -> bytes | None:
@@ -473,10 +473,10 @@ class Records(Protocol):
 
     async def keep(self, kind: str, key: str, document: bytes | None) -> None:
         """
-        Keep a document in the place of an older one; None forgets it.
+        Store a document, replacing an older one; None removes it.
 
         Args:
-            kind: What sort of document, `[a-z][a-z0-9_-]*`.
+            kind: The kind of document, `[a-z][a-z0-9_-]*`.
             key: Any text.
             document: Its bytes.
         """
@@ -488,7 +488,7 @@ class Locks(Protocol):
 
     def hold(self, name: str) -> AbstractAsyncContextManager[None]:
         """
-        Hold a lock for the length of an `async with`, waiting for its current holder.
+        Hold a lock during an `async with`, waiting for its current holder.
 
         Raises:
             LockError: It was not free within the adapter's limit; the sentence names the holder.
@@ -497,18 +497,18 @@ class Locks(Protocol):
 
 
 class Clock(Protocol):
-    """Time, so that tests can turn it."""
+    """The time, which tests can control."""
 
     def now(self) -> datetime:
         """Wall-clock time, aware, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Seconds that never decrease."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return when so many seconds of `monotonic` have passed."""
+        """Return after this many seconds of `monotonic`."""
         ...
 
 
@@ -518,7 +518,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: The key.
-        value: Its bytes; an empty value is an absent key and never stands here.
+        value: Its bytes; never empty, because an empty value means an absent key.
         revision: The stream sequence of this write.
         created: When it was written, by the broker's clock.
         signature: The `Ccm-Signature` header that it was written with; "" without one.
@@ -536,7 +536,7 @@ class KeyValue(Protocol):
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """
-        The newest revision of a key; None when it is absent, deleted, expired or empty.
+        Return the newest revision of a key; None if it is absent, deleted, expired or empty.
 
         Args:
             key: The key.
@@ -550,21 +550,21 @@ class KeyValue(Protocol):
         ...
 
     async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """The newest revision of a key as `get`, a deletion too (its value is empty); None when nothing is stored."""
+        """Return the newest revision of a key as `get` does, or its deletion (with an empty value); None if nothing is stored."""
         ...
 
     async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
         """
-        A key as it was when the bucket stood at a revision; None when it was absent then.
+        Return a key as of a revision of the bucket; None if it was absent then.
 
         Entries that were copied there by a redirected read are skipped.
 
         Args:
             key: The key.
-            revision: A revision of the bucket, of whichever key, that is known to be stored.
+            revision: A revision of the bucket, of any key, that is known to be stored.
 
         Raises:
-            RevisionGoneError: Only newer revisions of the key are kept.
+            RevisionGoneError: Only newer revisions of the key are stored.
             BusUnavailableError: The broker is unreachable, or no replica has that revision.
         """
         ...
@@ -585,11 +585,11 @@ class KeyValue(Protocol):
             obeyed: The reader acts on the entries, so an entry copied there by a redirected read is an error and not skipped: a
                 node could otherwise hide the true one.
             at_least: A revision of one of those keys, or of a deletion, that is known to be stored; as in `get`.
-            deletions: Keys that were deleted are among them, each with an empty value.
+            deletions: Include deleted keys, each with an empty value.
 
         Raises:
             BusUnavailableError: The broker is unreachable, or no replica has that revision.
-            ProtocolError: With `obeyed`: an entry was not written but copied; keep what you have.
+            ProtocolError: With `obeyed`: an entry was not written but copied; keep the last values.
         """
         ...
 
@@ -624,7 +624,7 @@ class KeyValue(Protocol):
 
 
 class KeyHistory(Protocol):
-    """What only the controller asks of a bucket, for its keys may be many; no call makes a consumer."""
+    """Reads of a bucket that only the controller makes, because there may be many keys; no call creates a consumer."""
 
     async def keys(self, prefix: str = "") -> list[str]:
         """Keys present now that begin with a prefix, sorted."""
@@ -643,16 +643,16 @@ class KeyHistory(Protocol):
         ...
 
     async def now(self) -> datetime:
-        """What time it is by the broker's clock."""
+        """The time of the broker's clock."""
         ...
 
 
 class SignedStore(KeyValue, Protocol):
-    """A bucket that also takes what was signed elsewhere."""
+    """A bucket that also accepts documents with an existing signature."""
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """
-        Write a key, as `update`, with a signature that is there already.
+        Write a key, as `update`, with an existing signature.
 
         Args:
             key: The key.
@@ -667,22 +667,22 @@ class Objects(Protocol):
     """Bundles by digest. Getting one costs the broker no consumer."""
 
     async def get(self, name: str, limit_bytes: int) -> bytes:
-        """An object's bytes, its digest checked; NotFoundError, or ProtocolError when it is larger or not what it says."""
+        """An object's bytes, its digest checked; NotFoundError, or ProtocolError if its size or digest is wrong."""
         ...
 
     async def put(self, name: str, content: bytes) -> None:
-        """Store an object, unless one of that name with the same content is there."""
+        """Store an object, unless one with the same name and content exists."""
         ...
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
-        """SHA-256 (hex) of what is stored under a name, as of this revision or later; None when nothing is. Cheap to ask."""
+        """SHA-256 (hex) of the object with a name, as of this revision or later; None without one. Cheap."""
         ...
 
     async def signature(self, name: str) -> tuple[str, str]:
         """
-        The subject that an object is described on, and the signature that it was stored with; "" when it was not signed.
+        The subject of an object's meta message, and its signature; "" if it was not signed.
 
-        What is signed is the object's digest (SHA-256, hex), at that subject.
+        The signature covers the object's digest (SHA-256, hex) and that subject.
         """
         ...
 
@@ -698,12 +698,12 @@ class IncomingRequest(Struct, frozen=True, kw_only=True):
     A request as it came.
 
     Attributes:
-        subject: What it was delivered on.
-        protocol: The protocol id that the subject begins with; the body's is the same, or it was refused before.
+        subject: The subject of delivery.
+        protocol: The protocol id that the subject begins with; that of the body is equal, otherwise it was refused.
         scope: The subject's scope as text: "all", "node.<node>" or "fact.<key>.<value>" (encoded).
         body: The exact bytes.
         headers: Headers, names as sent.
-        scheduled: It came from the schedules' stream; run id and time derive from `headers`.
+        scheduled: It came from the stream of schedules; run ID and time derive from `headers`.
     """
 
     subject: str
@@ -718,7 +718,7 @@ class Requests(Protocol):
     """Requests to agents: the controller publishes, agents subscribe by scope."""
 
     async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Send a request; BusUnavailableError when the broker is away, BusDeniedError when it says no."""
+        """Send a request; BusUnavailableError if the broker is unreachable, BusDeniedError if it refuses."""
         ...
 
     async def subscribe(
@@ -728,31 +728,31 @@ class Requests(Protocol):
         on_refused: Callable[[str, ProtocolError], None] | None = None,
     ) -> None:
         """
-        Replace the set of scopes this process listens to; what stays subscribed misses nothing.
+        Replace the scopes of this process; kept subscriptions miss nothing.
 
         Args:
             scopes: Scopes as text.
-            on_request: Called on the loop; it only queues. Messages that break the protocol never reach it.
+            on_request: Called on the loop; it must only queue. Messages that break the protocol never reach it.
             on_refused: Called instead, with the subject and the reason; each is logged anyway.
 
         Raises:
-            BusDeniedError: The broker does not let this node listen to one of them; the others stand.
+            BusDeniedError: The broker refuses one of them; the others are subscribed.
         """
         ...
 
     async def last_due(self, subject: str) -> IncomingRequest | None:
         """
-        The scheduled request that was due last for a request's subject, as it was delivered; None when none was.
+        Return the last due request of a request's subject, as delivered; None without one.
 
         Raises:
-            BusError: The broker is away, knows no schedules, or does not let us.
-            ProtocolError: What is there breaks the rules of the protocol.
+            BusError: The broker is unreachable, does not support schedules, or refuses.
+            ProtocolError: The message breaks the rules of the protocol.
         """
         ...
 
     async def own_subjects(self, scopes: Collection[str]) -> list[str]:
         """
-        The subjects, for `last_due`, of schedules for some scopes whose requests do not arrive where all requests do.
+        Return the subjects, for `last_due`, of schedules that have their own subjects for some scopes.
 
         Raises:
             BusError, ProtocolError: As `last_due`.
@@ -780,10 +780,10 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
     Attributes:
         subject: Its subject; protocol, run and node come from it, never from the body.
         body: Its bytes.
-        sequence: Its place in the stream; 0 when it came by core delivery only.
-        chain: The `Ccm-Chain` header: its place in its node's chain, as its sender says it; "" without one.
+        sequence: Its sequence in the stream; 0 for core delivery.
+        chain: The `Ccm-Chain` header: its position in its node's chain, as claimed by its sender; "" without one.
         signature: The `Ccm-Signature` header, not verified; "" without one.
-        time: When it was stored, by the broker's clock; None when it came by core delivery only.
+        time: When it was stored, by the broker's clock; None for core delivery.
     """
 
     subject: str
@@ -799,7 +799,7 @@ class BrokerConnection(Protocol):
 
     @property
     def connected(self) -> bool:
-        """The broker is there, and all subscriptions with it."""
+        """Whether the broker is connected and has all subscriptions."""
         ...
 
     @property
@@ -808,26 +808,26 @@ class BrokerConnection(Protocol):
         ...
 
     async def wait_connected(self) -> None:
-        """Return as soon as the broker is there, however long that takes."""
+        """Wait until the broker is connected, without a time limit."""
         ...
 
     def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
         """
-        Call a function each time the connection was made, subscriptions included; it only queues.
+        Call a function after each connect, once subscriptions are restored; it must only queue.
 
-        It is the moment to read again whatever may have been missed. The returned function ends it.
+        Use it to re-read what may have changed while disconnected. The returned function removes the hook.
         """
         ...
 
 
 class Events(Protocol):
-    """State events: agents publish, everybody reads."""
+    """State events: agents publish them, operators read them."""
 
     async def publish(
         self, subject: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
     ) -> Published:
         """
-        Publish and wait until the stream has it. Any BusError may be tried again with the same message id.
+        Publish and wait for the stream's acknowledgement. After any BusError, retry with the same message ID.
 
         The stream stores one message for each id, regardless of sender and subject. So an id must be one that no other
         sender can guess: 128 random bits.
@@ -835,7 +835,7 @@ class Events(Protocol):
         ...
 
     async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Publish what is in no stream (answers, progress): sent once, perhaps lost, never an error while connected."""
+        """Publish a message that no stream stores (answers, progress): sent once, may be lost, never an error while connected."""
         ...
 
     async def follow(
@@ -845,38 +845,38 @@ class Events(Protocol):
         ...
 
     async def read(self, subject: str, from_sequence: int = 1) -> list[StoredEvent]:
-        """What the stream holds on a subject pattern, oldest first, by direct get."""
+        """Read the stream's events on a subject pattern, oldest first, by direct get."""
         ...
 
     def scan(self, subject: str, since: datetime | None = None) -> AsyncIterator[StoredEvent]:
         """
-        What the stream holds on a subject pattern, page by page, for readers that do not need all events in memory at once.
+        Read the stream's events on a subject pattern, page by page, for readers that do not need all events in memory at once.
 
         Args:
             subject: The pattern.
-            since: What was stored before this time is left out.
+            since: Skip events stored before this time.
         """
         ...
 
     async def oldest(self) -> datetime | None:
-        """When the oldest event that the stream still holds was stored; None: it holds none."""
+        """Return when the oldest event in the stream was stored; None if the stream is empty."""
         ...
 
     async def newest(self, patterns: Sequence[str]) -> list[StoredEvent]:
-        """The newest event on each subject that fits a pattern, in the order in which they were stored, by direct get."""
+        """Return the newest event on each subject that matches a pattern, in storage order, by direct get."""
         ...
 
 
 class RenderWorker(Protocol):
-    """A process that renders templates, within limits of CPU time and memory that the kernel keeps. Blocking; for any thread."""
+    """A process that renders templates, with limits on CPU time and memory that the kernel enforces. Blocking; for any thread."""
 
     def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
         """
-        Give the process something to do, and hear what it says about it.
+        Send a request to the process, and handle its messages.
 
         Args:
-            request: What to do.
-            hear: Given each message. It returns an answer to send, None to hear on, and b"" when that was the last message.
+            request: The job.
+            hear: Called with each message. It returns an answer to send, None to continue, or b"" after the last message.
 
         Raises:
             TemplateLimitError: It took more time or memory than it may, and was killed.
