@@ -126,8 +126,8 @@ class _Watch:
         """Show the progress; raise when the timeout has passed."""
         if time.monotonic() - self._begun > self._limit_s:
             raise HostError(
-                f"it was not over after {format_duration(self._limit_s)}, and goes on in the agent; "
-                "`ccm agent status` shows where it is"
+                f"the run has not ended after {format_duration(self._limit_s)} and continues in the agent; "
+                "`ccm agent status` shows its progress"
             )
         at = agent_output.place_text(status)
         if at and at != self._told and sys.stderr.isatty():

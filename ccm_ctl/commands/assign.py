@@ -304,7 +304,9 @@ class _Change:
                 await remove_assignment(fleet, one)
             except BusError as err:
                 where = format_scope(one.assignment.scope)
-                raise type(err)(f"{err}; {name} stands as it was asked, and for {where} as well") from err
+                raise type(err)(
+                    f"{err}; {name} is stored as requested, but is also still assigned to {where}"
+                ) from err
         print_assigned(application, standing, nodes, was="assigned")
         return Exit.OK
 

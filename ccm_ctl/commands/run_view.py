@@ -298,9 +298,9 @@ class RunView:
         if is_away != self._told_away:
             self._told_away = is_away
             self._terminal.note(
-                "the broker is away; the nodes go on, and so does this when it is back"
+                "broker connection lost; nodes keep running, waiting to reconnect"
                 if is_away
-                else "the broker is back; reading what was said meanwhile"
+                else "broker connection restored; reading missed events"
             )
 
     async def _keep(self) -> None:

@@ -136,7 +136,7 @@ class Documents:
         number = max(max(one.number for one in before) + 1, await self._moment())
         if number >= NUMBER_LIMIT:
             raise ProtocolError(
-                f"{old.key}: the number of what stands leaves no room for a higher one, so ccmctl did not write it; purge the "
+                f"{old.key}: the stored number leaves no room for a higher one, so ccmctl did not write the document; purge the "
                 "key with the nats tool, and remove documents.json from the state folder of nodes that refuse what follows"
             )
         stamped = Stamped(

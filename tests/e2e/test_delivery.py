@@ -106,8 +106,8 @@ def test_a_broker_away_in_mid_run_is_waited_for(trio: Fleet) -> None:
     assert still_running is None
     assert (done.code, done.states) == (0, dict.fromkeys(trio.agents, "changed"))
     assert done.err.splitlines()[1:] == [
-        "the broker is away; the nodes go on, and so does this when it is back",
-        "the broker is back; reading what was said meanwhile",
+        "broker connection lost; nodes keep running, waiting to reconnect",
+        "broker connection restored; reading missed events",
     ]
     assert_told_once(trio, done)
 
@@ -150,7 +150,7 @@ def test_ctrl_c_stops_watching_and_names_the_commands_to_watch_and_to_stop(trio:
 
     assert done.code == 1
     assert done.err.splitlines()[1:] == [
-        "stopped watching; the nodes go on",
+        "stopped watching; the nodes keep running",
         f"  watch:  ccmctl run watch {run[:8]}",
         f"  stop:   ccmctl run stop {run[:8]}",
     ]

@@ -131,7 +131,8 @@ class RunExecutor:
         if self.report is not None:
             at = self.report.progress.resource
             summary = self.report.finish(
-                reason=f"{INTERRUPTED} at {at}, which goes on" if at else INTERRUPTED, code="run.interrupted"
+                reason=f"{INTERRUPTED} at {at}, which continues" if at else INTERRUPTED,
+                code="run.interrupted",
             )
             self._context.request_log.end(self._run, summary.state, summary.reason, summary.code)
 
