@@ -52,7 +52,6 @@ class SystemDownload:
         self._threads = Threads("ccm-save", FILES_AT_ONCE)
 
     async def fetch(self, transfer: Transfer) -> Transferred:
-        """See `Download.fetch`."""
         from hashlib import sha256
 
         content, digest = bytearray(), sha256()
@@ -73,7 +72,6 @@ class SystemDownload:
         )
 
     async def save(self, transfer: Transfer, path: str, on_progress: OnProgress | None = None) -> Transferred:
-        """See `Download.save`."""
         from ccm_agent.system.download_file import DownloadedFile
 
         received = await self._threads.call(DownloadedFile, path)

@@ -29,36 +29,29 @@ class SystemFiles:
     async def inspect(
         self, paths: Sequence[str], *, digest: bool | DigestLimits = True, follow: bool = True
     ) -> list[FileInfo]:
-        """See `Files.inspect`."""
         return await self._stoppable(stat_file, paths, digest, follow)
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
-        """See `Files.read`."""
         return await self._stoppable(read_regular, path, limit_bytes)
 
     async def write(
         self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
     ) -> None:
-        """See `Files.write`."""
         await self._stoppable(atomic_write.write_atomically, path, content, owner, group, mode)
 
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
-        """See `Files.replace`."""
         await self._threads.call(atomic_write.replace_atomically, staged, path, owner, group, mode)
 
     async def set_attributes(
         self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False
     ) -> None:
-        """See `Files.set_attributes`."""
         function = file_attributes.make_directory if directory else file_attributes.set_attributes
         await self._threads.call(function, path, owner, group, mode)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """See `Files.remove`."""
         await self._stoppable(file_attributes.remove, path, recursive)
 
     async def ids(self, owner: str, group: str) -> tuple[int, int]:
-        """See `Files.ids`."""
         return await self._threads.call(lambda: (user_id(owner), group_id(group)))
 
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:

@@ -61,7 +61,6 @@ class SystemLocks:
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[None]:
-        """See `Locks.hold`."""
         if not _NAME.fullmatch(name):
             raise LockError(f"{name!r} cannot be the name of a lock")
         file = _LockFile(f"{self._directory}/{name}.lock", self._holder)

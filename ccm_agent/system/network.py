@@ -31,7 +31,6 @@ class SystemNetwork:
         self._client = HttpClient(user_agent, decompresses=True)
 
     async def ask(self, ask: HttpRequest) -> HttpResponse:
-        """See `Network.ask`."""
         request = ClientRequest(
             url=ask.url,
             method=ask.method,
@@ -48,7 +47,6 @@ class SystemNetwork:
             return await _answer(response, ask.limit_bytes)
 
     async def reach(self, protocol: str, host: str, port: int, local: str = "") -> str:
-        """See `Network.reach`."""
         loop = asyncio.get_running_loop()
         source = (local, 0) if local else None
         try:
@@ -65,7 +63,6 @@ class SystemNetwork:
         return ""
 
     async def resolve(self, host: str) -> list[str]:
-        """See `Network.resolve`."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
@@ -73,7 +70,6 @@ class SystemNetwork:
         return sorted({str(address[0]) for *_, address in found})
 
     async def records(self, server: str, port: int, name: str, record: str) -> list[str]:
-        """See `Network.records`."""
         try:
             ask_server = await asyncio.to_thread(_name_servers)
             return await ask_server(server, port, name, record)

@@ -71,7 +71,6 @@ class RenderProcess:
         self._ending: weakref.finalize[[subprocess.Popen[bytes], socket.socket], RenderProcess] | None = None
 
     def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
-        """See `RenderWorker.call`."""
         with self._lock:
             try:
                 if not self._converse(request, hear):
@@ -82,7 +81,6 @@ class RenderProcess:
                 raise
 
     def close(self) -> None:
-        """See `RenderWorker.close`."""
         process = self._process
         if process is not None:
             process.kill()  # a render in progress is not waited for

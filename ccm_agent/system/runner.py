@@ -34,7 +34,6 @@ class SystemRunner:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
-        """See `Runner.run`."""
         sink = sink_on(asyncio.get_running_loop(), on_line) if on_line else None
         child = ChildProcess(command, sink, self._term_grace_s)
         return await self._threads.call(child.run, on_cancel=child.stop)

@@ -47,11 +47,9 @@ class SystemRecords:
         self._threads = Threads("ccm-record", 1)
 
     async def recall(self, kind: str, key: str) -> bytes | None:
-        """See `Records.recall`."""
         return await self._threads.call(_recall, self._path(kind, key))
 
     async def keep(self, kind: str, key: str, document: bytes | None) -> None:
-        """See `Records.keep`."""
         await self._threads.call(_keep, self._path(kind, key), document)
 
     def _path(self, kind: str, key: str) -> str:

@@ -19,13 +19,11 @@ class SystemTrees:
         self._threads = Threads("ccm-tree", 2)
 
     async def read(self, path: str, limit_bytes: int) -> Tree:
-        """See `Trees.read`."""
         return await self._stoppable(tree_compare.read, path, limit_bytes)
 
     async def compare(
         self, path: str, wanted: Mapping[str, bytes | Digest], *, is_whole: bool = False
     ) -> TreeComparison:
-        """See `Trees.compare`."""
         return await self._stoppable(tree_compare.compare, path, wanted, is_whole)
 
     async def write(
@@ -36,11 +34,9 @@ class SystemTrees:
         *,
         keep: Collection[str] | None = None,
     ) -> tuple[str, ...]:
-        """See `Trees.write`."""
         return await self._stoppable(tree_apply.write, path, directories, files, keep)
 
     async def remove(self, path: str, files: Sequence[str]) -> None:
-        """See `Trees.remove`."""
         await self._stoppable(tree_apply.remove, path, files)
 
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:

@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 class BrokerClient(Protocol):
-    """Whoever knows the broker."""
+    """The broker as the functions use it."""
 
     async def registrations(
         self, cluster: str, protocol: str, service: str, address: str

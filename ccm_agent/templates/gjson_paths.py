@@ -66,7 +66,7 @@ class ArrayComponent(NamedTuple):
 
 
 def is_piping(path: str, modifiers: Collection[str]) -> bool:
-    """Whether what stands behind a dot works on the whole value as behind a pipe: `@modifier`, `[…]`, `{…}`."""
+    """Whether the part after a dot applies to the whole value, as after a pipe: `@modifier`, `[…]`, `{…}`."""
     if path[:1] == "@":
         end = next((index for index, char in enumerate(path) if char in ".|:"), len(path))
         return path[1:end] in modifiers
@@ -167,7 +167,7 @@ def _query(path: str) -> tuple[ElementQuery, int] | None:
 
 
 def _comparison(text: str) -> tuple[str, str]:
-    """`== "x"`: the operator and what stands behind it."""
+    """`== "x"`: the operator and its operand."""
     if len(text) == 1:
         return text, ""
     for sign in _OPERATORS:
@@ -234,7 +234,7 @@ class PathSelector(NamedTuple):
 
 
 def selectors(path: str) -> tuple[list[PathSelector], str] | None:
-    """The paths of `[a,b]` or `{"x":a,b}` and what stands behind; None where it is never closed."""
+    """The paths of `[a,b]` or `{"x":a,b}` and the rest after it; None if it is not closed."""
     found: list[PathSelector] = []
     depth = 1
     start = 1

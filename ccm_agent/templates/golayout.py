@@ -54,7 +54,7 @@ class _Reading:
         return ValueError(f"the text is not written as {self.layout}")
 
     def literal(self, text: str) -> None:
-        """Skip a literal part; a run of blanks stands for any number of them."""
+        """Skip a literal part; blanks match any number of blanks."""
         while text:
             if text[0] == " ":
                 if self.value and self.value[0] != " ":

@@ -45,7 +45,7 @@ class RenderChannel(Protocol):
         ...
 
     def answer(self) -> bytes:
-        """The answer to a question; b"" when nobody is there."""
+        """Return the answer to a request; b"" when the peer is gone."""
         ...
 
     def send(self, message: bytes) -> None:

@@ -1,12 +1,12 @@
 """
-Which nodes are meant: selectors, and whole expressions beside them.
+Select nodes: selectors, and whole expressions beside them.
 
 A selector is a list of terms, all of which must hold, written as Kubernetes writes selectors of labels:
 
     role=web,env!=dev        equal, not equal
     env in (prod,stage)      one of them; `notin` is none of them
     gpu,!virtual             the fact is there; it is not
-    node=web*                the node's name, in which `*` and `?` stand for what they do in a shell
+    node=web*                the node's name, in which `*` and `?` are wildcards as in a shell
 
 A key is a fact's dotted path. Values are compared as the text that a fact is routed by; one that holds a comma, a quote,
 brackets or outer space is written in quotes. Controller and agents read selectors here, so both mean the same nodes.
@@ -31,7 +31,7 @@ NODE = "node"
 """The key that is no fact but the node's name."""
 
 LENGTH_LIMIT = 100_000
-"""A selector that names a few thousand nodes is long; one longer than this was not written by anybody."""
+"""The longest selector; one that names a few thousand nodes is shorter."""
 
 PATTERN_LIMIT = 512
 """Characters of a pattern of node names, which are shorter."""
@@ -197,7 +197,7 @@ def parse_selector(text: str) -> Selector:
 
 def parse_where(text: str) -> Where:
     """
-    Read an expression that says which nodes are meant.
+    Parse an expression that selects nodes.
 
     Raises:
         SelectorError: It does not parse, its types do not fit, or it is no yes or no.
@@ -237,7 +237,7 @@ def _names(pattern: str, node: str) -> bool:
     """
     A pattern means a node of this name.
 
-    `fnmatchcase` would keep 32,768 compiled patterns, whoever sent them; `re` keeps 512.
+    `fnmatchcase` would cache 32,768 compiled patterns from any sender; `re` caches 512.
     """
     if not _GLOB.search(pattern):
         return pattern == node

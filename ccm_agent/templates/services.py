@@ -14,7 +14,7 @@ class Service(dict[str, Any]):
     """
     An entry, by the names of Choria CCM's fields: Cluster, Service, Protocol, Address, Port, Priority, Annotations, TTL.
 
-    A name that is none of them is an error: a misspelt address must not become an empty one in somebody's configuration.
+    A name that is none of them is an error: a misspelled attribute must not become an empty text in a configuration.
     """
 
     __slots__ = ()

@@ -6,7 +6,7 @@ Values are held as plain Python ones:
     Go                      here
     nil                     None
     bool                    bool (never a number, although Python's is one)
-    int, uint8, int64 …     int, wrapped to 64 bits by whoever computes
+    int, uint8, int64 …     int, wrapped to 64 bits by the computing function
     float64                 float
     string                  str; bytes that are not UTF-8 stand as surrogate escapes, see `to_bytes`
     []byte                  bytes

@@ -93,7 +93,6 @@ class OperatorData(NodeData):
         return await self._entries.update(key, _index_entry(key, value, place), revision)
 
     async def is_kept_apart(self, key: str) -> bool:
-        """See `DataBucket.is_kept_apart`."""
         owner = owner_of(key)
         if not owner:
             return False
@@ -144,7 +143,6 @@ class OperatorData(NodeData):
         return await self._entries.now()
 
     async def exposed(self, prefix: str = "") -> dict[str, int]:
-        """See `DataBucket.exposed`."""
         found = await self._entries.matching([">"], deletions=True)
         keys = [entry.key for entry in found if owner_of(entry.key) and entry.key.startswith(prefix)]
         slots = asyncio.Semaphore(HISTORIES_AT_ONCE)
@@ -161,7 +159,6 @@ class OperatorData(NodeData):
         return {key: task.result() for key, task in tasks.items() if task.result()}
 
     async def protect(self, key: str) -> None:
-        """See `DataBucket.protect`."""
         await self._entries.purge_before(key, 1)  # removes nothing, and shows now whether this operator may
         history = await self._entries.history(key)
         exposed, moved = _exposed(history), {place.at for place in _places(history)}

@@ -22,7 +22,6 @@ class RegisteredServices:
     async def registrations(
         self, cluster: str, protocol: str, service: str, address: str
     ) -> list[RegistrationEntry]:
-        """See `BrokerClient.registrations`."""
         query = RegistrationQuery(cluster=cluster, protocol=protocol, service=service, address=address)
         return await find(self._connection, REGISTRATION, query)
 

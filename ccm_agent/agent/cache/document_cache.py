@@ -313,7 +313,6 @@ class CachedDownload:
     async def save(
         self, transfer: Transfer, path: str, on_progress: Callable[[int, int], None] | None = None
     ) -> Transferred:
-        """See `Download.save`."""
         return await self._inner.save(transfer, path, on_progress)
 
     async def _fetch(self, transfer: Transfer) -> Transferred:

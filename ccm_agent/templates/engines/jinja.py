@@ -115,7 +115,7 @@ class Jinja:
         """
         Render a template; the arguments are those of `TemplateEngine.render`.
 
-        A context is a mapping whose members are names beside the variables. `left` and `right` stand for `{{` and `}}` only.
+        A context is a mapping whose members are names beside the variables. `left` and `right` replace only `{{` and `}}`.
         """
         from jinja2 import TemplateError as JinjaError
 

@@ -73,7 +73,7 @@ def as_key(value: Any) -> Any:
 
 
 def from_key(key: Any) -> Any:
-    """The value that a key of an AnyMap stands for."""
+    """Return the value of a key of an AnyMap."""
     return key.value if isinstance(key, KeyOf) else key
 
 

@@ -21,7 +21,7 @@ _SIZE_MAX = 1_000_000  # a width or precision beyond this is not believed, as in
 
 
 class _Spec:
-    """What stands between `%` and the verb."""
+    """The part between `%` and the verb."""
 
     __slots__ = ("minus", "plus", "plus_v", "precision", "sharp", "sharp_v", "space", "width", "zero")
 
@@ -118,7 +118,7 @@ class _Printer:
         return digits.isascii() and digits.isdigit()
 
     def _star(self) -> int | None:
-        """The argument that stands for a `*`."""
+        """The argument for a `*`."""
         self._position += 1
         self._after_index = False
         if self._next >= len(self._arguments):

@@ -34,8 +34,8 @@ class Version(GoValue):
         major: First number.
         minor: Second.
         patch: Third.
-        prerelease: What stands after a dash.
-        metadata: What stands after a plus; comparison does not look at it.
+        prerelease: The part after a dash.
+        metadata: The part after a plus, which comparison ignores.
         original: As written.
     """
 
@@ -139,7 +139,7 @@ def satisfies(constraint: str, version: str) -> bool:
 
 def _meets(group: list[_Wanted], version: Version) -> bool:
     if version.prerelease and not any(wanted.version.prerelease for wanted in group):
-        return False  # prereleases are looked at only where somebody names one
+        return False  # prereleases match only if the constraint names one
     return all(_CHECKS[wanted.operator](version, wanted) for wanted in group)
 
 

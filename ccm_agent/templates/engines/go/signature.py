@@ -84,7 +84,7 @@ class FunctionSignature:
 
 @dataclass(frozen=True, slots=True)
 class ExternalFunction:
-    """A function that somebody outside gave: it takes and gives plain values, and its whole numbers are int64."""
+    """An external function: it takes and returns plain values, and its integers are int64."""
 
     name: str
     function: Callable[..., Any]

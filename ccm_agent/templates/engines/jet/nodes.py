@@ -22,7 +22,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Underscore:
-    """`_`: the piped value's place in a call, or a value that nobody wants in an assignment."""
+    """`_`: the place of the piped value in a call, or an ignored value in an assignment."""
 
 
 @dataclass(frozen=True, slots=True)

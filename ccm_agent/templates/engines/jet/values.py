@@ -126,7 +126,7 @@ class Writer(_Callable):
 
 @dataclass(frozen=True, slots=True)
 class PlainFunction(_Callable):
-    """A function that somebody outside gave: it takes and gives plain values."""
+    """An external function: it takes and returns plain values."""
 
     name: str
     call: Callable[..., Any]

@@ -88,7 +88,7 @@ def _run_end(kinds: list[_Kind], start: int, kind: _Kind) -> int:
 
 
 def _joined(words: list[_Word], connector: str) -> str:
-    """The words in lower case; a number belongs to what stands before it, unless small letters follow it."""
+    """Split into lower-case words; a number belongs to the preceding word, unless lower-case letters follow it."""
     out: list[str] = []
     index = 0
 

@@ -35,7 +35,7 @@ def _b64enc(text: str) -> str:
 
 
 def _b64dec(text: str) -> str:
-    """The text that base64 stands for; what is none gives a message in place of it, as Sprig does."""
+    """Decode base64; invalid text gives an error message as the result, as in Sprig."""
     data = to_bytes(text)
     wrong = _wrong_base64(data)
     return (
