@@ -111,7 +111,7 @@ class Access:
     def user_of(self, cookie: str) -> DashboardUser | None:
         """Whose cookie it is; None: it is not ours, has expired, or its token is no longer in the file."""
         body, _, signature = cookie.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature("session", body).encode()):
+        if not self._is_signed("session", body, signature):
             return None
         try:
             session = msgspec.json.decode(base64.urlsafe_b64decode(body), type=_Session)
@@ -135,7 +135,7 @@ class Access:
 
     def is_genuine(self, cookie: str, token: str) -> bool:
         """The action comes from a page of this dashboard."""
-        return hmac.compare_digest(token.encode(), self.forgery_token(cookie).encode())
+        return self._is_signed("action", cookie, token)
 
     def _cookie(self, user: DashboardUser, token: str) -> str:
         session = _Session(
@@ -148,8 +148,14 @@ class Access:
         body = base64.urlsafe_b64encode(msgspec.json.encode(session)).decode()
         return f"{body}.{self._signature('session', body)}"
 
+    def _is_signed(self, purpose: str, text: str, signature: str) -> bool:
+        # a header may hold bytes that are not UTF-8, which aiohttp gives as surrogates
+        said = signature.encode(errors="surrogateescape")
+        return hmac.compare_digest(said, self._signature(purpose, text).encode())
+
     def _signature(self, purpose: str, text: str) -> str:
-        return hmac.new(self._key, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
+        content = f"{purpose}:{text}".encode(errors="surrogateescape")
+        return hmac.new(self._key, content, hashlib.sha256).hexdigest()
 
 
 def read_tokens(path: Path) -> dict[str, DashboardUser]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.rollout_records import Phase
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.history import History
@@ -57,7 +58,7 @@ class ActionPages:
         if action not in ACTIONS:
             raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")
         try:
-            said = msgspec.json.decode(await request.read(), type=ActionRequest)
+            said = decode_foreign(await request.read(), ActionRequest)
         except msgspec.MsgspecError as err:
             raise UsageError("the body is not an action") from err
         by = name_of(sender_of(request), self._fleet)

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.version import VERSION
 from ccm_ctl.dashboard.access import SESSION_S
 from ccm_ctl.dashboard.middleware import ACCESS, answer, cookie_name, is_own_origin, refusal
@@ -32,7 +33,7 @@ def add_session(application: web.Application, on_sign_in: Callable[[], None]) ->
         if not is_own_origin(request):
             return refusal(403, "sign in on a page of this dashboard")
         try:
-            said = msgspec.json.decode(await request.read(), type=SignInRequest)
+            said = decode_foreign(await request.read(), SignInRequest)
         except msgspec.MsgspecError:
             return refusal(400, "the body is not a token")
         cookie = request.app[ACCESS].sign_in(said.token)

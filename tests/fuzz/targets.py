@@ -19,6 +19,7 @@ import msgspec
 
 from ccm_agent.app_expressions import make_environment
 from ccm_agent.model import outcome, stamped, wire
+from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.storage.spool_segment import decoder as segment_decoder
@@ -57,6 +58,10 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
     _function("ccm_agent.model.registration:decode_entry", _JSON),
+    _function(
+        "ccm_agent.model.slots:decode_entry", '{"is_held": true, "count": 1, "since": "2026-01-01T00:00:00Z"}'
+    ),
+    _function("ccm_agent.model.slots:parse_slot", "pg-restart/1", raises=(PropertyError,)),
     _function("ccm_agent.manifest.paths:parse_path", '$.require[0]["a"]'),
     _function("ccm_agent.model.resource:parse_reference", "file#/etc/x"),
     _function("ccm_agent.model.durations:parse_duration", "1h30m", "1.5d", "10ms"),

@@ -153,3 +153,11 @@ def test_a_key_that_others_could_read_is_not_used(tmp_path: Path) -> None:
     path.chmod(0o644)
 
     assert read_or_make_key(tmp_path) != KEY
+
+
+@pytest.mark.parametrize("cookie", ["\udcff.\udcff", "a.\udcff", "\udcff", "ü.ü"])
+def test_a_cookie_of_bytes_that_are_not_text_is_refused(cookie: str) -> None:
+    access = an_access(Now())
+
+    assert access.user_of(cookie) is None
+    assert not access.is_genuine(cookie, cookie)
