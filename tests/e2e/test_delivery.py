@@ -98,7 +98,7 @@ def test_a_broker_away_in_mid_run_is_waited_for(trio: Fleet) -> None:
     trio.wait_for(
         lambda: all((agent.files / "after").exists() for agent in trio.agents.values()), "agents to go on"
     )
-    trio.wait_for(lambda: "the broker is away" in controller.so_far.err, "the controller to say so")
+    trio.wait_for(lambda: "broker connection lost" in controller.so_far.err, "the controller to say so")
     still_running = controller.process.poll()
     trio.broker.start()
     done = controller.end()
