@@ -120,7 +120,7 @@ def events(
     if verify:
         if run or kinds or until or follow or where:
             raise UsageError(
-                "--verify checks all stored events of a node; --since and --targets are the only other options it takes. "
+                "--verify checks all stored events of nodes and takes only --node, --targets and --since; "
                 "`ccmctl run show` verifies one run"
             )
         return application.run(lambda fleet: _verify(application, fleet, node, targets, since))

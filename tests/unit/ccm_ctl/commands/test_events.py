@@ -160,7 +160,7 @@ def test_events_of_a_period_have_their_dates(day: Desk) -> None:
         ),
         (
             ["--verify", "--until", "1h"],
-            "--verify checks all stored events of a node; --since and --targets are the only other options it takes. "
+            "--verify checks all stored events of nodes and takes only --node, --targets and --since; "
             "`ccmctl run show` verifies one run",
         ),
     ],

@@ -287,9 +287,13 @@ def test_nodes_that_do_not_sign_are_not_called_genuine(manifest: str) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--verify --run last", "--verify checks all events of a node; `ccmctl run show` verifies one run"),
-        ("--verify --node web1 -t node=web1", "--node and --targets both say which nodes; use one of them"),
-        ("--since 1h", "--targets and --since need --verify"),
+        (
+            "--verify --run last",
+            "--verify checks all stored events of nodes and takes only --node, --targets and --since; "
+            "`ccmctl run show` verifies one run",
+        ),
+        ("--verify --node web1 -t node=web1", "--node and --targets both select the nodes; use one of them"),
+        ("--follow --until 1h", "--follow and --until exclude each other"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: str, sentence: str) -> None:
