@@ -11,6 +11,21 @@ import click
 
 EXAMPLES = "Examples:\n"
 
+EXIT_CODES = {
+    "ccm": [
+        ("0", "Success."),
+        ("1", "The command could not run, or not to its end."),
+        ("2", "A resource failed, or had an unmet requirement."),
+    ],
+    "ccmctl": [
+        ("0", "Success."),
+        ("1", "The command could not run: usage, no broker, no such target."),
+        ("2", "A node failed or refused; a check found a problem."),
+        ("3", "No node failed, but one was offline, unreachable, lost, expired or superseded."),
+    ],
+}
+"""The exit codes of each program, with their meaning."""
+
 
 class Screen(click.HelpFormatter):
     """

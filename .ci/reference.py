@@ -11,11 +11,13 @@ import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from command_pages import commands, exit_codes
+from tables import table
 
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -82,14 +84,6 @@ def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
 PLURALS = {"text": "texts", "integer": "integers", "time": "times"}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines
-    )
-
-
 def first_line(thing: object) -> str:
     """The first line of a docstring."""
     return (inspect.getdoc(thing) or "").partition("\n")[0]
@@ -97,5 +91,9 @@ def first_line(thing: object) -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "records": records,
+    "ccm-commands": lambda: commands("ccm"),
+    "ccm-exit-codes": lambda: exit_codes("ccm"),
+    "ccmctl-commands": lambda: commands("ccmctl"),
+    "ccmctl-exit-codes": lambda: exit_codes("ccmctl"),
 }
 """What stands between the marks of each name."""

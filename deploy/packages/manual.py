@@ -14,22 +14,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(PROJECT), str(PROJECT / ".ci")]
 
-from help_screens import Screen, screens  # noqa: E402 -- part of the checkout
-
-EXIT_CODES = {
-    "ccm": [
-        ("0", "Success."),
-        ("1", "The command could not run, or not to its end."),
-        ("2", "A resource failed, or had an unmet requirement."),
-    ],
-    "ccmctl": [
-        ("0", "Success."),
-        ("1", "The command could not run: usage, no broker, no such target."),
-        ("2", "A node failed or refused; a check found a problem."),
-        ("3", "No node failed, but one was offline, unreachable, lost, expired or superseded."),
-    ],
-}
-
+from help_screens import EXIT_CODES, Screen, screens  # noqa: E402 -- part of the checkout
 
 ESCAPES = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", '"': "\\(dq"}
 """The characters that mean something to troff, or that it prints as others; a plain hyphen could not be copied as one."""

@@ -1,0 +1,53 @@
+"""The generated pages of docs/reference: each has everything that the code has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ccm_agent.cli.program import program
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.commands.command_tree import CtlProgram
+
+TOP = Path(__file__).resolve().parents[2]
+REFERENCE = TOP / "docs/reference"
+
+PROGRAMS: dict[str, click.Command] = {"ccm": program, "ccmctl": CtlProgram(VERBS)}
+
+
+def walk(name: str, command: click.Command, parent: click.Context | None) -> Iterator[click.Context]:
+    """The context of each command that help shows, with all below it."""
+    with click.Context(command, info_name=name, parent=parent) as context:
+        yield context
+        if isinstance(command, click.Group):
+            for child in command.list_commands(context):
+                below = command.get_command(context, child)
+                if below is not None and not below.hidden:
+                    yield from walk(child, below, context)
+
+
+def sections(page: str) -> dict[str, str]:
+    """The text below each heading of a page."""
+    parts = re.split(r"^#+ (.*)\n", page, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_page_has_every_command_with_its_options_and_no_other(name: str) -> None:
+    page = sections((REFERENCE / f"{name}-commands.md").read_text())
+    shown = {context.command_path: context for context in walk(name, PROGRAMS[name], None)}
+
+    assert {title for title in page if title.split()[0] == name} == set(shown)
+    for path, context in shown.items():
+        for option in context.command.get_params(context):
+            if not isinstance(option, click.Option) or option.hidden or "--help" in option.opts:
+                continue
+            for spelling in (*option.opts, *option.secondary_opts):
+                words = re.escape(spelling)
+                assert re.search(rf"^\| `.*(?<![\w-]){words}(?![\w-]).*` \|", page[path], re.MULTILINE), (
+                    f"{path} {spelling}"
+                )
