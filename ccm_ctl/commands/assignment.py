@@ -74,7 +74,9 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
         inventory, known = await read_fleet(fleet)
         known.need(name)
         if wait:
-            known, found = await wait_standings(fleet, name, float(wait), read_fleet)
+            progress = _WaitProgress(application, name)
+            known, found = await wait_standings(fleet, name, float(wait), read_fleet, progress.show)
+            progress.end()
         else:
             found = await read_standings(fleet, inventory, known, name)
         shown = [one for one in found if not (lagging and one.is_converged)]
@@ -136,6 +138,34 @@ def _history(application: Application, name: str, scope: str) -> Exit:
 
 for _command in (list_command, _status, _history):
     assignment.add_command(_command)
+
+
+class _WaitProgress:
+    """What an operator sees while `assignment status --wait` waits: a live line, and a line for each failure."""
+
+    def __init__(self, application: Application, name: str) -> None:
+        from ccm_ctl.commands.failure_lines import FailureLines
+
+        self._terminal = application.terminal
+        self._name = name
+        self._failures = FailureLines(application.terminal)
+
+    def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
+        """Name new failures, and draw where all nodes are."""
+        from ccm_agent.clikit.text import natural
+        from ccm_ctl.render.outcome import wait_line
+
+        for one in sorted(found, key=lambda one: natural(one.node)):
+            if one.has_failed:
+                self._failures.name(one.node, one.state, one.reason, one.run)
+        if self._terminal.is_live:
+            style = self._terminal.live_style
+            self._terminal.live(wait_line(self._name, count_states(found), left_s, style))
+
+    def end(self) -> None:
+        """Make room for the table."""
+        self._terminal.live("")
+        self._failures.close()
 
 
 def _show(

@@ -60,6 +60,16 @@ def format_reason(node: NodeRun) -> str:
     return ""
 
 
+def format_failure(node: NodeRun) -> str:
+    """The first resource that failed, and its error; otherwise why the node failed as a whole, "" when it did not say."""
+    failures = _failures(node, [node.events[number] for number in sorted(node.events)])
+    if not failures:
+        return node.reason
+    first, more = failures[0], len(failures) - 1
+    what = ": ".join(part for part in (first.resource, first.error.partition("\n")[0].strip()) if part)
+    return f"{what} (and {more} more)" if more else what
+
+
 def format_ahead(ahead: RunAhead) -> str:
     """`behind run 3HAAgFJs (apply site by anna)`; a run of the node itself has no operator."""
     by = f" by {ahead.requester}" if ahead.requester else ""

@@ -12,7 +12,15 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.commands.node_results import build_result, format_ahead, format_reason, result_fields, run_fields
+from ccm_ctl.commands.failure_lines import FailureLines
+from ccm_ctl.commands.node_results import (
+    build_result,
+    format_ahead,
+    format_failure,
+    format_reason,
+    result_fields,
+    run_fields,
+)
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import EventReceived
 from ccm_ctl.fleet.proof import read_proof
@@ -44,6 +52,9 @@ KEEP_EACH_S = 1.0
 """While a run is in progress, final states that no stream stores are saved at most this often."""
 
 SLOWEST_SHOWN = 2
+
+_FAILED_STATES = (NodeState.FAILED, NodeState.REFUSED, NodeState.LOST, NodeState.UNREACHABLE)
+"""Ends that are named while the run goes on. The others have a cause that the operator knows."""
 
 AHEAD_TOLD = 5
 """Runs that nodes are queued behind and that are named while a run goes; the table names all of them."""
@@ -98,6 +109,7 @@ class RunView:
         self._kept_at = 0.0
         self._told_away = False
         self._told_ahead: set[str] = set()
+        self._failures = FailureLines(application.terminal)
 
     @property
     def is_plan(self) -> bool:
@@ -273,7 +285,12 @@ class RunView:
             )
 
     def _tell_ends(self, *, everything: bool = False) -> None:
-        """Print records of ended nodes, each after all of its events; a lost node that comes back is printed again."""
+        """
+        Print records of ended nodes, each after all of its events; a lost node that comes back is printed again.
+
+        While other nodes are still at work, failures are also named for people. At the end the table has them.
+        """
+        is_going_on = not everything and not self._run.is_done
         for name in list(self._untold):
             node = self._run.nodes[name]
             if not node.state.is_final:
@@ -283,6 +300,10 @@ class RunView:
                 if self._told.get(name) is not node.state:
                     self._told[name] = node.state
                     self._terminal.record(records.RESULT, **self.result_fields(node))
+                    if is_going_on and node.state in _FAILED_STATES:
+                        self._failures.name(name, str(node.state), format_failure(node))
+        if everything:
+            self._failures.close()
 
     def _tell_ahead(self, name: str) -> None:
         """Say once of each run behind which nodes are queued whose it is."""

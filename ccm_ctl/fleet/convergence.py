@@ -134,7 +134,11 @@ def judge_all(
 
 
 async def wait_standings(
-    fleet: Fleet, name: str, seconds: float, read: Read
+    fleet: Fleet,
+    name: str,
+    seconds: float,
+    read: Read,
+    on_look: Callable[[list[NodeStanding], float], None] = lambda _found, _left: None,
 ) -> tuple[Assignments, list[NodeStanding]]:
     """
     Wait for nodes that can converge by themselves, and return the state of all nodes.
@@ -144,6 +148,7 @@ async def wait_standings(
         name: The assignment's name.
         seconds: How long to wait at most.
         read: Reads nodes and assignments.
+        on_look: Called with the state of all nodes and the seconds that are left, each time before the wait goes on.
     """
     woken, data = asyncio.Event(), FollowedData(fleet.data)
     stop = await fleet.assignments.watch_changes(">", lambda _key, _revision: woken.set())
@@ -156,6 +161,7 @@ async def wait_standings(
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0 or not any(one.is_on_its_way for one in found):
                 return assignments, found
+            on_look(found, left)
             await _woken(woken, min(left, LOOK_AGAIN_S))
     finally:
         await stop()

@@ -150,6 +150,18 @@ def live_line(
     for at in slowest:
         place = f" ({at.position}/{at.total})" if at.total else ""
         parts.append(f"{safe(at.node)} {one_line(at.resource)}{place} {span(at.seconds)}")
+    return _joined(parts, style)
+
+
+def wait_line(name: str, states: Mapping[str, int], left_s: float, style: Style) -> str:
+    """How many nodes of an assignment are in which state, and how long the wait may last, in one line that fits the width."""
+    counts = counted({one_line(state): count for state, count in states.items()})
+    parts = [f"{one_line(name)}  {plural(sum(states.values()), 'node')}", counts, f"{span(left_s)} left"]
+    return _joined([part for part in parts if part], style)
+
+
+def _joined(parts: Sequence[str], style: Style) -> str:
+    """As many parts as fit a live line."""
     line = parts[0]
     limit = min(style.width, UNLIMITED) - 1
     for part in parts[1:]:

@@ -122,6 +122,7 @@ class FakeNode:
         stop: What it answers to a stop; "" is nothing.
         root: It signs its events with a key that this root certified; None: it does not sign.
         delivered: What the broker makes of the events of a run.
+        may_go_on: Whether it may do more than accept a run; it waits until then.
     """
 
     name: str
@@ -136,6 +137,7 @@ class FakeNode:
     stop: str = "done"
     root: Root | None = None
     delivered: Callable[[list[StoredEvent]], list[StoredEvent]] = list
+    may_go_on: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
         self.key = SigningKey(new_seed()) if self.root is not None else None
@@ -196,6 +198,7 @@ class FakeNode:
                 await self._answer(bus, run, state, reason=reason)
             return
         await self._answer(bus, run, "accepted")
+        await reached(self.may_go_on)
         await self._apply(
             bus, run, self.does, noop="plan" in incoming.protocol, requester=request.get("requester", "")
         )
@@ -263,6 +266,12 @@ class FakeNode:
             )
 
 
+async def reached(condition: Callable[[], bool]) -> None:
+    """Let everything else run until a condition holds."""
+    while not condition():  # noqa: ASYNC110 -- a condition on text that a command wrote sets no event
+        await asyncio.sleep(0)
+
+
 class Screen(io.StringIO):
     """A stream that may be a terminal."""
 
@@ -327,6 +336,7 @@ class Desk:
         nodes: Who is there.
         trust: What the operator's credentials say about trust; None: nothing.
         schedules: The schedules on the broker.
+        err: Standard error of the command that runs now, or ran last.
     """
 
     def __init__(self, *nodes: FakeNode, operator: str = "op", trust: Trust | None = None) -> None:
@@ -336,6 +346,7 @@ class Desk:
         self.trust = trust
         self.hooks: list[Hook] = []
         self.schedules: list[Schedule] = []
+        self.err = Screen()
         self._come: set[str] = set()
 
     def ccmctl(
@@ -359,6 +370,7 @@ class Desk:
         is_terminal: bool,
     ) -> Said:
         out, err = Screen(is_terminal=is_terminal), Screen(is_terminal=is_terminal)
+        self.err = err
         terminal = Terminal("ccmctl", out=out, err=err, source=source, environ=environ or {})
         given = {"CCM_OPERATOR": self.operator, "HOME": "/nonexistent", **(environ or {})}
         code = main(argv, VERBS, terminal=terminal, environ=given, connect=self._connect)

@@ -264,7 +264,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
         ),
         ("PATH --all --yes --deadline -5m", "--deadline -5m: this time has passed"),
         ("PATH --all --limit 0", f"invalid value for '--limit': 0 is not in the range x>=1{HELP}"),
-        ("", f"missing argument 'FILE|DIR'{HELP}"),
+        ("", "name the manifest: FILE or DIR, or --plan FILE"),
         ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),
     ],
 )
@@ -311,6 +311,52 @@ def test_the_live_line_shows_progress_and_disappears_at_the_end(motd: str) -> No
     assert frames[0].startswith("run ")
     assert frames[-1] == ""
     assert all(frame.startswith("apply motd  ") for frame in frames[1:-1] if frame)
+
+
+def failing_while_one_works() -> Desk:
+    """A node that fails, one that refuses, and one that goes on when both have been named on standard error."""
+    error = ["E: no package \x1b[2Jjq\nsecond line"]
+    failed = [
+        event("jq", 2, type="package", failed=True, error=error),
+        event("/etc/a", 3, failed=True, error=["no"]),
+    ]
+    late = FakeNode("web3", {}, [event("/etc/motd", 2)])
+    desk = Desk(FakeNode("web1", {}, failed), FakeNode("web2", {}, "refused: its policy forbids it"), late)
+    late.may_go_on = lambda: all(f"{name}: " in desk.err.getvalue() for name in ("web1", "web2"))
+    return desk
+
+
+def test_a_failure_is_named_on_standard_error_while_other_nodes_are_at_work(motd: str) -> None:
+    said = failing_while_one_works().ccmctl("apply", motd, "--all", "--yes")
+
+    assert said.code == 2
+    assert sorted(line for line in said.err.splitlines() if line.startswith("web")) == [
+        r"web1: failed: package#jq: E: no package \x1b[2Jjq (and 1 more)",
+        "web2: refused: its policy forbids it",
+    ]
+
+
+def test_a_failure_is_named_above_the_live_line(motd: str) -> None:
+    environ = {"NO_COLOR": "1", "COLUMNS": "40"}
+
+    said = failing_while_one_works().ccmctl(
+        "apply", motd, "--all", "--yes", is_terminal=True, environ=environ
+    )
+
+    frames = said.err.split("\r\x1b[2K")
+    [first] = [number for number, frame in enumerate(frames) if frame.startswith("web1: failed")]
+    assert frames[first].splitlines()[0] == r"web1: failed: package#jq: E: no …"
+    assert any(frame.startswith("apply motd  ") for frame in frames[first:])
+
+
+def test_programs_get_no_line_for_a_failure_but_its_record(motd: str) -> None:
+    desk = failing_while_one_works()
+    desk.nodes[2].may_go_on = lambda: True
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes", "--json")
+
+    assert "web1" not in said.err
+    assert {one["node"]: one["state"] for one in said.named("result")}["web1"] == "failed"
 
 
 @pytest.mark.parametrize("text", ["0", "-5m", "2020-01-01T00:00Z"])

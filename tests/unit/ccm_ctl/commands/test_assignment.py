@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,8 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, AssignmentState, Disabled
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from tests.support.controller import BEFORE, NOW, Desk, FakeNode
+from ccm_ctl.fleet import convergence
+from tests.support.controller import BEFORE, NOW, Desk, FakeNode, reached
 
 MOTD = """\
 ccm:
@@ -273,6 +275,39 @@ def test_waiting_ends_when_no_node_is_converging(motd: str) -> None:
     said = desk.ccmctl("assignment", "status", "web", "--wait", "1h", "--json")
 
     assert (said.code, [one["state"] for one in said.records[1:]]) == (3, ["converged", "offline"])
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_waiting_names_failures_as_they_happen_and_shows_progress_on_a_terminal(
+    motd: str, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool
+) -> None:
+    monkeypatch.setattr(convergence, "LOOK_AGAIN_S", 0.0)
+    fails, late = FakeNode("web1", WEB), FakeNode("web2", WEB)
+    desk, digest = assigned(motd, fails, late)
+    fails.record = says("failed", digest=digest, reason="file#/etc/motd: \x1b[2Jno space")
+    tasks: list[asyncio.Task[None]] = []
+
+    async def converge(broker: MemoryBroker) -> None:
+        await reached(lambda: "web1: failed" in desk.err.getvalue())
+        late.record = says("changed", digest=digest)
+        await late.begin(broker)
+
+    async def begin(broker: MemoryBroker) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(converge(broker), name="converge"))
+
+    desk.hooks.append(begin)
+    said = desk.ccmctl(
+        "assignment", "status", "web", "--wait", "1h", is_terminal=is_terminal, environ={"NO_COLOR": "1"}
+    )
+
+    frames = [frame for frame in said.err.split("\r\x1b[2K") if frame]
+    live = [frame for frame in frames if frame.startswith("web  ")]
+    assert said.code == 2
+    assert frames[0] == "web1: failed: file#/etc/motd: \\x1b[2Jno space\n"
+    assert said.err.count("web1: failed") == 1
+    assert {frame.rpartition(" · ")[0] for frame in live} == (
+        {"web  2 nodes · 1 failed, 1 waiting"} if is_terminal else set()
+    )
 
 
 def test_each_scope_of_a_name_is_shown_with_the_state_of_its_nodes(motd: str) -> None:
