@@ -116,7 +116,7 @@ def apply(application: Application, path: str | None, **options: Any) -> Exit:
     if options["plan"]:
         return _apply_plan(application, path, options)
     if path is None:
-        raise UsageError("name the manifest: FILE or DIR, or --plan FILE")
+        raise UsageError("missing argument 'FILE|DIR', or --plan FILE; see `ccmctl apply --help`")
     action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
     content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
 

@@ -264,7 +264,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
         ),
         ("PATH --all --yes --deadline -5m", "--deadline -5m: this time has passed"),
         ("PATH --all --limit 0", f"invalid value for '--limit': 0 is not in the range x>=1{HELP}"),
-        ("", "name the manifest: FILE or DIR, or --plan FILE"),
+        ("", f"missing argument 'FILE|DIR', or --plan FILE{HELP}"),
         ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),
     ],
 )
