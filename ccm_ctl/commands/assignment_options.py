@@ -98,7 +98,7 @@ def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
 
 
 def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
-    """What an assignment says, line by line, to be compared with another."""
+    """Describe an assignment line by line, for a comparison."""
     lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
     lines += [f"bundle: {short(assignment.bundle.digest)}"]
     lines += [f"  {path}: {short(digest)}" for path, digest in sorted(inside.files.items())]

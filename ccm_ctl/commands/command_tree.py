@@ -212,6 +212,6 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_command_line(argv: Sequence[str], verbs: Mapping[str, str], application: Application) -> int:
-    """Parse a command line and do what it says; its exit code. CcmError for whatever is wrong."""
+    """Parse and run a command line; returns its exit code. Raises CcmError for every error."""
     application.terminal.json = "--json" in argv  # for errors in the command line itself
     return invoke(CtlProgram(verbs), argv, application.terminal, obj=application)

@@ -308,14 +308,14 @@ class _Shown:
         self._seen: dict[object, None] = {}
 
     def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
-        """Show a message, if it is wanted and new. Without a verdict on it, only its own signature is checked."""
+        """Show a message, if it is selected and new. Without a verdict on it, only its own signature is checked."""
         from ccm_ctl.fleet.messages import decode_agent_message
         from ccm_ctl.render.event import event_line
 
         try:
             heard = decode_agent_message(message)
         except ProtocolError:
-            return  # what breaks the protocol is nobody's word
+            return  # a message that breaks the protocol has no valid sender
         if (self._nodes and heard.node not in self._nodes) or (self._run and heard.run != self._run):
             return
         verdict = verdict or self._judge_event(heard.node, message)

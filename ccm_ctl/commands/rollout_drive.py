@@ -112,7 +112,7 @@ class RolloutWatch:
         self.state: RolloutState | None = None
 
     def take_update(self) -> str:
-        """Where the rollout is, if that was not said yet; "": nothing new, or not a rollout."""
+        """Return the rollout's progress if it is new; "" otherwise, or if the run is not a rollout."""
         line = rollout_line(self.state) if self.state else ""
         if line == self._said:
             return ""
@@ -221,7 +221,7 @@ class RolloutView(RunView):
         super().begin()
         run = self.record.run
         self._application.interrupt_message = (
-            f"stopped driving; nodes that were asked go on, and no further node starts\n"
+            f"stopped driving; nodes that have started finish their run, and no further node starts\n"
             f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
         )
 

@@ -128,7 +128,7 @@ class RunView:
         self._terminal.record(records.RUN, **run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
         self._application.interrupt_message = (
-            f"stopped watching; the nodes go on\n"
+            f"stopped watching; the nodes keep running\n"
             f"  watch:  ccmctl run watch {run}\n  stop:   ccmctl run stop {run}"
         )
 

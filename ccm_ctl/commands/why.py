@@ -174,7 +174,7 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
 
 
 def _format_manifest(own: LocalManifest, now: datetime) -> str:
-    """A manifest of the node's own configuration, as its agent tells of it."""
+    """Describe a manifest of the node's configuration, as its agent reports it."""
     from ccm_ctl.commands.diagnosis import format_due
 
     words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name

@@ -56,7 +56,7 @@ class Backlog(Struct, frozen=True):
 
 
 class LocalManifest(Struct, frozen=True):
-    """A manifest of the node's own configuration: what was applied, what is wrong with its source, when its turn is."""
+    """A manifest of the node's configuration: last result, problem of its source, next run."""
 
     name: str = ""
     digest: str = ""

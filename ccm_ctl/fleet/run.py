@@ -184,7 +184,7 @@ class Run:
                 self._settle(node)
 
     def updates(self) -> list[News]:
-        """What happened since this was asked last."""
+        """Return what happened since the last call."""
         news, self._news = self._news, []
         return news
 
