@@ -1,9 +1,10 @@
-"""Tables and escaped text in Markdown."""
+"""Tables, types of JSON in words, and escaped text, in Markdown."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 _CODE = re.compile(r"(`[^`]*`)")
 _MARKUP = re.compile(r"([*<\[]|(?<!\w)_|_(?!\w))")
@@ -21,3 +22,38 @@ def plain(text: str) -> str:
     """A text that is shown as it is written, except for the code in backticks."""
     parts = _CODE.split(text)
     return "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
+
+
+def fields_table(definition: dict[str, Any], others: dict[str, Any]) -> str:
+    """The fields of an object: name, type, description."""
+    required = definition.get("required", ())
+    rows = []
+    for name, field in definition["properties"].items():
+        kind = type_words(field, others) + ("" if name in required else ", optional")
+        rows.append([f"`{name}`", kind, field.get("description", "")])
+    return table(["Field", "Type", "Meaning"], rows)
+
+
+def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
+    """A JSON type in words: `text`, `list of integers`."""
+    if "$ref" in field:
+        return type_words(others[field["$ref"].rpartition("/")[2]], others)
+    if "enum" in field:
+        return "one of " + ", ".join(f"`{value}`" for value in field["enum"] if value != "")
+    if "anyOf" in field:
+        return " or ".join(
+            dict.fromkeys(type_words(one, others) for one in field["anyOf"] if one != {"type": "null"})
+        )
+    kind = field.get("type")
+    if kind == "array":
+        return f"list of {PLURALS.get(type_words(field.get('items', {}), others), 'objects')}"
+    if kind == "string":
+        return FORMATS.get(field.get("format", ""), "text")
+    return {"integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}.get(
+        str(kind), "any"
+    )
+
+
+FORMATS = {"date-time": "time", "duration": "duration"}
+
+PLURALS = {"text": "texts", "integer": "integers", "time": "times"}

@@ -61,8 +61,14 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: The operator.
         key: Public nkey.
-        plan, apply, exec: Scopes, or EVERYWHERE.
-        maintain, data, facts, schedules, admin: As in `bus.permissions.Role`.
+        plan: Scopes in which the operator may plan and check; `>` (EVERYWHERE) is every scope.
+        apply: Scopes in which the operator may also change nodes, by request or by assignment, and stop runs.
+        exec: Scopes in which the operator may run single commands, and stop runs.
+        maintain: Scopes in which the operator may disable and enable nodes, and have them converge now.
+        data: May write hiera documents.
+        facts: May assign facts.
+        schedules: May create schedules.
+        admin: May create streams, remove nodes, register and remove services, and purge.
         roles: Names that the node's policy can refer to.
         expires: When the entry expires, in seconds since 1970; 0: never.
     """

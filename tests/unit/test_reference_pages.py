@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
+from ccm_agent.agent.process.config import AgentConfig, NatsConfig, TlsConfig
+from ccm_agent.bus.trust import Signer
 from ccm_agent.cli.program import program
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.commands.command_tree import CtlProgram
@@ -51,3 +54,15 @@ def test_page_has_every_command_with_its_options_and_no_other(name: str) -> None
                 assert re.search(rf"^\| `.*(?<![\w-]){words}(?![\w-]).*` \|", page[path], re.MULTILINE), (
                     f"{path} {spelling}"
                 )
+
+
+@pytest.mark.parametrize(
+    ("kind", "above"),
+    [(AgentConfig, ""), (NatsConfig, "nats."), (TlsConfig, "nats.tls."), (Signer, "trusted_signers[].")],
+)
+def test_page_has_every_setting_of_the_agent_with_its_meaning(kind: type[msgspec.Struct], above: str) -> None:
+    page = (REFERENCE / "agent-yaml.md").read_text()
+
+    for field in msgspec.structs.fields(kind):
+        row = rf"^\| `{re.escape(above + field.name)}` \| [^|]+ \| [^|]* \| \S.* \|$"
+        assert re.search(row, page, re.MULTILINE), field.name

@@ -40,6 +40,9 @@ SETTLED_INTERVALS = 2
 MISSED_HEARTBEATS = 3
 """A presence expires after so many heartbeats."""
 
+Duration = Annotated[str, Meta(extra_json_schema={"format": "duration"})]
+"""A duration as `parse_duration` reads it: 30s, 5m, 1h30m."""
+
 _STREAM = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -47,8 +50,8 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     """How the broker is recognised, and we by it."""
 
     ca: Annotated[str, Meta(description="File with the certificates of authorities to trust.")] = ""
-    cert: Annotated[str, Meta(description="File with our certificate.")] = ""
-    key: Annotated[str, Meta(description="File with the key of our certificate.")] = ""
+    cert: Annotated[str, Meta(description="File with the client certificate of this agent.")] = ""
+    key: Annotated[str, Meta(description="File with the private key of that certificate.")] = ""
 
 
 class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -61,7 +64,7 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     user: Annotated[str, Meta(description="User name.")] = ""
     password_file: Annotated[str, Meta(description="File that holds the password, and nothing else.")] = ""
     token_file: Annotated[str, Meta(description="File that holds a token, and nothing else.")] = ""
-    tls: Annotated[TlsConfig | None, Meta(description="Certificates.")] = None
+    tls: Annotated[TlsConfig | None, Meta(description="Certificates for TLS.")] = None
     insecure: Annotated[
         bool,
         Meta(
@@ -73,9 +76,12 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The document. The keys above the line are Choria CCM's."""
 
-    interval: Annotated[str, Meta(description="Time between applies of the manifests, at least 30s.")] = "5m"
+    interval: Annotated[
+        Duration, Meta(description="Time between applies of the manifests, at least 30s.")
+    ] = "5m"
     health_check_interval: Annotated[
-        str, Meta(description="Time between runs of health checks; empty: none of their own.")
+        Duration,
+        Meta(description="Time between runs of health checks alone; empty: they run only with each apply."),
     ] = ""
     manifests: Annotated[
         list[str], Meta(description="Sources: a file, `obj://bucket/key.tar.gz`, `https://host/x.tar.gz`.")
@@ -87,7 +93,10 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         str, Meta(description="Where fetched manifests are kept; if empty, `sources` in `state_dir`.")
     ] = ""
     monitor_port: Annotated[int, Meta(ge=0, le=65535, description="Port of `/metrics`; 0: none.")] = 0
-    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    log_level: Annotated[
+        Literal["debug", "info", "warn", "error"],
+        Meta(description="The least severe messages that are logged."),
+    ] = "info"
     nats_context: Annotated[str, Meta(description="A context of the `nats` program, as `nats.context`.")] = ""
     registration: Annotated[
         Literal["", "nats", "jetstream"], Meta(description="Where stable services are registered.")
@@ -98,37 +107,46 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         "REGISTRATION"
     )
     registration_settle: Annotated[
-        str,
+        Duration,
         Meta(
-            description="After the broker was away services that are missing are believed to be gone after so long; "
-            "twice `interval` unless set, 0s at once."
+            description="How long after an outage of the broker missing services still count as registered; 0s disables this. "
+            "Unless set, twice `interval`."
         ),
     ] = ""
     identity: Annotated[str, Meta(description="This node's name on the bus; its FQDN unless set.")] = ""
     nats: Annotated[NatsConfig, Meta(description="The broker.")] = NatsConfig()
-    state_dir: Annotated[str, Meta(description="What must outlive the process: identity, ledger, spool.")] = (
-        "/var/lib/ccm"
-    )
+    state_dir: Annotated[
+        str, Meta(description="Directory of the files that outlive the process: identity, ledger, spool.")
+    ] = "/var/lib/ccm"
     routed_facts: Annotated[
         list[str], Meta(description="Facts, as dotted paths, that requests can be addressed to.")
     ] = []
     facts_file: Annotated[str, Meta(description="A file of further facts, JSON or YAML.")] = ""
-    heartbeat: Annotated[str, Meta(description="Time between signs of life, at least 5s.")] = "60s"
-    connect_spread: Annotated[
-        str,
+    heartbeat: Annotated[
+        Duration,
         Meta(
-            description="The first attempt to connect waits up to so long, at random: a fleet may start at once."
+            description="Time between writes of this node's presence, at least 5s. A node is offline after three are missed."
+        ),
+    ] = "60s"
+    connect_spread: Annotated[
+        Duration,
+        Meta(
+            description="The longest random delay before the first attempt to connect, so that a fleet does not connect at once."
         ),
     ] = "2s"
     read_interval: Annotated[
-        str, Meta(description="How often assigned facts and data are read again without a notification.")
+        Duration, Meta(description="How often assigned facts and data are read again without a notification.")
     ] = "5m"
-    facts_interval: Annotated[str, Meta(description="Facts are gathered no more often than this.")] = "2m"
+    facts_interval: Annotated[Duration, Meta(description="Facts are gathered no more often than this.")] = (
+        "2m"
+    )
     watch_interval: Annotated[
-        str, Meta(description="How often sources without notifications are read again: files, URLs, objects.")
+        Duration,
+        Meta(description="How often sources without notifications are read again: files, URLs, objects."),
     ] = "30s"
     change_pause: Annotated[
-        str, Meta(description="A change is applied after a pause of up to so long, at random.")
+        Duration,
+        Meta(description="The longest random delay before a changed manifest or document is applied."),
     ] = "5s"
     stamped_data: Annotated[
         bool | None,
@@ -164,20 +182,24 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         int, Meta(ge=1, description="Size of the spool of events not yet delivered.")
     ] = 256
     template_cpu: Annotated[
-        str, Meta(description="CPU time of one template, or of one directory of them, in whole seconds.")
+        Duration, Meta(description="CPU time of one template, or of one directory of them, in whole seconds.")
     ] = "10s"
     template_memory_mib: Annotated[
         int, Meta(ge=64, le=65536, description="Memory that a template may need.")
     ] = 256
     slot_renew: Annotated[
-        str, Meta(description="How often held slots are renewed; they expire after 5m.")
+        Duration, Meta(description="How often held slots are renewed; they expire after 5m.")
     ] = "1m"
-    slot_hold: Annotated[str, Meta(description="How long a slot is kept after its resource failed.")] = "1h"
+    slot_hold: Annotated[Duration, Meta(description="How long a slot is kept after its resource failed.")] = (
+        "1h"
+    )
     drain: Annotated[
-        str,
+        Duration,
         Meta(description="How long a stop waits for the current resource, which then continues on its own."),
     ] = "60s"
-    log_format: Literal["text", "json"] = "text"
+    log_format: Annotated[
+        Literal["text", "json"], Meta(description="Form of log lines on standard error.")
+    ] = "text"
     monitor_address: Annotated[str, Meta(description="Address of `/metrics`.")] = "127.0.0.1"
 
 
