@@ -24,6 +24,7 @@ VERBS = {
     "assignment": "List assignments, and show their status and revisions.",
     "unassign": "Remove an assignment.",
     "rollback": "Restore an earlier revision of an assignment.",
+    "bundle": "List stored bundles, and get one back as files.",
     "schedule": "Schedule manifests.",
     "run-now": "Have nodes converge now.",
     "disable": "Keep nodes from making changes for a while.",

@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import RetryWindow, call, read_all, read_last, store
+from ccm_agent.bus.streams import RetryWindow, call, read_all, read_last, read_newest, store
 from ccm_agent.bus.subjects import notification_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
+from ccm_agent.model.ports import StoredObject
 from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
     from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,21 @@ class NatsObjects:
         self._connection = connection
         self._stream = f"OBJ_{bucket}"
         self._signatory = signatory
+
+    async def all(self) -> list[StoredObject]:
+        """See `Objects.all`."""
+        found = []
+        for stored in await read_newest(self._connection, self._stream, [f"$O.{self.bucket}.M.*"]):
+            name = _decode_name(stored.subject.rpartition(".")[2])
+            try:
+                meta = _decode_meta(name, self.bucket, stored)
+            except ProtocolError:
+                meta = _Meta()
+            if meta is not None:
+                found.append(
+                    StoredObject(name=name, digest=_hex(meta.digest), size_bytes=meta.size, time=stored.time)
+                )
+        return found
 
     async def get(self, name: str, limit_bytes: int) -> bytes:
         """See `Objects.get`."""
@@ -175,17 +192,7 @@ class NatsObjects:
 
     async def _meta(self, name: str, at_least: int = 0) -> _Meta | None:
         stored = await read_last(self._connection, self._stream, self._meta_subject(name), at_least)
-        if stored is None or not stored.body or stored.copied:
-            return None  # a copied meta message is not valid: `put` writes a new one
-        try:
-            meta = decode_foreign(stored.body, _Meta)
-        except msgspec.MsgspecError as err:
-            raise ProtocolError(f"{name}: its description in {self.bucket} cannot be read: {err}") from err
-        if meta.deleted:
-            return None
-        if not meta.nuid.isalnum() or meta.size < 0 or "link" in meta.options:
-            raise ProtocolError(f"{name}: its description in {self.bucket} is not one of a plain object")
-        return meta
+        return None if stored is None else _decode_meta(name, self.bucket, stored)
 
     async def _store_chunks(self, nuid: str, pieces: list[bytes]) -> None:
         """Store chunks with several in flight; the broker keeps the order of one connection."""
@@ -217,8 +224,36 @@ class NatsObjects:
         return f"$O.{self.bucket}.C.{nuid}"
 
 
+def _decode_meta(name: str, bucket: str, stored: Stored) -> _Meta | None:
+    """
+    Decode the description of an object; None if there is no such object any more.
+
+    Raises:
+        ProtocolError: It is not the description of a plain object.
+    """
+    if not stored.body or stored.copied:
+        return None  # a copied meta message is not valid: `put` writes a new one
+    try:
+        meta = decode_foreign(stored.body, _Meta)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{name}: its description in {bucket} cannot be read: {err}") from err
+    if meta.deleted:
+        return None
+    if not meta.nuid.isalnum() or meta.size < 0 or "link" in meta.options:
+        raise ProtocolError(f"{name}: its description in {bucket} is not one of a plain object")
+    return meta
+
+
 def _token(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def _decode_name(token: str) -> str:
+    """The name of an object by the token of its subject; the token itself if it is not an encoded name."""
+    try:
+        return base64.urlsafe_b64decode(token).decode()
+    except ValueError:
+        return token
 
 
 def _hex(digest: str) -> str:

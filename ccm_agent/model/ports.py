@@ -663,8 +663,29 @@ class SignedStore(KeyValue, Protocol):
         ...
 
 
+class StoredObject(Struct, frozen=True, kw_only=True):
+    """
+    An object of an object store, without its bytes.
+
+    Attributes:
+        name: Its name; of a bundle the digest.
+        digest: SHA-256 (hex) of its bytes, as its description says; "" if the description cannot be read.
+        size_bytes: Its size, as its description says.
+        time: When it was stored.
+    """
+
+    name: str
+    digest: str
+    size_bytes: int
+    time: datetime
+
+
 class Objects(Protocol):
     """Bundles by digest. Getting one costs the broker no consumer."""
+
+    async def all(self) -> list[StoredObject]:
+        """Every object, oldest first. Only the controller asks, because there may be many."""
+        ...
 
     async def get(self, name: str, limit_bytes: int) -> bytes:
         """An object's bytes, its digest checked; NotFoundError, or ProtocolError if its size or digest is wrong."""

@@ -78,6 +78,7 @@ class MemoryBroker:
         self.buckets: dict[str, list[StoredWrite]] = {}
         self.objects: dict[str, dict[str, bytes]] = {}
         self.object_signatures: dict[str, str] = {}
+        self.object_times: dict[str, datetime] = {}
         self.due: dict[str, Sent] = {}
         self.schedule_index: list[str] = []
         self._sequences: dict[str, int] = {}

@@ -44,7 +44,7 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
     UsageError,
 )
-from ccm_agent.model.ports import IncomingRequest, KeyValueEntry, Published, StoredEvent
+from ccm_agent.model.ports import IncomingRequest, KeyValueEntry, Published, StoredEvent, StoredObject
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent, StoredWrite
 
 if TYPE_CHECKING:
@@ -300,6 +300,16 @@ class MemoryObjects:
         self._bus = bus
         self._stored = bus.broker.objects.setdefault(bucket, {})
 
+    async def all(self) -> list[StoredObject]:
+        """See `Objects.all`."""
+        self._bus.check(f"$O.{self.bucket}.M")
+        now, times = self._bus.broker.now(), self._bus.broker.object_times
+        found = [
+            StoredObject(name=name, digest=_hex(body), size_bytes=len(body), time=times.get(name, now))
+            for name, body in self._stored.items()
+        ]
+        return sorted(found, key=lambda one: one.time)
+
     async def get(self, name: str, limit_bytes: int) -> bytes:
         """See `Objects.get`."""
         self._bus.check(f"$O.{self.bucket}.M")
@@ -316,10 +326,9 @@ class MemoryObjects:
         if self._stored.get(name) == content:
             return
         self._stored[name] = content
+        self._bus.broker.object_times[name] = self._bus.broker.now()
         signatory = self._bus.signatory
-        signed = (
-            signatory.object(self._subject(name), hashlib.sha256(content).hexdigest()) if signatory else {}
-        )
+        signed = signatory.object(self._subject(name), _hex(content)) if signatory else {}
         self._bus.broker.object_signatures[self._subject(name)] = signed.get(SIGNATURE_HEADER, "")
         self._bus.broker.deliver(Sent(self._notification(name), b"", {"Nats-Sequence": "1"}))
 
@@ -345,7 +354,7 @@ class MemoryObjects:
         """See `Objects.digest`."""
         self._bus.check(f"$O.{self.bucket}.M")
         content = self._stored.get(name)
-        return None if content is None else hashlib.sha256(content).hexdigest()
+        return None if content is None else _hex(content)
 
 
 class MemoryRequests:
@@ -484,3 +493,7 @@ class MemoryEvents:
         found = [event for pattern in patterns for event in await self.read(pattern)]
         newest = {event.subject: event for event in sorted(found, key=lambda event: event.sequence)}
         return sorted(newest.values(), key=lambda event: event.sequence)
+
+
+def _hex(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -30,6 +30,7 @@ FEW_VALUES = 20
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
 _SCHEDULED = frozenset({"rm", "run", "status"})
 _MODULES = {
+    "bundles": "ccm_ctl.fleet.bundle_references",
     "runs": "ccm_ctl.fleet.history",
     "resources": "ccm_ctl.fleet.history",
     "assignments": "ccm_ctl.fleet.assignments",
@@ -76,6 +77,8 @@ def choose_kind(path: list[str], metavar: str) -> str:
         return "nodes"
     if metavar == "RUN":
         return "runs"
+    if metavar == "DIGEST":
+        return "bundles"
     if metavar in ("SCHEDULE", "ASSIGNMENT"):
         return f"{metavar.lower()}s"
     if metavar in ("[PATH]", "KEY...", "[KEY...]") and path[:1] == ["facts"]:
@@ -176,6 +179,10 @@ async def _read(broker: Broker, kind: str) -> list[str]:
         return [key.partition(".")[2] for key in await fleet.nodes.keys("node.")]
     if kind == "data":
         return await fleet.data.keys()
+    if kind == "bundles":
+        from ccm_ctl.fleet.bundle_references import SHORT_DIGEST, find_bundles
+
+        return [one.name[:SHORT_DIGEST] for one in await find_bundles(fleet)]
     if kind in ("facts", "fact names"):
         from ccm_ctl.fleet.discovery import read_inventory
 

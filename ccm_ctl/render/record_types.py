@@ -192,6 +192,33 @@ class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=Tr
     expires: Annotated[Time, Meta(description="When the key expires.")] = UNSET
 
 
+class BundleReferenceFields(Struct, frozen=True, kw_only=True):
+    """Something on the broker that needs a bundle."""
+
+    kind: Annotated[
+        str,
+        Meta(
+            description="`assignment`; `revision`, an earlier one of an assignment; `schedule`; `run`, an open run; `rollout`."
+        ),
+    ]
+    name: Annotated[str, Meta(description="Name of the assignment or schedule, or id of the run.")]
+    revision: Annotated[Count, Meta(description="Revision of the assignment.")] = UNSET
+    scope: Annotated[Text, Meta(description="Scope of the assignment or schedule.")] = UNSET
+
+
+class BundleLine(Line, frozen=True, kw_only=True, tag="bundle", omit_defaults=True):
+    """A bundle in the object store."""
+
+    digest: Annotated[str, Meta(description="SHA-256 of the bundle.")]
+    size_bytes: Annotated[int, Meta(description="Its size, packed.")]
+    stored: Annotated[str, Meta(description="When it was stored.")]
+    references: Annotated[
+        list[BundleReferenceFields] | Maybe,
+        Meta(description="What needs it; in `bundle list`. Missing if nothing does."),
+    ] = UNSET
+    folder: Annotated[Text, Meta(description="Where it was unpacked; in `bundle get`.")] = UNSET
+
+
 class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
     """A schedule."""
 
@@ -430,6 +457,7 @@ RECORDS: tuple[type[Struct], ...] = (
     DocumentLine,
     MadeLine,
     SignerLine,
+    BundleLine,
     ScheduleLine,
     AssignmentLine,
     StandingLine,

@@ -66,7 +66,8 @@ FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
     "notify": {"model", "bus", "templates"},
     "render": {"model", "clikit"},
-    "commands": {"model", "bus", "clikit", "templates", "registration", "manifest"},
+    # engine: `bundle get` unpacks a bundle with the same checks as an agent
+    "commands": {"model", "bus", "clikit", "templates", "registration", "manifest", "engine"},
     "app": {"model", "bus", "clikit", "templates", "registration"},
     "main": {"model", "bus", "clikit"},
 }

@@ -78,6 +78,8 @@ assign web site.yaml --all --interval 1h --yes                    # assignment
 assignment history web                       # assignment
 assignment list                              # assignment
 rollback web --yes                           # assignment
+bundle list                                  # bundle
+bundle get {bundle} --out site-of-before     # bundle
 why web1                                     # why
 unassign web --yes                           # assignment
 schedule add nightly site.yaml --cron "0 2 * * *" --all --yes     # schedule
@@ -152,6 +154,7 @@ def test_records_of_every_command_fit_their_schemas(secured: Secured, tmp_path: 
     (tmp_path / "fails.yaml").write_text(manifest(("exec", "fails", {"command": "false"})))
     (tmp_path / "common.yaml").write_text("data: {port: 80}\n")
     found: dict[str, int] = {}
+    bundle = ""
 
     with warm_programs("ccmctl") as folder:
         environ = {
@@ -160,12 +163,14 @@ def test_records_of_every_command_fit_their_schemas(secured: Secured, tmp_path: 
             "EDITOR": "sed -i s/80/81/",
         }
         for line in COMMANDS.splitlines():
-            words = shlex.split(line, comments=True)
+            words = shlex.split(line.replace("{bundle}", bundle), comments=True)
             done = subprocess.run(
                 ["ccmctl", *words, *([] if "--json" in words else ["--json"])],
                 cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             )  # fmt: skip
-            kinds = {record["record"] for record in Done(done.returncode, done.stdout, done.stderr).records}
+            said = Done(done.returncode, done.stdout, done.stderr)
+            kinds = {record["record"] for record in said.records}
+            bundle = next((record["digest"] for record in said.named("bundle")), bundle)
             assert set(line.partition(" #")[2].split()) <= kinds, f"{line}\n{done.stdout}{done.stderr}"
             found[line] = done.returncode
 

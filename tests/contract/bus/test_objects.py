@@ -56,6 +56,18 @@ async def test_a_newer_object_of_the_same_name_replaces_it(broker) -> None:
     assert await objects.get("site", LIMIT) == b"two"
 
 
+async def test_all_objects_are_listed_with_digest_and_size_oldest_first(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    contents = {"dir/site.tar.gz": b"one", "0" * 64: b"seven" * CHUNK, "empty": b""}
+
+    for name, content in contents.items():
+        await objects.put(name, content)
+
+    assert [(one.name, one.digest, one.size_bytes) for one in await objects.all()] == [
+        (name, hashlib.sha256(content).hexdigest(), len(content)) for name, content in contents.items()
+    ]
+
+
 async def test_names_may_be_any_text(broker) -> None:
     objects = (await broker.connect("op")).objects(STORE)
     names = ["a b", "a.b", "*", ">", "é", "dir/site.tar.gz", "0" * 64]

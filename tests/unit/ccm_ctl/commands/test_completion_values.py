@@ -83,6 +83,13 @@ def test_names_are_those_that_there_are(desk: Desk, line: str, offered: list[str
     assert completed(application, line) == [(name, "plain") for name in offered]
 
 
+def test_bundles_are_offered_by_the_beginning_of_their_digests(desk: Desk) -> None:
+    [digest] = desk.broker.objects["CCM_MANIFESTS"]
+    application = Application(Terminal("ccmctl", environ={}), ENVIRON, desk._connect)
+
+    assert completed(application, f"bundle get {digest[:2]}") == [(digest[:12], "plain")]
+
+
 @pytest.mark.parametrize("line", ["apply s", "assign web s", "data put common s", "nodes --creds s"])
 def test_files_are_left_to_the_shell(line: str) -> None:
     assert completed(Application(Terminal("ccmctl", environ={}), ENVIRON), line) == [("s", "file")]

@@ -1,0 +1,171 @@
+"""
+The stored bundles, and what on the broker needs each of them: assignments and their history, schedules, open runs and rollouts.
+
+A saved plan, which is a file of an operator, and a closed run that is sent again need a bundle as well; that is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_ctl.fleet.assignments import build_standing
+from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.find_run import read_schedules
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.store import RolloutStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.bundle import Bundle
+    from ccm_agent.model.ports import StoredObject
+    from ccm_agent.model.wire import ManifestRequest
+    from ccm_ctl.fleet.ports import Fleet
+
+SHORT_DIGEST = 12
+"""So many characters of a digest are shown."""
+
+_LEAST = 4
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PREFIX = re.compile(rf"[0-9a-f]{{{_LEAST},64}}")
+
+ASSIGNMENT = "assignment"
+REVISION = "revision"
+SCHEDULE = "schedule"
+RUN = "run"
+ROLLOUT = "rollout"
+
+
+class BundleReference(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    Something that needs a bundle.
+
+    Attributes:
+        kind: `assignment`, `revision` (an earlier one of an assignment), `schedule`, `run` or `rollout`.
+        name: Name of the assignment or schedule, or id of the run.
+        revision: Revision of the assignment.
+        scope: Scope of the assignment or schedule.
+    """
+
+    kind: str
+    name: str
+    revision: int = 0
+    scope: str = ""
+
+
+class BundleReferences:
+    """
+    What needs the stored bundles.
+
+    Attributes:
+        unreadable: What could not be read, and so may need any bundle.
+    """
+
+    def __init__(self) -> None:
+        self.unreadable: list[str] = []
+        self._found: dict[str, list[BundleReference]] = {}
+
+    def add(self, digest: str, reference: BundleReference) -> None:
+        """Note that something needs a bundle."""
+        self._found.setdefault(digest, []).append(reference)
+
+    def of(self, digest: str) -> list[BundleReference]:
+        """What needs a bundle, in the order in which it was found."""
+        return self._found.get(digest, [])
+
+
+async def find_bundles(fleet: Fleet) -> list[StoredObject]:
+    """
+    Find the stored bundles, the newest first.
+
+    An object whose name is not a digest is not a bundle: the store may also contain manifest sources, which nodes fetch by name.
+    """
+    found = [one for one in await fleet.manifests.all() if _DIGEST.fullmatch(one.name)]
+    return sorted(found, key=lambda one: one.time, reverse=True)
+
+
+def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:
+    """
+    Find a bundle by its digest, or by the beginning of it.
+
+    Raises:
+        UsageError: It is not the beginning of a digest, or several bundles begin so.
+        NotFoundError: There is no such bundle.
+    """
+    prefix = word.lower()
+    if not _PREFIX.fullmatch(prefix):
+        raise UsageError(
+            f"{word}: not a digest; write at least {_LEAST} hexadecimal digits of one that `ccmctl bundle list` shows"
+        )
+    found = [one for one in bundles if one.name.startswith(prefix)]
+    if not found:
+        raise NotFoundError(f"{word}: there is no such bundle; `ccmctl bundle list` shows which there are")
+    if len(found) > 1:
+        first, second = sorted(one.name for one in found)[:2]
+        apart = next(place for place in range(64) if first[place] != second[place]) + 1
+        shown = max(SHORT_DIGEST, apart)
+        raise UsageError(
+            f"{word}: {len(found)} bundles begin so, such as {first[:shown]} and {second[:shown]}; write more digits"
+        )
+    return found[0]
+
+
+async def read_references(fleet: Fleet) -> BundleReferences:
+    """Read what needs the stored bundles."""
+    found = BundleReferences()
+    await _add_assignments(fleet, found)
+    for schedule in await read_schedules(fleet):
+        bundle = _requested(schedule.request)
+        if bundle is not None:
+            found.add(bundle.digest, BundleReference(kind=SCHEDULE, name=schedule.name, scope=schedule.scope))
+    await _add_runs(fleet, found)
+    return found
+
+
+async def _add_assignments(fleet: Fleet, found: BundleReferences) -> None:
+    """Add all stored revisions, also of assignments that were removed: `ccmctl rollback` restores them."""
+    for newest in await fleet.assignments.matching([">"], deletions=True):
+        for entry in await fleet.assignments.history(newest.key):
+            if not entry.value:
+                continue
+            standing = build_standing(decode_document(entry))
+            if standing is None:
+                found.unreadable.append(f"entry {entry.revision} of the assignment {entry.key}")
+                continue
+            is_current = entry.revision == newest.revision
+            reference = BundleReference(
+                kind=ASSIGNMENT if is_current else REVISION,
+                name=standing.name,
+                revision=standing.revision,
+                scope=standing.assignment.scope,
+            )
+            found.add(standing.assignment.bundle.digest, reference)
+
+
+async def _add_runs(fleet: Fleet, found: BundleReferences) -> None:
+    rollouts = {one.run for one in await RolloutStore(fleet).open_rollouts()}
+    left_out: list[str] = []
+    async for record, state, _ in History(fleet).newest_first(left_out):
+        is_rollout = record.run in rollouts
+        if state.state == "done" and not is_rollout:
+            continue
+        digest = _recorded_digest(record.request)
+        if digest:
+            found.add(digest, BundleReference(kind=ROLLOUT if is_rollout else RUN, name=record.run))
+    found.unreadable += [f"the record {key}" for key in sorted(left_out)]
+
+
+def _requested(request: ManifestRequest) -> Bundle | None:
+    return request.part.bundle if request.part is not None else request.bundle
+
+
+def _recorded_digest(request: dict[str, object]) -> str:
+    """The digest of the bundle in the record of a request; "" if its manifest was sent inline."""
+    part = request.get("part")
+    bundle = (part if isinstance(part, dict) else request).get("bundle")
+    digest = bundle.get("digest") if isinstance(bundle, dict) else ""
+    return digest if isinstance(digest, str) else ""
