@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import counted, plural, span
+from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import one_line, plural, safe, size
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
 
 INDENT = "  "
 _MEANINGS = {"+": "good", "-": "bad", "@": "quiet", "\\": "quiet"}
-_REPLACED = "Would have created the file"
-"""Choria CCM's words for a file that is written, also for one that exists."""
 
 
 def diff_block(event: TransactionEvent, style: Style, *, before: str = "") -> str:
@@ -99,50 +94,3 @@ def _version(version: ContentInfo) -> str:
     if not version.size_bytes and digest:
         return digest
     return f"{size(version.size_bytes)}{f' {digest}' if digest else ''}"
-
-
-def noop_words(event: TransactionEvent) -> str:
-    """
-    What a plan would have done, for a screen.
-
-    Events have the words of Choria CCM, which calls a file "created" also if it exists and differs.
-    """
-    if event.type != "file" or event.noop_message != _REPLACED:
-        return event.noop_message
-    state, wanted = _plain(event.status), _plain(event.properties)
-    if state.get("ensure") != "present":
-        return event.noop_message
-    found = _plain(state.get("metadata"))
-    parts = ["content"] if _content_differs(wanted, state, found) else []
-    for word in ("owner", "group"):
-        value = str(wanted.get(word, ""))
-        if value not in (
-            "",
-            "*",
-            found.get(word),
-            str(found.get({"owner": "uid", "group": "gid"}[word], "")),
-        ):
-            parts.append(word)
-    if _mode_differs(str(wanted.get("mode", "")), str(found.get("mode", ""))):
-        parts.append("mode")
-    return f"Would have changed {' and '.join(parts) or 'the file'}"
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    plain = msgspec.to_builtins(value)
-    return plain if isinstance(plain, dict) else {}
-
-
-def _content_differs(wanted: dict[str, Any], state: dict[str, Any], found: dict[str, Any]) -> bool:
-    content, digest = wanted.get("content"), str(_plain(state.get("source")).get("checksum", ""))
-    if isinstance(content, str):
-        is_digest = content.startswith("sha256:")  # the form that goes over the bus
-        digest = content[7:71] if is_digest else hashlib.sha256(content.encode(errors="replace")).hexdigest()
-    return digest == "" or digest != found.get("checksum")
-
-
-def _mode_differs(wanted: str, found: str) -> bool:
-    try:
-        return int(wanted, 8) != int(found, 8)
-    except ValueError:
-        return False  # `x` in a mode leaves digits alone

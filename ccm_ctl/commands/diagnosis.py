@@ -159,7 +159,7 @@ def _disabled(evidence: Evidence, now: datetime) -> Reason | None:
         return None
     return Reason(
         state="disabled",
-        sentence=f"{evidence.node.name} was disabled {format_disabled(record.disabled, now)}.",
+        sentence=ended(f"{evidence.node.name} was disabled {format_disabled(record.disabled, now)}"),
         meaning="change",
         next=(Next(f"ccmctl enable -t node={evidence.node.name}", "to let it converge again"),),
     )

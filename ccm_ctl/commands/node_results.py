@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.text import short_id
+from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, TransactionEvent
 from ccm_agent.model.wire import REPORTING, NodeState
 from ccm_ctl.render.event import format_pending

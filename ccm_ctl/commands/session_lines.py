@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import clock, counted, one_line, plural, short_id, span
+from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome
 from ccm_agent.model.verdicts import BAD
 from ccm_ctl.render.event import MEANINGS
@@ -63,7 +64,7 @@ def draw_agent_event(past: PastAgentEvent, style: Style) -> str:
 
 def _draw_event(event: TransactionEvent, style: Style) -> str:
     outcome = event.outcome
-    note = event.noop_message if event.noop else "; ".join(event.error)
+    note = noop_words(event) if event.noop else "; ".join(event.error)
     word = "" if event.noop and event.noop_message else f" {outcome}"
     text = f"{event.type}#{event.name}{word}{f': {note}' if note else ''}"
     return paint(one_line(text), MEANINGS.get(outcome, ""), style)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.noop_words import noop_words
 from ccm_ctl.dashboard.middleware import answer
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.fleet.authors import read_authors
@@ -159,7 +160,7 @@ def event_fields(event: TransactionEvent) -> dict[str, Any]:
         "seconds": event.duration / 1e9,
         "error": event.error,
         "output": event.output,
-        "noop_message": event.noop_message,
+        "noop_message": noop_words(event),
         "corrective": event.corrective,
         "parent": event.parent,
         "triggered_by": event.triggered_by,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionStart, TransactionEvent
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.verification import read_events
@@ -86,7 +87,7 @@ def _status(said: TransactionEvent, run: str, origin: str, before: ResourceStatu
         run=run,
         error=said.error,
         output=said.output,
-        noop_message=said.noop_message if said.noop else "",
+        noop_message=noop_words(said) if said.noop else "",
         changes=(before.changes if before else 0) + is_change,
         changed=said.timestamp if is_change else before.changed if before else None,
         corrective=bool(said.corrective) if is_change else bool(before and before.corrective),

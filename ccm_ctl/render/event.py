@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccm_agent.clikit.diffs import noop_words
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import clock, counted, one_line, plural, span
+from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import REPORTING, AgentEvent, Answer, Progress
 

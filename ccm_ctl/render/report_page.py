@@ -17,6 +17,7 @@ from msgspec import Struct
 from ccm_agent.clikit.diffs import diff_lines
 from ccm_agent.clikit.table import Style
 from ccm_agent.clikit.text import clock, plural, safe, span
+from ccm_agent.model.noop_words import noop_words
 from ccm_ctl.render.outcome import MEANINGS, state_word
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _event(event: TransactionEvent) -> str:
     from ccm_ctl.render.event import MEANINGS as OUTCOMES
 
     name = f"{event.type}#{event.name}"
-    note = "\n".join([event.noop_message] if event.noop and event.noop_message else event.error)
+    note = "\n".join([noop_words(event)] if event.noop and event.noop_message else event.error)
     output = event.output[-OUTPUT_LIMIT:]
     block = f"<pre>{text(output)}</pre>" if output.strip() else ""
     if diff := diff_lines(event, Style()):

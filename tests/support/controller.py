@@ -104,6 +104,18 @@ def event(name: str, number: int, **fields: Any) -> TransactionEvent:
     return TransactionEvent(**(values | fields))
 
 
+def planned_change(name: str, number: int) -> TransactionEvent:
+    """What a plan says of a file that exists with other content, in Choria CCM's words."""
+    return event(
+        name,
+        number,
+        noop=True,
+        noop_message="Would have created the file",
+        properties={"content": "sha256:" + "a" * 64 + " (3 bytes)", "owner": "root"},
+        status={"ensure": "present", "metadata": {"checksum": "b" * 64, "owner": "root"}},
+    )
+
+
 @dataclass
 class FakeNode:
     """

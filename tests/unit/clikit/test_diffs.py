@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.clikit.diffs import diff_block, diff_lines, noop_words
+from ccm_agent.clikit.diffs import diff_block, diff_lines
 from ccm_agent.clikit.table import Style
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource_diff import ContentInfo, FileDiff, PropertyChange, ResourceDiff
@@ -116,42 +116,3 @@ def test_a_terminal_obeys_nothing_of_a_node() -> None:
 
 def test_an_event_without_a_diff_has_no_lines() -> None:
     assert diff_block(resource_event("/a"), Style()) == diff_lines(resource_event("/a"), Style()) == ""
-
-
-@pytest.mark.parametrize(
-    ("state", "wanted", "words"),
-    [
-        pytest.param("absent", {}, "Would have created the file", id="it is not there"),
-        pytest.param("present", {"content": "new"}, "Would have changed content", id="content"),
-        pytest.param(
-            "present",
-            {"content": f"sha256:{SHA} (3 bytes)", "mode": "0600"},
-            "Would have changed mode",
-            id="mode",
-        ),
-        pytest.param(
-            "present",
-            {"content": "new", "owner": "app", "mode": "6xx"},
-            "Would have changed content and owner",
-            id="owner",
-        ),
-        pytest.param(
-            "present",
-            {"content": f"sha256:{SHA} (3 bytes)", "owner": "0"},
-            "Would have changed the file",
-            id="number",
-        ),
-    ],
-)
-def test_a_file_that_exists_is_not_called_created(state: str, wanted: dict[str, Any], words: str) -> None:
-    metadata = {"owner": "root", "uid": 0, "group": "root", "gid": 0, "mode": "0644", "checksum": SHA}
-    properties = {"owner": "root", "group": "root", "mode": "0644", **wanted}
-
-    told = resource_event(
-        "/etc/motd",
-        noop_message="Would have created the file",
-        properties=properties,
-        status={"ensure": state, "metadata": metadata},
-    )
-
-    assert noop_words(told) == words

@@ -13,7 +13,7 @@ from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.wire import AGENT_STARTUP, AgentEvent
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.authorship import Root
-from tests.support.controller import NOW, Desk, FakeNode, event
+from tests.support.controller import NOW, Desk, FakeNode, event, planned_change
 
 ESCAPE = "/etc/\x1b[2Jmotd"
 
@@ -58,6 +58,20 @@ def test_history_names_what_changed_and_who_caused_it(desk: Desk) -> None:
         "2026-11-21 12:00:00Z RUN apply motd by schedule nightly: failed in T\n"
         "    file#/etc/issue failed: disk full\n",
     )
+
+
+def test_a_planned_change_of_a_file_that_exists_is_not_called_created(tmp_path: Path) -> None:
+    path, page = tmp_path / "motd.yaml", tmp_path / "run.html"
+    path.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
+    desk = Desk(FakeNode("web1", {}, [planned_change("/etc/motd", 2)]))
+    desk.ccmctl("apply", str(path), "--all", "--noop")
+
+    history = desk.ccmctl("history", "web1").out
+    desk.ccmctl("report", "last", "--html", str(page))
+
+    assert "    file#/etc/motd: Would have changed content\n" in history
+    assert "Would have changed content" in page.read_text()
+    assert "created" not in history + page.read_text()
 
 
 def test_history_shows_quiet_sessions_when_asked(desk: Desk) -> None:

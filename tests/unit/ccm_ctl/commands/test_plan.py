@@ -8,7 +8,7 @@ import pytest
 
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource_diff import FileDiff, PropertyChange, ResourceDiff
-from tests.support.controller import Desk, FakeNode, event
+from tests.support.controller import Desk, FakeNode, event, planned_change
 
 MANIFEST = "ccm:\n  resources:\n    - exec: [{'true': {}}]\n"
 
@@ -132,15 +132,8 @@ def test_what_a_node_says_in_a_diff_is_not_obeyed_by_the_terminal(motd: str) -> 
 
 
 def test_a_changed_file_is_not_called_created(motd: str) -> None:
-    told = event(
-        "/etc/motd",
-        2,
-        noop=True,
-        noop_message="Would have created the file",
-        properties={"content": "sha256:" + "a" * 64 + " (3 bytes)", "owner": "root"},
-        status={"ensure": "present", "metadata": {"checksum": "b" * 64, "owner": "root"}},
+    said = Desk(FakeNode("web1", {}, [planned_change("/etc/motd", 2)])).ccmctl(
+        "apply", motd, "--all", "--noop"
     )
-
-    said = Desk(FakeNode("web1", {}, [told])).ccmctl("apply", motd, "--all", "--noop")
 
     assert "file#/etc/motd: Would have changed content" in said.screen

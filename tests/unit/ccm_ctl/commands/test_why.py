@@ -228,6 +228,15 @@ def test_a_disabled_node_shows_since_when_until_when_by_whom_and_why() -> None:
     assert "here:  ccmctl enable -t node=web1  to let it converge again\n" in done.out
 
 
+def test_a_node_that_was_disabled_a_moment_ago_says_so() -> None:
+    record = a_record(disabled=Disabled(since=NOW, why="We swap a disk."))
+
+    done = a_desk(record).ccmctl("why", "web1")
+
+    [sentence, *_] = done.out.splitlines()
+    assert sentence == "web1 was disabled just now until an operator enables it: We swap a disk."
+
+
 def test_a_stopped_node_shows_when() -> None:
     told = [said(AGENT_STARTUP, "agent 1.2.3 started", 120), said(AGENT_SHUTDOWN, "agent 1.2.3 stopped", 30)]
 

@@ -13,7 +13,7 @@ from ccm_agent.model.outcome import SESSION_START, SessionStart
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.node_resources import ResourceStatus, read_resources
 from ccm_ctl.fleet.stored_session import read_session_events
-from tests.support.controller import NOW, event, fleet_on
+from tests.support.controller import NOW, event, fleet_on, planned_change
 
 FIRST, SECOND = "2zFXabcdefghijklmnopqrstuvw", "2zFXabcdefghijklmnopqrstuvx"
 EARLIER = NOW - timedelta(hours=1)
@@ -61,6 +61,15 @@ async def test_a_plan_changes_nothing() -> None:
         None,
         "would write",
     )
+
+
+async def test_a_planned_change_of_a_file_that_exists_is_not_called_created() -> None:
+    broker = MemoryBroker(now=lambda: NOW)
+    await publish(broker, FIRST, planned_change("/etc/motd", 2))
+
+    [found] = await read_resources(fleet_on(MemoryBus(broker, "op")), "web1")
+
+    assert found.noop_message == "Would have changed content"
 
 
 async def test_the_events_of_one_node_in_one_run_come_once_and_in_order() -> None:
