@@ -324,7 +324,7 @@ def _read(path: Path, name: str, force: bool) -> Content:
     from ccm_ctl.commands.manifest_check import check_content
 
     content = read_content(path, "", name)
-    check_content(content, force=force)
+    check_content(content, path, force=force)
     return content
 
 

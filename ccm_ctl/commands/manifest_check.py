@@ -54,20 +54,19 @@ def read_checked(
     from ccm_ctl.fleet.content import read_content
 
     content = read_content(Path(path), manifest, name)
-    found = check_content(content, force=force)
-    if Path(path).is_dir():
-        _check_children(content, str(Path(path).absolute()), force=force)
+    found = check_content(content, path, force=force)
     for one in found[:SHOWN]:
         application.terminal.note(format_finding(one, content.document))
     return content
 
 
-def check_content(content: Content, *, force: bool) -> list[Finding]:
+def check_content(content: Content, path: str | Path, *, force: bool) -> list[Finding]:
     """
-    Check a manifest with the code of `ccm lint`; what it finds and does not refuse.
+    Check a manifest, and those that it applies, with the code of `ccm lint`; what it finds and does not refuse.
 
     Args:
         content: The manifest.
+        path: The file or directory that it was read from.
         force: Accept errors, except where it is not YAML.
 
     Raises:
@@ -94,6 +93,8 @@ def check_content(content: Content, *, force: bool) -> list[Finding]:
         shown = [format_finding(one, content.document) for one in refused[:SHOWN]]
         way_out = "" if any(one.rule in ALWAYS for one in refused) else f"\n{WAY_OUT}"
         raise InputError(f"{_refusal(content.source, refused, shown)}{way_out}")
+    if Path(path).is_dir():
+        _check_children(content, str(Path(path).absolute()), force=force)
     return found
 
 

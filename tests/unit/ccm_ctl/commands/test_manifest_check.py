@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.controller import Desk, FakeNode, event
+from ccm_agent.model.errors import InputError
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.python_client import FleetClient
+from tests.support.controller import Desk, FakeNode, event, fleet_on
 
 WRONG = """\
 ccm:
@@ -207,3 +210,14 @@ def test_child_manifests_of_a_directory_are_checked_too(tmp_path: Path, entry: s
 
     assert (said.code, untouched(desk)) == ((1, True) if is_refused else (0, False))
     assert said.err.startswith(f"ccmctl: {site}/parts/web.yaml: 1 error; nothing was sent\n") is is_refused
+
+
+async def test_the_python_client_checks_child_manifests_too(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "parts").mkdir(parents=True)
+    (site / "manifest.yaml").write_text("ccm:\n  resources:\n    - apply: [{parts/web.yaml: {}}]\n")
+    (site / "parts/web.yaml").write_text(WRONG)
+    client = FleetClient(fleet_on(MemoryBus(MemoryBroker(), "op")))
+
+    with pytest.raises(InputError, match=r"parts/web\.yaml: 1 error; nothing was sent"):
+        await client.apply(site, all_nodes=True).wait()
