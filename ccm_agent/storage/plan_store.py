@@ -22,6 +22,7 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.untrusted_json import Moment
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class SavedPlan(Struct, kw_only=True):
     """
 
     run: str
-    saved: datetime
+    saved: Moment
     digest: str
     data: list[str] = []
     data_revisions: dict[str, int] = {}

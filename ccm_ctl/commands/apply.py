@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -130,8 +131,8 @@ def apply(application: Application, path: str | None, **options: Any) -> Exit:
 
 def _apply_plan(application: Application, path: str | None, options: dict[str, Any]) -> Exit:
     """Apply a saved plan, which says what is applied and where."""
-    from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES, Content
-    from ccm_ctl.fleet.plan_file import read_plan
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.plan_file import load_planned, read_plan
 
     said = ["targets", "where", "all", "limit", "noop", "monitor_only", "manifest", "data", "name"]
     said += ["only", "tags", "skip_tags"]
@@ -141,8 +142,8 @@ def _apply_plan(application: Application, path: str | None, options: dict[str, A
         raise UsageError(f"--plan says what is applied and where; leave out {', '.join(also)}")
 
     async def work(fleet: Fleet) -> Exit:
-        plan = read_plan(options["plan"], fleet.clock.now())
-        packed = await fleet.manifests.get(plan.bundle.digest, SIZE_LIMIT_BYTES)
+        plan = await asyncio.to_thread(read_plan, options["plan"], fleet.clock.now())
+        packed = await load_planned(fleet, plan)
         content = Content(name=plan.name, digest=plan.bundle.digest, bundle=plan.bundle, packed=packed)
         return await send_manifest(
             application,
@@ -224,13 +225,13 @@ async def send_manifest(
 
     is_whole = selection is None and plan is None
 
-    def save(run: Run) -> None:
+    async def save(run: Run) -> None:
         bundle = content.bundle
         assert bundle is not None
         saved, left_out = make_plan_file(
             launch, bundle, list(options["data"]), run, inventory, target_spec(options)
         )
-        write_plan(str(out), saved)
+        await asyncio.to_thread(write_plan, str(out), saved)
         application.terminal.note(
             f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', str(out)])}"
         )

@@ -39,7 +39,7 @@ from ccm_ctl.render.output import IN_BRIEF, IN_FULL
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
@@ -363,7 +363,7 @@ async def start_and_watch(
     offline_ok: bool,
     timeout_s: int | None = None,
     offer: str = "",
-    on_end: Callable[[Run], None] | None = None,
+    on_end: Callable[[Run], Awaitable[None]] | None = None,
 ) -> Exit:
     """
     Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`. `on_end` is called with it then.
@@ -376,7 +376,7 @@ async def start_and_watch(
     await follow_run(fleet, launch, run, proof, on_begin=view.begin, on_turn=view.on_turn)
     code = await view.finish()
     if on_end is not None:
-        on_end(run)
+        await on_end(run)
     return code
 
 

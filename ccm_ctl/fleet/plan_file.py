@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from datetime import datetime, timedelta
@@ -13,8 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.errors import FleetError, InputError, RunError, UsageError
+from ccm_agent.model.errors import FleetError, InputError, ProtocolError, RunError, UsageError
+from ccm_agent.model.ids import is_id
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
+from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
 from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, resolve
 from ccm_ctl.fleet.history import History
 
@@ -29,12 +32,13 @@ VALID_FOR = timedelta(hours=24)
 """Nodes keep what they found for as long."""
 
 LIMIT_BYTES = 64 << 20
+"""A plan of 5,000 nodes has about 2 MB."""
 
 NAMED = 8
 """So many nodes are named in an error."""
 
 
-class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """
     A node of a plan.
 
@@ -49,9 +53,11 @@ class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_revisions: dict[str, int] = {}
 
 
-class PlanFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlanFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """
     A saved plan.
+
+    A field that this version does not know could limit what is applied, so it is refused, unlike in messages.
 
     Attributes:
         format: FORMAT.
@@ -156,16 +162,30 @@ def read_plan(path: str, now: datetime) -> PlanFile:
     Read a saved plan.
 
     Raises:
-        InputError: It is not a plan, was edited, or has expired.
+        InputError: It cannot be read, is not a plan, was edited, or has expired.
     """
     try:
         with Path(path).open("rb") as file:
-            plan = decode_foreign(file.read(LIMIT_BYTES), PlanFile)
+            body = file.read(LIMIT_BYTES + 1)
     except OSError as err:
         raise InputError(f"{path}: cannot be read: {err.strerror}") from err
+    if len(body) > LIMIT_BYTES:
+        raise InputError(f"{path}: is larger than {LIMIT_BYTES >> 20} MiB, so it is not a plan")
+    return decode_plan(body, path, now)
+
+
+def decode_plan(body: bytes, path: str, now: datetime) -> PlanFile:
+    """
+    Decode a saved plan.
+
+    Raises:
+        InputError: It is not a plan, was edited, or has expired; the message begins with the path.
+    """
+    try:
+        plan = decode_foreign(body, PlanFile)
     except msgspec.DecodeError as err:
         raise InputError(f"{path}: this is not a plan of `ccmctl plan --out`: {err}") from err
-    if plan.format != FORMAT:
+    if plan.format != FORMAT or not is_id(plan.run):
         raise InputError(f"{path}: this is not a plan of `ccmctl plan --out`, or one of another version")
     if plan.seal != _seal(plan):
         raise InputError(f"{path}: the plan was edited or damaged; plan again")
@@ -179,9 +199,8 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
     Return the nodes of a plan, if it can be applied on all of them.
 
     Raises:
-        FleetError: It is a plan of another fleet, or its nodes are offline, gone, or have other facts.
+        FleetError: Its nodes are offline, gone, or have other facts.
     """
-    await _check_record(fleet, plan)
     spec = TargetSpec(targets=tuple(plan.targets), where=plan.where, everybody=plan.is_all)
     inventory, resolved = await resolve(fleet, spec)
     for why, names in (
@@ -196,10 +215,31 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
             named = ", ".join(sorted(names)[:NAMED]) + (
                 f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             )
-            raise FleetError(f"the plan {plan.run} cannot be applied: {named} {why}; plan again")
+            raise FleetError(
+                f"the plan {plan.run} cannot be applied, because these nodes {why}: {named}; plan again"
+            )
     names_only = f"node in ({','.join(plan.nodes)})"
     targets = [f"{text},{names_only}" for text in resolved.targets] or [names_only]
     return inventory, replace(resolved, nodes=sorted(plan.nodes), offline=[], targets=targets)
+
+
+async def load_planned(fleet: Fleet, plan: PlanFile) -> bytes:
+    """
+    Return the packed bundle of a plan, if the plan is as its run is on record.
+
+    Raises:
+        FleetError: It is a plan of another fleet, or differs from the record.
+        NotFoundError: The bundle was removed.
+        ProtocolError: The bundle was exchanged.
+    """
+    await _check_record(fleet, plan)
+    packed = await fleet.manifests.get(plan.bundle.digest, SIZE_LIMIT_BYTES)
+    # what is stored under the name of a digest is only known to be that after this; the operator signs what is stored again
+    if await asyncio.to_thread(_sha256, packed) != plan.bundle.digest:
+        raise ProtocolError(
+            f"the bundle of the plan {plan.run} was exchanged on the broker; ask who may write there"
+        )
+    return packed
 
 
 async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
@@ -210,7 +250,11 @@ async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
             f"the plan {plan.run} is not on record here: it is a plan of another fleet, or its record has expired"
         ) from err
     record = recorded.record
-    is_same = record.action == "plan" and record.request.get("digest") == plan.bundle.digest
+    planned = {"digest": plan.bundle.digest, "bundle": msgspec.to_builtins(plan.bundle), "data": plan.data}
+    is_same = record.action == "plan" and record.name == plan.name
+    is_same &= planned == {"data": []} | {
+        key: record.request[key] for key in planned if key in record.request
+    }
     if not is_same or not set(plan.nodes) <= set(recorded.nodes):
         raise FleetError(f"the plan {plan.run} is not as its run is on record; plan again")
 
@@ -220,8 +264,12 @@ def _facts_digest(inventory: Inventory, name: str) -> str:
     if node is None:
         return ""
     facts = [node.record.facts if node.record is not None else {}, node.assigned]
-    return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()
+    return _sha256(msgspec.json.encode(facts, order="deterministic"))
 
 
 def _seal(plan: PlanFile) -> str:
-    return hashlib.sha256(msgspec.json.encode(replace(plan, seal=""), order="deterministic")).hexdigest()
+    return _sha256(msgspec.json.encode(replace(plan, seal=""), order="deterministic"))
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -32,7 +32,7 @@ def test_a_saved_plan_is_applied_where_nothing_has_changed_since(trio: Fleet) ->
     assert again.states == {"web1": "failed", "web2": "failed"}
 
 
-def test_a_plan_that_was_edited_has_expired_or_is_of_another_fleet_sends_nothing(trio: Fleet) -> None:
+def test_a_plan_that_was_edited_or_comes_with_other_targets_sends_nothing(trio: Fleet) -> None:
     path = trio.write("planned.yaml", manifest(a_file("other-plan", "new\n")))
     saved = Path(path).with_name("any.plan")
     planned = trio.ctl("plan", path, "-t", "node=web1", "--out", str(saved))
@@ -50,3 +50,27 @@ def test_a_plan_that_was_edited_has_expired_or_is_of_another_fleet_sends_nothing
     )
     assert "--plan says what is applied and where; leave out FILE|DIR, --targets" in both.err
     assert trio.ctl("run", "list", "--json").records == runs
+
+
+def test_an_agent_that_was_restarted_applies_the_plan_and_one_that_is_offline_keeps_it_from_all(
+    trio: Fleet,
+) -> None:
+    path = trio.write("planned.yaml", manifest(a_file("restarted", "new\n")))
+    saved = str(Path(path).with_name("restarted.plan"))
+    mine, other = (trio.agents[name] for name in ("web1", "web2"))
+    planned = trio.ctl("plan", path, "-t", "role=web", "--out", saved)
+    runs = len(trio.ctl("run", "list", "--json").named("run"))
+
+    mine.kill()
+    mine.start()
+    other.stop()
+    offline = trio.ctl("apply", "--plan", saved, "--yes")
+    unsent = len(trio.ctl("run", "list", "--json").named("run"))
+    other.start()
+    trio.wait_present(["web1", "web2"])
+    applied = trio.ctl("apply", "--plan", saved, "--yes", "--json")
+
+    assert planned.code == 0, planned.err
+    assert (offline.code, unsent) == (1, runs)
+    assert "cannot be applied, because these nodes are offline: web2; plan again\n" in offline.err
+    assert applied.states == {"web1": "changed", "web2": "changed"}, applied.out

@@ -25,6 +25,7 @@ from ccm_agent.facts.memory import parse_swap
 from ccm_agent.facts.netlink import parse_addresses, parse_links
 from ccm_agent.health.goss.network import listeners
 from ccm_agent.model import ids
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.escapes import views
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
@@ -42,6 +43,7 @@ from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.messages import decode_agent_message
+from ccm_ctl.fleet.plan_file import FORMAT, PlanFile, PlannedNode, _seal, decode_plan
 from ccm_ctl.fleet.stored_schedule import next_time, read_past, read_schedule
 from tests.fuzz.target import Target
 from tests.fuzz.wrapped import run_now, text_of
@@ -185,6 +187,24 @@ def schedule(data: bytes) -> object:
     return read_past(stored), found and found.next_after(MOMENT)
 
 
+def saved_plan(data: bytes) -> object:
+    """A plan in a file, which any operator may have written."""
+    return decode_plan(data, "web.plan", MOMENT)
+
+
+def _sealed_plan() -> bytes:
+    plan = PlanFile(
+        format=FORMAT,
+        run="3MQfrJPuO0jgbX8OLS0ivd4F6Ch",
+        name="site",
+        time=MOMENT,
+        expires=MOMENT,
+        bundle=Bundle(digest="0" * 64, size_bytes=1),
+        nodes={"web1": PlannedNode(found="f" * 64, data_revisions={"kv://CCM_DATA/common": 3})},
+    )
+    return msgspec.json.encode(msgspec.structs.replace(plan, seal=_seal(plan)))
+
+
 SCHEDULE = f"choria.ccm.schedule.manifest.apply.request.{LEVEL}"
 
 
@@ -269,6 +289,7 @@ STORED = [
     ]),
     Target("vmstat", swap, [b"pswpin 3\npswpout 4\n"]),
     Target("document", document, [_STAMPED]),
+    Target("saved plan", saved_plan, [_sealed_plan()]),
     Target("event", event, [_EVENT]),
     Target("schedule", schedule, [
         _SCHEDULE + b"\x000 0 2 * * *\0Europe/Berlin",

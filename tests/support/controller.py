@@ -135,6 +135,7 @@ class FakeNode:
         root: It signs its events with a key that this root certified; None: it does not sign.
         delivered: What the broker makes of the events of a run.
         may_go_on: Whether it may do more than accept a run; it waits until then.
+        found: Its digest of what a plan found that it keeps; "": it cannot keep plans.
     """
 
     name: str
@@ -150,6 +151,7 @@ class FakeNode:
     root: Root | None = None
     delivered: Callable[[list[StoredEvent]], list[StoredEvent]] = list
     may_go_on: Callable[[], bool] = lambda: True
+    found: str = ""
 
     def __post_init__(self) -> None:
         self.key = SigningKey(new_seed()) if self.root is not None else None
@@ -212,8 +214,9 @@ class FakeNode:
         await self._answer(bus, run, "accepted")
         await reached(self.may_go_on)
         await self._apply(
-            bus, run, self.does, noop="plan" in incoming.protocol, requester=request.get("requester", "")
-        )
+            bus, run, self.does, noop="plan" in incoming.protocol,
+            requester=request.get("requester", ""), found=self.found if request.get("keep") else "",
+        )  # fmt: skip
 
     async def _answer(self, bus: MemoryBus, run: str, state: str, **more: Any) -> None:
         answer = Answer(protocol=SESSION_ANSWER, run=run, node=self.name, state=state, **more)
@@ -238,6 +241,7 @@ class FakeNode:
         cause: str = "request",
         origin: str = "",
         requester: str = "",
+        found: str = "",
     ) -> None:
         said: list[SessionStart | TransactionEvent | SessionSummary] = [
             SessionStart(
@@ -247,7 +251,7 @@ class FakeNode:
         ]  # fmt: skip
         summary = SessionSummary(
             protocol=SESSION_SUMMARY, event_id=new_id(), timestamp=NOW, start_time=NOW, end_time=NOW,
-            total_duration=12_000_000, node=self.name, run=run, state="stable",
+            total_duration=12_000_000, node=self.name, run=run, state="stable", found=found,
         )  # fmt: skip
         for one in events:
             count(summary, one)
