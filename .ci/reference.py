@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from codes_page import error_codes
 from command_pages import commands, exit_codes
 from settings_page import settings
 from tables import fields_table
@@ -52,6 +53,7 @@ def records() -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "records": records,
+    "error-codes": error_codes,
     "agent-settings": settings,
     "ccm-commands": lambda: commands("ccm"),
     "ccm-exit-codes": lambda: exit_codes("ccm"),

@@ -77,7 +77,7 @@ class Place(Struct, frozen=True):
 
 
 class CcmError(Exception):
-    """The root: anything that went wrong and that we have words for."""
+    """An error that is raised on purpose and has no more specific code."""
 
     code = "ccm.error"
 
@@ -239,7 +239,7 @@ class FileError(HostError):
 
 
 class CommandError(HostError):
-    """A program could not be started, ended badly or took too long; `output` is the end of what it said."""
+    """A program could not be started, ended badly or took too long; `output` is the end of its output."""
 
     code = "host.command"
 
@@ -275,7 +275,7 @@ class DesiredStateError(HostError):
 
 
 class BusError(CcmError):
-    """The broker, or what came over it."""
+    """The broker, the connection to it, or a message over it has a problem."""
 
     code = "bus.error"
 
@@ -299,13 +299,13 @@ class BusSetupError(BusError):
 
 
 class RevisionError(BusError):
-    """A key has moved on since it was read."""
+    """A key was changed after it was read."""
 
     code = "bus.revision"
 
 
 class UnsettledError(BusError):
-    """An answer is not believed yet: the broker was away, and who is missing in it had not the time to come back."""
+    """The broker was away a moment ago, so an answer may still leave out what has not come back."""
 
     code = "bus.unsettled"
 

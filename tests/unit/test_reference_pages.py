@@ -13,6 +13,7 @@ import pytest
 from ccm_agent.agent.process.config import AgentConfig, NatsConfig, TlsConfig
 from ccm_agent.bus.trust import Signer
 from ccm_agent.cli.program import program
+from ccm_agent.model.exits import Exit
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.commands.command_tree import CtlProgram
 
@@ -66,3 +67,38 @@ def test_page_has_every_setting_of_the_agent_with_its_meaning(kind: type[msgspec
     for field in msgspec.structs.fields(kind):
         row = rf"^\| `{re.escape(above + field.name)}` \| [^|]+ \| [^|]* \| \S.* \|$"
         assert re.search(row, page, re.MULTILINE), field.name
+
+
+CODE = re.compile(r"""["']([a-z]+\.[a-z_]+)["']""")
+
+
+def test_page_has_every_error_code_with_its_meaning() -> None:
+    page = (REFERENCE / "error-codes.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z_.]+)` \| (\S.*) \|$", page, re.MULTILINE))
+    areas = {code.partition(".")[0] for code in rows if "." in code}
+
+    written = {
+        (code, path)
+        for package in ("ccm_agent", "ccm_ctl")
+        for path in (TOP / package).rglob("*.py")
+        for code in CODE.findall(path.read_text())
+        if code.partition(".")[0] in areas
+    }
+
+    assert {"input.document", "run.expired", "policy.source"} <= set(rows)
+    missing = {(code, path.name) for code, path in written if code not in rows and code not in NO_CODES}
+    assert not missing
+
+
+NO_CODES = {
+    *("agent.lock", "agent.sock", "policy.yaml", "resource.py", "dashboard.key", "ccm.json"),  # files
+    *("ccm.types", "ccm.providers"),  # entry points
+}
+"""Texts in the code that look like error codes and are something else."""
+
+
+def test_page_of_error_codes_has_the_exit_codes_of_both_programs() -> None:
+    page = sections((REFERENCE / "error-codes.md").read_text())
+
+    numbers = [re.findall(r"^\| (\d) \|", page[f"Exit codes of {name}"], re.MULTILINE) for name in PROGRAMS]
+    assert numbers == [["0", "1", "2"], [str(code.value) for code in Exit]]

@@ -52,7 +52,7 @@ ASSIGNMENTS = "CCM_ASSIGNMENTS"
 
 
 class NotAuthorizedError(CcmError):
-    """A signature is right, and its signer may not do this."""
+    """A signature is valid, but its signer may not do this."""
 
     code = "request.not_authorized"
 

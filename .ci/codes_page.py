@@ -1,0 +1,77 @@
+"""The error codes, in Markdown: those of error classes from their docstrings, the others from the table here."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+from docstrings import first_sentence
+from tables import plain, table
+
+OTHER_CODES = {
+    "agent.disabled": "An operator disabled the node, and the request would change it.",
+    "assignment.conflict": "Another assignment of the node manages the same resource.",
+    "assignment.vanished": "The assignment is no longer in its bucket.",
+    "ccm.fault": "The agent failed in an unexpected way during a run; its log has the traceback.",
+    "ccm.internal": "A resource failed in an unexpected way; the log has the traceback.",
+    "dashboard.defect": "The dashboard failed in an unexpected way; its log has the traceback.",
+    "dashboard.refused": "The dashboard refuses the request, for example because it comes from another site.",
+    "dashboard.signed_out": "The browser is not signed in to the dashboard.",
+    "dashboard.token": "The token in the address of the dashboard is unknown, was used, or has expired.",
+    "host.health": "A health check of the resource failed.",
+    "identity.duplicate": "Another agent uses the identity of the node.",
+    "lock.many": "The node has as many locks as it keeps.",
+    "lock.resource": "A request for locks names no resource, or one that is not `type#name`.",
+    "lock.time": "A request for locks names no end, or one that is too far away.",
+    "maintenance.past": "The time until which a node is to be disabled has passed.",
+    "maintenance.why": "A request to disable a node or to lock resources gives no reason.",
+    "policy.broken": "The policy of the node cannot be read, so the node refuses everything.",
+    "policy.command": "The policy of the node forbids a command that the resource runs.",
+    "policy.mode": "The policy of the node lets the operator plan, and not apply.",
+    "policy.package": "The policy of the node forbids the package.",
+    "policy.path": "The policy of the node forbids the path.",
+    "policy.registration": "The policy of the node forbids the registration of services.",
+    "policy.service": "The policy of the node forbids the service.",
+    "policy.source": "The policy of the node forbids to read the file or to fetch the URL.",
+    "policy.type": "The policy of the node forbids resources of the type.",
+    "policy.unknown": "A restricted plan runs no commands, and only a command could say what an apply would do.",
+    "queue.full": "As many requests wait on the node as its queue holds.",
+    "request.unknown": "The agent does not know the kind of request; it may be older than the controller.",
+    "resource.locked": "The resource was skipped: an operator locked it on the node.",
+    "resource.not_selected": "The resource was skipped: the operator selected other resources.",
+    "run.expired": "The deadline passed before the run started on the node.",
+    "run.interrupted": "The agent stopped or crashed during the run.",
+    "run.paused": "The run paused between two resources, and another process of the agent continues it.",
+    "run.stopped": "An operator stopped the run.",
+    "run.superseded": "A newer request with the same name and action replaced this one in the queue.",
+    "run.unknown": "A request to stop a run names no run.",
+    "target.mismatch": "The node no longer matches the target of the request.",
+}
+"""Codes that are written where they arise, not in a class of errors."""
+
+
+def error_codes() -> str:
+    """Every code with its meaning, in the order of the codes."""
+    found = {**OTHER_CODES, **dict(_class_codes())}
+    rows = [[f"`{code}`", plain(text)] for code, text in sorted(found.items())]
+    return table(["Code", "Meaning"], rows)
+
+
+def _class_codes() -> Iterator[tuple[str, str]]:
+    import ccm_agent
+    import ccm_ctl
+    from ccm_agent.model.errors import CcmError
+
+    for package in (ccm_agent, ccm_ctl):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    kinds = [CcmError]
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if isinstance(code := kind.__dict__.get("code"), str) and kind.__module__.startswith(
+            ("ccm_agent", "ccm_ctl")
+        ):
+            yield code, first_sentence(kind)
