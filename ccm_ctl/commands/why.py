@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from ccm_agent.clikit.table import Style
     from ccm_agent.model.outcome import SessionSummary
     from ccm_ctl.app import Application
     from ccm_ctl.commands.diagnosis import Reason
@@ -51,7 +52,6 @@ def why(application: Application, name: str) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.diagnosis import explain
         from ccm_ctl.fleet.node_diagnostics import read_evidence
-        from ccm_ctl.render.why import SuggestedCommand, screen
 
         evidence = await read_evidence(fleet, name)
         now = fleet.clock.now()
@@ -59,13 +59,19 @@ def why(application: Application, name: str) -> Exit:
         terminal = application.terminal
         terminal.record(records.WHY, **describe(evidence, reason))
         if not terminal.json:
-            output = reason.failed[0].output if reason.failed else ""
-            steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
-            facts = list(_facts(evidence, reason, now))
-            terminal.show(screen(reason.sentence, reason.meaning, facts, output, steps, terminal.style))
+            terminal.show(why_screen(evidence, reason, now, terminal.style))
         return Exit.OK
 
     return application.run(work)
+
+
+def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) -> str:
+    """Return all of it for people."""
+    from ccm_ctl.render.why import SuggestedCommand, screen
+
+    output = reason.failed[0].output if reason.failed else ""
+    steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
+    return screen(reason.sentence, reason.meaning, list(_facts(evidence, reason, now)), output, steps, style)
 
 
 def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:

@@ -36,8 +36,8 @@ BESIDE = {
 """Services that run beside the walk: they publish what it did, and listen for other things. Their tasks are not on it."""
 
 
-UNDRAWN = {"dashboard"}
-"""A folder of the controller that the page leaves out: it shows what `fleet` and `render` make."""
+UNDRAWN = {"dashboard", "top"}
+"""Folders of the controller that the page leaves out: they show what `fleet` and `render` make."""
 
 
 class ModuleTrace:

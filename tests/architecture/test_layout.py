@@ -54,7 +54,8 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "render": set(),
     "dashboard": {"fleet", "render"},
     "notify": {"fleet"},
-    "commands": {"fleet", "render", "dashboard", "notify", "app"},
+    "top": {"fleet", "render", "dashboard"},
+    "commands": {"fleet", "render", "dashboard", "notify", "top", "app"},
     "app": {"fleet", "render", "dashboard", "commands"},
     "python_client": {"fleet", "app", "commands"},
     "main": {"app", "commands"},
@@ -66,6 +67,7 @@ FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
     "notify": {"model", "bus", "templates"},
     "render": {"model", "clikit"},
+    "top": {"model", "clikit", "templates"},
     # engine: `bundle get` unpacks a bundle with the same checks as an agent
     "commands": {"model", "bus", "clikit", "templates", "registration", "manifest", "engine"},
     "app": {"model", "bus", "clikit", "templates", "registration"},
@@ -87,7 +89,8 @@ ONE_IMPORTER: dict[str, set[str]] = {
         "ccm_ctl/notify/channels.py",
     },
     "yaml": {"ccm_agent/model"},
-    "rich": {"ccm_agent/clikit", "ccm_ctl/render"},
+    "rich": {"ccm_agent/clikit", "ccm_ctl/render", "ccm_ctl/top"},
+    "textual": {"ccm_ctl/top"},
     "click": {
         "ccm_agent/cli",
         "ccm_agent/clikit",

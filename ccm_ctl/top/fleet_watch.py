@@ -1,0 +1,177 @@
+"""What the terminal view knows of the fleet: read again and again, with a limit on everything that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import BusUnavailableError, CcmError, NoTargetError
+from ccm_ctl.dashboard.feed import frame_of
+from ccm_ctl.fleet.discovery import TargetSpec
+from ccm_ctl.fleet.followed_data import FollowedData
+from ccm_ctl.fleet.live_events import LiveEvents
+from ccm_ctl.fleet.overview import choose_nodes, read_overview
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_list import RunFilter, list_runs
+from ccm_ctl.render.rollout import rollout_line
+
+if TYPE_CHECKING:
+    from ccm_ctl.dashboard.feed import EventFrame
+    from ccm_ctl.fleet.live_events import LiveEvent
+    from ccm_ctl.fleet.overview import FleetOverview
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run_list import ListedRun
+
+KEPT_EVENTS = 2000
+"""The newest events that are kept. Failing resources are looked up in them, too."""
+
+RUNS_READ = 50
+"""The newest runs that are read."""
+
+LOOK_AGAIN_S = 2.0
+"""The fleet is read so often; a large fleet less often, see SHARE."""
+
+SHARE = 6
+"""Reading takes at most one part in so many of the time."""
+
+RATE_S = 60
+"""The event rate is that of the last minute."""
+
+
+class FleetWatch:
+    """
+    The fleet as it was read last.
+
+    Attributes:
+        overview: Nodes, assignments and how they stand; None before the first reading.
+        events: The newest events, the oldest first.
+        runs: The newest runs; None before they were read.
+        waves: Where the open rollouts are, in words, by run.
+        selector: The filter in the selector language; "": none.
+        shown: The nodes that the filter selects; None: all.
+        filter_problem: Why the filter selects no node.
+        problem: Why the fleet, or the list of runs, could not be read last; "" when it was read.
+        is_stream_current: The stream of events was read a moment ago.
+        wants_runs: Runs are on the screen, so they are read.
+        version: Grows with each change.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.overview: FleetOverview | None = None
+        self.events: deque[EventFrame] = deque(maxlen=KEPT_EVENTS)
+        self.runs: list[ListedRun] | None = None
+        self.waves: dict[str, str] = {}
+        self.selector = ""
+        self.shown: set[str] | None = None
+        self.filter_problem = ""
+        self.problem = ""
+        self.is_stream_current = True
+        self.wants_runs = False
+        self.version = 0
+        self._fleet = fleet
+        self._data = FollowedData(fleet.data)
+        self._is_broker_away = False
+        self._arrived: deque[tuple[float, int]] = deque(maxlen=RATE_S * 20)
+        self._soon = asyncio.Event()
+
+    @property
+    def is_away(self) -> bool:
+        """The broker does not answer, so what is shown may be old."""
+        return self._is_broker_away or not self.is_stream_current
+
+    async def run(self) -> None:
+        """Read events and the fleet until cancelled."""
+        live = LiveEvents(
+            self._fleet, on_events=self._take, on_restart=self._forget, on_state=self._on_stream_state
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(live.run(), name="top:events")
+            tasks.create_task(self._look_again(), name="top:fleet")
+
+    def filter_nodes(self, selector: str) -> None:
+        """
+        Show only the nodes that a selector matches, from the next reading on; "" shows all.
+
+        Raises:
+            SelectorError: It does not parse; the former filter stays.
+        """
+        from ccm_agent.templates.selector import parse_selector
+
+        if selector:
+            parse_selector(selector)
+        self.selector, self.filter_problem = selector, ""
+        self.shown = None if not selector else set()
+        self.version += 1
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """Read the fleet without waiting for the next turn."""
+        self._soon.set()
+
+    def events_per_second(self) -> float:
+        """How many events arrived per second within the last minute."""
+        begin = asyncio.get_running_loop().time() - RATE_S
+        return sum(count for arrived, count in self._arrived if arrived > begin) / RATE_S
+
+    def _take(self, events: list[LiveEvent]) -> None:
+        now = self._fleet.clock.now()
+        frames = [frame_of(event, now) for event in events]
+        recent = sum(frame.time > now - timedelta(seconds=RATE_S) for frame in frames)
+        self._arrived.append((asyncio.get_running_loop().time(), recent))
+        self.events.extend(frames)
+        self.version += 1
+
+    def _forget(self) -> None:
+        self.events.clear()
+        self.version += 1
+
+    def _on_stream_state(self, is_current: bool) -> None:
+        self.is_stream_current = is_current
+        self.version += 1
+        self.look_soon()
+
+    async def _look_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._soon.clear()
+            began = loop.time()
+            await self.refresh()
+            try:
+                async with asyncio.timeout(max(LOOK_AGAIN_S, (loop.time() - began) * SHARE)):
+                    await self._soon.wait()
+            except TimeoutError:
+                continue
+
+    async def refresh(self) -> None:
+        """Read the fleet now; when the broker does not answer, what was read before stays."""
+        try:
+            overview = await read_overview(self._fleet, self._data)
+            await self._choose(overview)
+            self.overview = overview
+            if self.wants_runs:
+                await self._read_runs()
+        except CcmError as err:
+            self.problem, self._is_broker_away = err.message, isinstance(err, BusUnavailableError)
+        else:
+            self.problem, self._is_broker_away = "", False
+        self.version += 1
+
+    async def _choose(self, overview: FleetOverview) -> None:
+        selector = self.selector
+        if not selector:
+            return
+        problem, shown = "", set[str]()
+        try:
+            shown = set(await choose_nodes(self._fleet, overview, TargetSpec(targets=(selector,))))
+        except NoTargetError as err:
+            problem = err.message
+        if selector == self.selector:
+            self.shown, self.filter_problem = shown, problem
+
+    async def _read_runs(self) -> None:
+        listed = await list_runs(self._fleet, RunFilter(folds=True), RUNS_READ)
+        rollouts = await RolloutStore(self._fleet).open_rollouts()
+        self.runs = listed.runs
+        self.waves = {state.run: rollout_line(state) for state in rollouts}
