@@ -84,8 +84,7 @@ async def find_bundles(fleet: Fleet) -> list[StoredObject]:
 
     An object whose name is not a digest is not a bundle: the store may also contain manifest sources, which nodes fetch by name.
     """
-    found = [one for one in await fleet.manifests.all() if _DIGEST.fullmatch(one.name)]
-    return sorted(found, key=lambda one: one.time, reverse=True)
+    return [one for one in reversed(await fleet.manifests.all()) if _DIGEST.fullmatch(one.name)]
 
 
 def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:

@@ -76,8 +76,8 @@ def test_current_and_earlier_revisions_of_an_assignment_need_their_bundles(tmp_p
     assert before == {first: [("revision", "web")], second: [("assignment", "web")]}
     assert [line.split("  ")[-1].strip() for line in screen.splitlines()] == [
         "NEEDED BY",
-        "revision 1 of web",
         "assignment web",
+        "revision 1 of web",
     ]
     assert references(desk) == {first: [("revision", "web")], second: [("revision", "web")]}
 
