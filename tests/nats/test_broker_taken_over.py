@@ -227,6 +227,21 @@ async def test_signed_request_runs_once_however_often_it_is_sent(stage: Stage) -
     assert stage.ran == ["changed /good"]
 
 
+async def test_apply_of_a_plan_whose_plan_was_taken_out_runs_nothing(stage: Stage) -> None:
+    body = manifest("changed /good", plan=new_id())
+    headers = stage.bob.request(ALL, body)
+    without = msgspec.json.encode(
+        {name: value for name, value in msgspec.json.decode(body).items() if name != "plan"}
+    )
+
+    await stage.forge(ALL, without, headers)
+    await stage.forge(ALL, body, headers)
+    await stage.settled()
+
+    # the node refuses the first, and has no such plan for the second
+    assert stage.ran == []
+
+
 async def test_request_that_was_held_back_until_it_expired_runs_nothing(stage: Stage) -> None:
     key = stage.bob._key
     slow = Signatory(key, lambda: now_ms() - 2 * 3_600_000)
