@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from codes_page import error_codes
 from command_pages import commands, exit_codes
+from environment_page import environment
 from settings_page import settings
 from tables import fields_table
 
@@ -54,6 +55,7 @@ def records() -> str:
 SECTIONS: dict[str, Callable[[], str]] = {
     "records": records,
     "error-codes": error_codes,
+    "environment": environment,
     "agent-settings": settings,
     "ccm-commands": lambda: commands("ccm"),
     "ccm-exit-codes": lambda: exit_codes("ccm"),

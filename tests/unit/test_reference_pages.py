@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,3 +103,86 @@ def test_page_of_error_codes_has_the_exit_codes_of_both_programs() -> None:
 
     numbers = [re.findall(r"^\| (\d) \|", page[f"Exit codes of {name}"], re.MULTILINE) for name in PROGRAMS]
     assert numbers == [["0", "1", "2"], [str(code.value) for code in Exit]]
+
+
+def names_read(tree: ast.AST) -> Iterator[str]:
+    """The variables that a module reads from the environment; "?" for a name that is not written where it is read."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[name, *_]):
+                asked = [name] if is_environment(owner) else []
+            case ast.Subscript(value=owner, slice=name):
+                asked = [name] if is_environment(owner) else []
+            case ast.Compare(left=name, ops=[ast.In()], comparators=[owner]):
+                asked = [name] if is_environment(owner) else []
+            case ast.keyword(arg="envvar", value=name):
+                asked = [name]
+            case ast.Assign(targets=[ast.Name(id=constant)], value=value) if constant in CONSTANTS:
+                asked = [
+                    one
+                    for one in ast.walk(value)
+                    if isinstance(one, ast.Constant) and str(one.value).isupper()
+                ]
+            case _:
+                continue
+        yield from (str(one.value) if isinstance(one, ast.Constant) else "?" for one in asked)
+
+
+def is_environment(owner: ast.expr) -> bool:
+    """Whether an expression is a mapping of environment variables, by its name."""
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return name in ("environ", "_environ")
+
+
+CONSTANTS = ("CONTEXT_VARIABLES", "SERVER_VARIABLES", "CREDS_VARIABLES")
+"""Constants that hold names of variables which are read by way of another name."""
+
+READ_BY_ANOTHER_NAME = {
+    "ccm_agent/bus/choose_broker.py": CONSTANTS,
+    "ccm_agent/cli/ensure_shared.py": ("CCM_SESSION_STORE", "CCM_HIERA_DATA"),
+    "ccm_agent/clikit/program.py": ("_CCM_COMPLETE", "_CCMCTL_COMPLETE"),
+    "ccm_agent/system/render_process.py": ("TZ",),
+    "ccm_agent/templates/engines/go/__init__.py": (),  # a template names it
+    "ccm_ctl/app.py": ("SUDO_USER", "LOGNAME", "USER"),
+    "ccm_ctl/notify/channels.py": (),  # handed to a command
+}
+"""The modules that read variables whose names are not written there, and these names or the constants that hold them."""
+
+
+def test_page_has_every_environment_variable_that_the_programs_read() -> None:
+    page = (REFERENCE / "environment.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+)` \| \S.* \| \S.* \|$", page, re.MULTILINE))
+    read: dict[str, set[str]] = {}
+    for package in ("ccm_agent", "ccm_ctl"):
+        for path in (TOP / package).rglob("*.py"):
+            text = path.read_text()
+            if not any(word in text for word in ("environ", "envvar", *CONSTANTS)):
+                continue
+            for name in names_read(ast.parse(text)):
+                read.setdefault(name, set()).add(str(path.relative_to(TOP)))
+
+    assert read.pop("?") == set(READ_BY_ANOTHER_NAME)
+    others = {one for names in READ_BY_ANOTHER_NAME.values() for one in names if one not in CONSTANTS}
+    assert {"CCM_SERVER", "CCM_SESSION_STORE", "XDG_STATE_HOME", "NO_COLOR"} <= set(read)
+    assert (set(read) | others) - listed == set()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_variables_in_help_are_on_the_page_of_variables(name: str) -> None:
+    help_texts = (REFERENCE / f"{name}-commands.md").read_text()
+    page = (REFERENCE / "environment.md").read_text()
+
+    named = set(re.findall(r"\b(?:CCM|NATS|HIERA|HTTP)_[A-Z_]+\b", help_texts)) - BUCKETS
+    assert {variable for variable in named if f"`{variable}`" not in page} == set()
+
+
+BUCKETS = {
+    "CCM_DATA",
+    "CCM_FACTS",
+    "CCM_EVENTS",
+    "CCM_RUNS",
+    "CCM_MANIFESTS",
+    "CCM_ASSIGNMENTS",
+    "CCM_NODE_DATA",
+}
+"""Buckets and streams that help screens name."""
