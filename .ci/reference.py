@@ -17,6 +17,7 @@ import msgspec
 from codes_page import error_codes
 from command_pages import commands, exit_codes
 from environment_page import environment
+from events_page import events
 from settings_page import settings
 from tables import fields_table
 
@@ -56,6 +57,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "records": records,
     "error-codes": error_codes,
     "environment": environment,
+    "events": events,
     "agent-settings": settings,
     "ccm-commands": lambda: commands("ccm"),
     "ccm-exit-codes": lambda: exit_codes("ccm"),

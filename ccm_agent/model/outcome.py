@@ -57,14 +57,27 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         event_id: A KSUID; ids of one process grow in the order the events were made.
-        type, name, alias, provider: The resource.
-        requested_ensure, final_ensure: What was wanted and what was found in the end.
+        type: Type of the resource.
+        name: Name of the resource.
+        alias: Its other name; "" if it has none.
+        provider: The provider that managed it.
+        requested_ensure: The desired state.
+        final_ensure: The state found in the end.
         duration: Nanoseconds, as Go writes durations.
         properties: The resource's properties after templates, masked.
         status: The state found in the end, with the outcome in it.
         error: Sentences; empty when all is well.
+        changed: The resource was changed.
+        refreshed: It was refreshed, because a resource that it subscribes to changed; `changed` is true as well.
+        failed: It failed.
+        skipped: It was skipped.
+        noop: Nothing was changed: the flags say what an apply would do.
+        noop_message: What an apply would do, as a sentence.
+        health_check: The results of the health checks.
+        health_check_only: Only the health checks of the resource were run.
         unmet_requirements: `type#name` of requirements that had failed.
-        node, run: Who and in which run; "" for a local apply.
+        node: The node; "" for a local apply.
+        run: The run; "" for a local apply.
         number: Place within the run, from 1 (the session's start); 0 for a local apply.
         corrective: A change under a manifest and data that had not changed: drift was corrected. None when unknown.
         output: The end of what a command wrote, masked: 8 KiB, with `logoutput` of an exec resource up to 64 KiB.
@@ -140,12 +153,13 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     A session began.
 
     Attributes:
-        node, run, number: As in the transaction event; `number` is 1.
+        number: Place within the run: 1; 0 for a local apply.
         manifest: Name of the manifest: its file, bundle or assignment.
         digest: SHA-256 (hex) of the manifest or bundle as requested.
         data_revisions: Revision of each hiera document read, by URL.
         resources: How many resources the manifest holds (children not counted).
-        noop, health_check_only: What kind of session it is.
+        noop: The session changes nothing.
+        health_check_only: The session runs only health checks.
         requester: Who asked, as the request said; "" for the node itself.
         agent_version: Version of the program that applies.
         cause: "request", "schedule", "interval", "change", "assignment", "health" or "local".
@@ -171,7 +185,15 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A failed resource in a summary: enough to act on without reading the events."""
+    """
+    A failed resource in a summary: enough to act on without reading the events.
+
+    Attributes:
+        resource: `type#name`.
+        error: Sentences.
+        code: The stable code of the first error.
+        output: The end of what a command wrote, masked.
+    """
 
     resource: str
     error: list[str]
@@ -184,6 +206,21 @@ class Counts(Struct, kw_only=True):
     Numbers of a session, as CCM counts them.
 
     Every resource is one of failed, skipped, changed or stable; refreshed resources count as changed too.
+
+    Attributes:
+        total_resources: Resources of the session.
+        unique_resources: Resources of the session, each counted once.
+        changed_resources: Resources that were changed.
+        failed_resources: Resources that failed.
+        skipped_resources: Resources that were skipped.
+        stable_resources: Resources that were as desired.
+        refreshed_count: Resources that were refreshed.
+        requirements_unmet_count: Requirements that had failed.
+        health_checked_count: Health checks that were run.
+        health_check_ok_count, health_check_warning_count, health_check_critical_count, health_check_unknown_count: Health
+            checks with this result.
+        total_errors: Resources that failed.
+        unknown_count: Resources about which a restricted plan leaves something open.
     """
 
     total_resources: Count = 0
@@ -203,7 +240,6 @@ class Counts(Struct, kw_only=True):
 
     # ours
     unknown_count: int = 0
-    """Of those, resources about which a restricted plan leaves something open."""
 
 
 class SessionSummary(Counts, kw_only=True, omit_defaults=True):
@@ -211,10 +247,16 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     A session ended. Times and durations as CCM has them (nanoseconds).
 
     Attributes:
+        start_time: When the session began.
+        end_time: When the session ended.
+        total_duration: Nanoseconds.
         events_sent: How many events the run has in all, start and this one counted: numbers 1 to this one exist.
         state: The node's end state in a run: "stable", "changed", "failed" or "stopped". Controllers that do not know "stopped"
             read it as failed, because there is a reason.
         reason: Why it did not come to its end: "interrupted", "stopped by …", or the error that broke it off.
+        code: The stable code of `reason`.
+        manifest, digest, data_revisions, noop, health_check_only: As in the start of the session.
+        corrective: As in the transaction event, of any of its resources.
         stopped_by: The operator who stopped it, marked if no signature proves the name; "" unless the state is "stopped".
         failed: Failed resources with their errors and the tail of their output, the first 20.
         refresh_pending: Resources, the first 20, that the next apply refreshes, because a refresh is pending.

@@ -28,7 +28,13 @@ VALUE_LENGTH = 1000
 
 
 class PropertyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A property before and after the change; "" for a value that there is not. Sensitive values are `***` on both sides."""
+    """
+    A property before and after the change.
+
+    Attributes:
+        property: Its name.
+        before, after: Its values; "" for one that does not exist. Sensitive values are `***` on both sides.
+    """
 
     property: str
     before: str = ""

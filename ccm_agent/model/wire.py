@@ -244,15 +244,17 @@ REPORTING = "reporting"
 
 class Progress(Struct, kw_only=True, omit_defaults=True):
     """
-    Where a run is, on `session.progress.<run>.<node>`, every PROGRESS_INTERVAL_S.
+    Where a run is, on `session.progress.<run>.<node>`, every five seconds.
 
     Attributes:
-        state: "queued", "running", or REPORTING.
+        state: "queued", "running" or "reporting": the run has ended, and its events wait for the stream.
         resource: The current resource, `type#name`.
-        position, total: Which resource of how many it is.
+        position: Place of the current resource, from 1.
+        total: Number of resources.
         resource_s: How long it has been at this resource.
         run_s: How long the run has gone on here; of a run that has ended, how long its events have waited.
-        counts: So far.
+        changed: Resources that were changed so far.
+        failed: Resources that failed so far.
     """
 
     protocol: str
@@ -274,7 +276,7 @@ class AgentEvent(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         message: One sentence for people.
-        details: What the word is about: version, the refused subject, the number of lost events.
+        details: Facts for programs, which depend on the word.
     """
 
     protocol: str

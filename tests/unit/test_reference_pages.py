@@ -14,7 +14,10 @@ import pytest
 from ccm_agent.agent.process.config import AgentConfig, NatsConfig, TlsConfig
 from ccm_agent.bus.trust import Signer
 from ccm_agent.cli.program import program
+from ccm_agent.model import outcome, wire
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.health import HealthResult
+from ccm_agent.model.resource_diff import FileDiff, PropertyChange, ResourceDiff
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.commands.command_tree import CtlProgram
 
@@ -186,3 +189,34 @@ BUCKETS = {
     "CCM_NODE_DATA",
 }
 """Buckets and streams that help screens name."""
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [
+        (outcome.SESSION_START, outcome.SessionStart),
+        (outcome.TRANSACTION_EVENT, outcome.TransactionEvent),
+        (outcome.SESSION_SUMMARY, outcome.SessionSummary),
+        (wire.SESSION_PROGRESS, wire.Progress),
+        (f"{wire.PROTOCOL}.agent.WORD", wire.AgentEvent),
+        ("A failed resource", outcome.FailedResource),
+        ("A health check", HealthResult),
+        ("A diff", ResourceDiff),
+        ("A property in a diff", PropertyChange),
+        ("A file in a diff", FileDiff),
+    ],
+)
+def test_page_has_every_field_of_an_event_with_its_meaning(title: str, kind: type[msgspec.Struct]) -> None:
+    part = sections((REFERENCE / "events.md").read_text())[title]
+
+    for field in msgspec.structs.fields(kind):
+        assert re.search(rf"^\| `{field.encode_name}` \| [^|]+ \| \S.* \|$", part, re.MULTILINE), field.name
+
+
+def test_page_has_every_word_that_agents_publish() -> None:
+    part = sections((REFERENCE / "events.md").read_text())["Words of agents"]
+    prefix = f"{wire.PROTOCOL}.agent."
+
+    words = {value.removeprefix(prefix) for value in vars(wire).values() if str(value).startswith(prefix)}
+    assert len(words) > 5
+    assert set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) == words

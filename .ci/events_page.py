@@ -1,0 +1,71 @@
+"""The events of sessions and agents, in Markdown: their fields from the classes, their meaning from docstrings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from docstrings import attributes, first_sentence
+from tables import plain, table, type_words
+
+AGENT_EVENTS = {
+    "startup": "The agent started. `details`: version, machine, public key and certificate.",
+    "shutdown": "The agent stopped. `details`: version.",
+    "drift": "A run corrected resources that were changed outside of manifests. `details`: run, manifest, count, resources.",
+    "refused": "The node did not obey a request or a document. `details`: what it refused, and the run if there is one.",
+    "lost_events": "Events were dropped because the spool was full. `details`: their number and places.",
+    "duplicate": "Another agent uses the identity of this node, or no longer does. `details`: machine, started, duplicate.",
+    "disabled": "An operator disabled the node. `details`: until when, by whom and why.",
+    "enabled": "The node is enabled again. `details`: by whom and why, if an operator did it.",
+    "converge": "An operator asked the node to converge now. `details`: by whom and why.",
+    "locked": "An operator locked resources. `details`: the resources, until when, by whom and why.",
+    "unlocked": "An operator unlocked resources. `details`: the resources, by whom and why.",
+    "key": "The node signs its events with another key or certificate from here on. `details`: public key and certificate.",
+}
+"""What each word of `io.choria.ccm.v1.agent.WORD` says."""
+
+EVERY_EVENT = {
+    "protocol": "The kind of the message, as in the title of this section.",
+    "event_id": "A KSUID; ids of one process grow in the order the events were made.",
+    "timestamp": "When the event was made, by the clock of the node.",
+    "node": "The node.",
+    "run": "The run; empty for a local apply.",
+    "number": "Place within the run, from 1; 0 for a local apply.",
+}
+"""Fields that mean the same in every event; a docstring that says more takes precedence."""
+
+
+def events() -> str:
+    """Each event with its fields, then the structures in them, then the words of agents."""
+    from ccm_agent.model import health, outcome, resource_diff, wire
+
+    sections = {
+        outcome.SESSION_START: outcome.SessionStart,
+        outcome.TRANSACTION_EVENT: outcome.TransactionEvent,
+        outcome.SESSION_SUMMARY: outcome.SessionSummary,
+        wire.SESSION_PROGRESS: wire.Progress,
+        f"{wire.PROTOCOL}.agent.WORD": wire.AgentEvent,
+        "A failed resource": outcome.FailedResource,
+        "A health check": health.HealthResult,
+        "A diff": resource_diff.ResourceDiff,
+        "A property in a diff": resource_diff.PropertyChange,
+        "A file in a diff": resource_diff.FileDiff,
+    }
+    parts = []
+    for title, kind in sections.items():
+        parts += [f"## {title}", plain(first_sentence(kind)), _fields(kind)]
+    words = [(f"`{word}`", plain(text)) for word, text in AGENT_EVENTS.items()]
+    return "\n\n".join([*parts, "## Words of agents", table(["Word", "Meaning"], words)])
+
+
+def _fields(kind: type[msgspec.Struct]) -> str:
+    schema: dict[str, Any] = msgspec.json.schema(kind)
+    definitions = schema["$defs"]
+    texts = EVERY_EVENT | attributes(kind)
+    properties = definitions[kind.__name__]["properties"]
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
+    rows = [
+        [f"`{written}`", type_words(field, definitions), plain(texts[names[written]])]
+        for written, field in properties.items()
+    ]
+    return table(["Field", "Type", "Meaning"], rows)
