@@ -336,12 +336,11 @@ def _deny(event: TransactionEvent, refused: PolicyError) -> None:
 
 async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
     kind = declared.kind
-    triggered_by = _trigger(declared, run)
-    found, decision = await _decide(declared, provider, run, triggered_by)
+    found, decision, triggered_by = await _decide(declared, provider, run)
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
         # it was long ago that the state was read
         run.forget()
-        found, decision = await _decide(declared, provider, run, triggered_by)
+        found, decision, triggered_by = await _decide(declared, provider, run)
     state, changed, message = found, False, ""
     is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
@@ -369,17 +368,19 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
 
 
 async def _decide(
-    declared: ResolvedResource, provider: Any, run: RunContext, triggered_by: str
-) -> tuple[CommonState, Decision]:
-    """Read the state and decide what is to be done about it."""
+    declared: ResolvedResource, provider: Any, run: RunContext
+) -> tuple[CommonState, Decision, str]:
+    """Read the state and decide what is to be done about it; also the subscribed resource that has changed."""
     found = await run.look(declared, provider)
+    # after the look, which runs guards: as in Choria CCM they run even if a subscribed resource does not exist
+    triggered_by = _trigger(declared, run)
     context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
     decision = declared.kind.decide(declared.wanted, found, context)
     if decision.unknown:
         raise run.unknown(decision.unknown)
     if decision.error is not None:
         raise decision.error
-    return found, decision
+    return found, decision, triggered_by
 
 
 def _trigger(declared: ResolvedResource, run: RunContext) -> str:
