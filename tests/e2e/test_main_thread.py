@@ -17,7 +17,7 @@ RUN = re.compile(r"(?<=\(run )[0-9A-Za-z]{8}(?=\))")
 def screen(fleet: Fleet, done: Done) -> str:
     """What a person sees, without what differs from run to run."""
     text = RUN.sub("RUN", done.out).replace(str(fleet.directory), "DIR")
-    text = re.sub(r"(≤ )?\d+(\.\d+)? m?s\b", "T", text)
+    text = re.sub(r"(≤ )?\d+(\.\d+)?m?s\b", "T", text)
     return re.sub(r" +", " ", text)
 
 
@@ -139,7 +139,9 @@ def test_a_failed_node_shows_resource_error_and_the_tail_of_its_output(trio: Fle
     assert "│ line 1\n" in done.out
     assert "│ line 2\n" in done.out
     assert shown.code == 0
-    assert screen(trio, shown) == screen(trio, done)
+    head, _, report = screen(trio, shown).partition("\n\n")
+    assert re.match(r"run \S+: apply fails by tester, .*\nfor role=db: 1 node$", head)
+    assert report == screen(trio, done)
 
 
 @pytest.mark.parametrize(
