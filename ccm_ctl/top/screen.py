@@ -48,7 +48,7 @@ Enter          open: why a node is as it is, the results of a run,
                or the whole text of an event
 n, r           from a row or an open event: its node, its run
 /              filter nodes, events and failures by a selector, such
-               as role=web,env!=dev or web1; empty shows everything
+               as role=web,env!=dev or node=web1; empty shows all
 Esc            close a page or the filter
 q, Ctrl-C      quit
 
