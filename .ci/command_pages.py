@@ -36,7 +36,8 @@ def _command(screen: Screen) -> Iterator[str]:
         if shown:
             yield table([HEADS.get(title, title), "Meaning"], shown)
     if screen.examples:
-        yield "\n".join(["```sh", *screen.examples, "```"])
+        # not `sh`, whose blocks are run in a test: what these name does not exist there
+        yield "\n".join(["```text", *screen.examples, "```"])
     yield from (plain(text) for text in exits)
 
 

@@ -42,7 +42,7 @@ LIMIT_S = 60.0
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)$")
 _MARK = re.compile(r"^<!-- (?P<kind>run|not run): (?P<words>.+) -->$")
 _FILE = re.compile(r"^# (?P<path>[\w./-]+\.yaml)$")
-_QUESTION = "[y/N] "
+_QUESTIONS = ("[y/N] ", "[y/N/d] ")
 _FIELD = "\036"
 """Stands before and after each mark that the script prints between the output of commands."""
 
@@ -52,7 +52,7 @@ _VARYING = [
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?"), "TIME"),
     (re.compile(r"\b\d{13}\b"), "NUMBER"),
     (re.compile(r"\b[0-9a-f]{12,64}\b"), "DIGEST"),
-    (re.compile(r"((for|≤) )?(just now|\b\d+(\.\d+)? ?(ns|µs|ms|s|min|h|d)\b( ago)?)"), ""),
+    (re.compile(r"((for|≤) )?(just now|\b(\d+(\.\d+)? ?(ns|µs|ms|min|s|m|h|d))+\b( ago)?)"), ""),
     (re.compile(r" +(?=[:;,])"), ""),
 ]
 
@@ -334,7 +334,7 @@ def _read(terminal: int, process: subprocess.Popen[bytes]) -> str:
         except OSError:  # what a terminal gives when every process that had it is gone
             break
         text += decode(data).replace("\r\n", "\n")
-        if text.endswith(_QUESTION) and len(text) > answered:
+        if text.endswith(_QUESTIONS) and len(text) > answered:
             os.write(terminal, b"y\n")
             text += "\n"
             answered = len(text)
