@@ -12,12 +12,15 @@ import inspect
 import io
 import tarfile
 import zipfile
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from ccm_agent.app_expressions import make_environment
+from ccm_agent.bus.objects import _decode_meta
+from ccm_agent.bus.streams import Stored
 from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
@@ -28,6 +31,8 @@ from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_agent.templates.gjson import get
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
+
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def _text(data: bytes) -> str:
@@ -57,6 +62,7 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_manifest", _MANIFEST),
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
+    _function("ccm_agent.bus.objects:_decode_name", "YWJj", "%%%"),
     _function("ccm_agent.model.registration:decode_entry", _JSON),
     _function(
         "ccm_agent.model.slots:decode_entry", '{"is_held": true, "count": 1, "since": "2026-01-01T00:00:00Z"}'
@@ -202,6 +208,11 @@ OTHERS = [
     Target("jinja", _render("jinja"), [b"{% for x in data.b %}{{ x * 2 | int }}{% endfor %}"]),
     Target("gjson", lambda data: get('{"a":[{"b":1},{"b":"x"}]}', _text(data)), [b'a.#(b=="x").b|@reverse', b"a.#.b"]),
     Target("gjson document", lambda data: get(_text(data), "a.#(b>0)#.b"), [b'{"a":[{"b":1},{"b":"x"}]}']),
+    Target(
+        "ccm_agent.bus.objects:_decode_meta",
+        lambda data: _decode_meta("a", "CCM_MANIFESTS", Stored(subject="s", body=data, sequence=1, time=_NOW, headers={})),
+        [b'{"name": "a", "nuid": "Ab1", "size": 3, "chunks": 1, "digest": "SHA-256=YQ==", "options": {}}'],
+    ),
     Target("goss rules", _rules, [b"file:\n  /a:\n    exists: true\n    mode: {or: ['0644', '0600']}\n    contents: [/x/]\n"]),
     Target(
         "spool",
