@@ -72,6 +72,13 @@ def test_events_and_states_come_by_themselves(page: Page, site: Site) -> None:
     expect(row(page, "web2")).to_contain_text("changed")
 
 
+def test_each_load_of_the_page_shows_that_it_is_connected(page: Page) -> None:
+    """One load in three showed `connecting` until the next event: the connection opened between rendering and its effects."""
+    for _ in range(15):
+        page.reload()
+        expect(page.locator(".connection")).to_contain_text("live")
+
+
 def test_what_nodes_write_is_shown_as_text(page: Page) -> None:
     page.get_by_label("Facts as columns").fill("motto")
     page.get_by_role("button", name="Show").click()

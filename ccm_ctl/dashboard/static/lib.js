@@ -1,6 +1,6 @@
 // What all pages share: rendering, requests, addresses, words. Values of nodes become text nodes and attributes, never markup.
 import { h } from "./vendor/preact.js";
-import { useEffect, useState } from "./vendor/hooks.js";
+import { useEffect, useLayoutEffect, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 
 export { render } from "./vendor/preact.js";
@@ -47,7 +47,7 @@ addEventListener("popstate", () => listeners.forEach((one) => one()));
 
 export function useAddress() {
   const [address, set] = useState(location.pathname + location.search);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => set(location.pathname + location.search);
     listeners.add(changed);
     return () => listeners.delete(changed);

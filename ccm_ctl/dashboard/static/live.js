@@ -1,5 +1,5 @@
 // The one connection of this page to the stream. It resumes at the last event that it saw, and says when all must be loaded again.
-import { useEffect, useState } from "./vendor/hooks.js";
+import { useLayoutEffect, useState } from "./vendor/hooks.js";
 import { ask } from "./lib.js";
 
 const KEPT = 500;
@@ -32,7 +32,8 @@ let isStarted = false;
 
 export function useLive() {
   const [, set] = useState(0);
-  useEffect(() => {
+  // At once after rendering: useEffect waits for the next frame, and a change in between would never be shown.
+  useLayoutEffect(() => {
     const changed = () => set((count) => count + 1);
     listeners.add(changed);
     return () => listeners.delete(changed);
