@@ -221,7 +221,7 @@ async def send_manifest(
     request = await store(_ACTIONS[action], diff=options["diff"])
     launch = prepare(fleet, request, resolved, action, content.name)
     if rollout is not None:
-        return await _roll_out(application, fleet, launch, rollout, options)
+        return await roll_out(application, fleet, launch, rollout, options)
 
     is_whole = selection is None and plan is None
 
@@ -288,13 +288,14 @@ def _refuse_older_agents(inventory: Inventory, resolved: TargetSet) -> None:
         )
 
 
-async def _roll_out(
+async def roll_out(
     application: Application,
     fleet: Fleet,
     launch: Launch,
     rollout: tuple[RolloutPlan, list[str]],
     options: dict[str, Any],
 ) -> Exit:
+    """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `make_plan`."""
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.commands.rollout_drive import start_rollout
 
@@ -305,7 +306,7 @@ async def _roll_out(
         plan=plan,
         start_at=parse_deadline(text, now, "--at") if text else None,
         deadline_s=(parse_deadline(options["deadline"], now) - now).total_seconds(),
-        is_detached=options["detach"],
+        is_detached=options.get("detach", False),
     )
     # the record lists the nodes in the order of the waves
     resolved = msgspec.structs.replace(launch.resolved, nodes=[*order, *launch.resolved.offline])

@@ -13,8 +13,9 @@ from ccm_agent.clikit.text import one_line, shortened
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.secret import mask_urls
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
-from ccm_ctl.commands.apply import parse_deadline
+from ccm_ctl.commands.apply import parse_deadline, roll_out
 from ccm_ctl.commands.command_tree import CtlCommand, verb
+from ccm_ctl.commands.rollout_options import is_rollout, make_plan, rollout_options
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Exec(CtlCommand):
     examples=[
         "ccmctl exec -t role=web -- uptime",
         "ccmctl exec -t role=web --yes -- systemctl is-active nginx",
+        "ccmctl exec -t role=web --batch 10% --max-failures 0 --yes -- systemctl restart nginx",
         "ccmctl exec -t node=db1 --shell -- 'journalctl -n 100 | grep -c error'",
         "ccmctl exec --all --yes --json -- uname -r | jq -r 'select(.record == \"output\") | [.node, .output] | @tsv'",
     ],
@@ -54,6 +56,7 @@ class Exec(CtlCommand):
     options=[
         Argument(["words"], metavar="COMMAND [ARG]...", nargs=-1, type=click.UNPROCESSED),
         *[option for option in run_options() if option.name != "timeout"],
+        *rollout_options(can_detach=False),
         click.Option(
             ["--timeout"],
             type=Duration(),
@@ -73,7 +76,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
 
     Nodes with the same exit code and output are shown together. Each node runs the command once, as root, in `/`, without
     input. The run keeps exit codes and up to 64 KiB of each output. All operators can read them, and the command: do not write
-    passwords into it. Requires credentials with `--exec`.
+    passwords into it. Requires credentials with `--exec`; a rollout also needs `--apply`.
 
     Exit codes: 0 the command succeeded on all nodes; 1 nothing was sent; 2 it failed on a node, or a node refused; 3 a node was
     offline, unreachable, lost or expired.
@@ -85,7 +88,10 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
         from ccm_ctl.fleet.discovery import resolve
         from ccm_ctl.fleet.run_request import prepare
 
-        _, resolved = await resolve(fleet, target_spec(options))
+        inventory, resolved = await resolve(fleet, target_spec(options))
+        rollout = make_plan(options, inventory, resolved) if is_rollout(options) else None
+        if rollout is not None:
+            _check_words(argv)
         title = title_of(words)
         if not await confirm(application, f"run `{title}` on", resolved, yes=options["yes"]):
             return NOT_AGREED
@@ -96,6 +102,8 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
             deadline=parse_deadline(options["deadline"], fleet.clock.now()),
         )
         launch = prepare(fleet, request, resolved, "exec", title)
+        if rollout is not None:
+            return await roll_out(application, fleet, launch, rollout, options)
         return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
 
     return application.run(work)
@@ -117,6 +125,20 @@ def command_of(words: Sequence[str], *, is_shell: bool) -> list[str]:
     if size > COMMAND_BYTES:
         raise UsageError("the command is longer than 64 KiB; use a file in a manifest")
     return [SHELL, "-c", " ".join(words)] if is_shell else list(words)
+
+
+def _check_words(argv: Sequence[str]) -> None:
+    """
+    Refuse a command that another driver of the rollout could not send again.
+
+    Raises:
+        UsageError: A URL contains credentials, which must not be in a record.
+    """
+    for word in argv:
+        if mask_urls(word) != word:
+            raise UsageError(
+                f"{mask_urls(word)}: a rollout stores its command, so its URLs must not hold credentials"
+            )
 
 
 def title_of(words: Sequence[str]) -> str:

@@ -25,8 +25,8 @@ def rollout(application: Application) -> None:
     """
     Drive rollouts in the background, and list them.
 
-    `ccmctl apply --batch`, `--canary` and `--rollout` start rollouts; `ccmctl run pause`, `resume`, `promote` and `abort` control
-    them.
+    `ccmctl apply` and `exec` start them with `--batch`, `--canary` and `--rollout`; `ccmctl run pause`, `resume`, `promote`
+    and `abort` control them.
     """
 
 

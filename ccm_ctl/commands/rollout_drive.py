@@ -1,16 +1,16 @@
-"""Drive a rollout; shared by `ccmctl apply --batch …` and `ccmctl run resume`."""
+"""Drive a rollout; shared by `ccmctl apply --batch …`, `ccmctl exec --batch …` and `ccmctl run resume`."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ccm_agent.model.errors import RunError
+from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
-from ccm_agent.model.wire import ManifestRequest, NodeState
+from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest, ManifestRequest, NodeState, Request
 from ccm_ctl.commands.node_results import run_fields
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.follow import Follower, ignore_news
@@ -23,7 +23,7 @@ from ccm_ctl.render import records
 from ccm_ctl.render.rollout import rollout_line, wave_lines
 
 if TYPE_CHECKING:
-    from ccm_agent.model.wire import Request
+    from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.node_run import News
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
+
+R = TypeVar("R", bound=Request)
 
 WATCH_S = 2.0
 """How often a watcher reads the state of a rollout."""
@@ -58,6 +60,9 @@ async def resume_driving(
     application: Application, fleet: Fleet, recorded: Recorded, *, is_served: bool = False
 ) -> Exit:
     """Continue a rollout that has no driver; `is_served`: in a rollout server, which has no operator in front of it."""
+    if is_served:
+        check_servable(recorded)
+    is_command = recorded.record.action == "exec"
     state, revision = await RolloutStore(fleet).need(recorded.record.run)
     return await drive(
         application,
@@ -65,7 +70,7 @@ async def resume_driving(
         recorded,
         state,
         revision,
-        build_request(fleet, recorded),
+        build_exec(fleet, recorded) if is_command else build_request(fleet, recorded),
         offline_ok=False,
         view_type=ServedView if is_served else RolloutView,
     )
@@ -79,12 +84,46 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
         RunError: The record does not contain it.
     """
     record = recorded.record
-    try:
-        request = msgspec.convert(record.request, ManifestRequest)
-    except msgspec.ValidationError as err:
-        raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
+    request = _stored_request(fleet, record, ManifestRequest)
     if request.content.bundle is None and not request.content.manifest:
         raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
+    return request
+
+
+def build_exec(fleet: Fleet, recorded: Recorded) -> ExecRequest:
+    """
+    Rebuild the request of a run of one command from its record.
+
+    Raises:
+        RunError: The record does not contain it.
+    """
+    record = recorded.record
+    request = _stored_request(fleet, record, ExecRequest)
+    if request.protocol != RESOURCE_EXEC or not request.argv:
+        raise RunError(f"{record.run}: its record does not contain the command, so it cannot be sent again")
+    return request
+
+
+def check_servable(recorded: Recorded) -> None:
+    """
+    Refuse to hand a run of a command to a rollout server.
+
+    A server sends with its own credentials. It would run commands for operators who may write rollouts, and not commands.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if recorded.record.action == "exec":
+        raise UsageError(
+            f"{recorded.record.run}: a rollout server does not run commands; continue it without --detach"
+        )
+
+
+def _stored_request(fleet: Fleet, record: RunRecord, kind: type[R]) -> R:
+    try:
+        request = msgspec.convert(record.request, kind)
+    except msgspec.ValidationError as err:
+        raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
     return msgspec.structs.replace(
         request,
         run=record.run,

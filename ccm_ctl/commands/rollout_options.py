@@ -34,8 +34,8 @@ _SIZED = {
 }
 
 
-def rollout_options() -> list[click.Parameter]:
-    """Options of commands that can roll out gradually."""
+def rollout_options(*, can_detach: bool = True) -> list[click.Parameter]:
+    """Options of commands that can roll out gradually; `can_detach`: a rollout server may drive it."""
     budgets = [
         Option(section=ROLLOUT, param_decls=[flag, kind], default="", metavar="SIZE", help=text)
         for kind, (flag, text) in _SIZED.items()
@@ -50,6 +50,12 @@ def rollout_options() -> list[click.Parameter]:
         )
         for kind, (flag, _) in _SIZED.items()
     ]
+    detach = Option(
+        section=ROLLOUT,
+        param_decls=["--detach"],
+        is_flag=True,
+        help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
+    )
     return [
         Option(
             section=ROLLOUT,
@@ -98,19 +104,15 @@ def rollout_options() -> list[click.Parameter]:
             type=TimeOption(),
             help="Do not begin before this time.",
         ),
-        Option(
-            section=ROLLOUT,
-            param_decls=["--detach"],
-            is_flag=True,
-            help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
-        ),
+        *([detach] if can_detach else []),
     ]
 
 
 def is_rollout(options: dict[str, Any]) -> bool:
     """Any option was given that makes a run a rollout."""
     return (
-        bool(options["rollout"] or options["start_at"] or options["detach"]) or _written(options).is_rollout
+        bool(options["rollout"] or options["start_at"] or options.get("detach"))
+        or _written(options).is_rollout
     )
 
 

@@ -93,11 +93,13 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         from msgspec.structs import replace
 
         from ccm_agent.model.rollout_records import Phase
-        from ccm_ctl.commands.rollout_drive import known_ends, resume_driving
+        from ccm_ctl.commands.rollout_drive import check_servable, known_ends, resume_driving
         from ccm_ctl.fleet.rollout.driver import check_lease
         from ccm_ctl.fleet.rollout.state import promote, resume
 
         recorded = await _find(fleet, run)
+        if detach:
+            check_servable(recorded)
         ends = await known_ends(fleet, recorded)
 
         def change(state: RolloutState) -> RolloutState:

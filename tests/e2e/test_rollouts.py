@@ -257,3 +257,33 @@ def test_options_that_make_no_sense_send_nothing(four: Fleet, options: list[str]
     assert message in done.err
     assert "secret" not in done.err
     assert begun(four) == set()
+
+
+def test_command_in_batches_stops_at_a_failure_and_another_driver_continues(four: Fleet) -> None:
+    words = ["sh", "-c", "exit 3"]
+
+    paused = four.begin("exec", "--all", "--yes", "--json", "--batch", "1", "--", *words).end()
+    shown = four.ctl("run", "show", paused.run, "--json")
+    served = four.ctl("run", "resume", paused.run, "--detach")
+    resumed = four.ctl("run", "resume", paused.run, "--json")
+
+    assert (paused.code, paused.states) == (2, {"web1": "failed"}), paused.err
+    assert shown.states == {"web1": "failed", **dict.fromkeys(NODES[1:], "planned")}
+    assert (served.code, "a rollout server does not run commands" in served.err) == (1, True)
+    assert (resumed.code, resumed.states) == (2, {"web1": "failed", "web2": "failed"}), resumed.err
+    assert [one["node"] for one in resumed.named("output")] == ["web1", "web2"]
+
+
+def test_command_on_all_nodes_two_at_a_time_ends_well(four: Fleet) -> None:
+    done = four.begin("exec", "--all", "--yes", "--json", "--batch", "2", "--", "true").end()
+
+    assert (done.code, done.states) == (0, dict.fromkeys(NODES, "changed")), done.err
+    assert sorted(one["node"] for one in done.named("output")) == sorted(NODES)
+
+
+def test_rollout_of_a_command_with_a_password_in_a_url_sends_nothing(four: Fleet) -> None:
+    done = four.ctl("exec", "--all", "--yes", "--batch", "1", "--", "curl", "https://anna:secret@host/x")
+
+    assert (done.code, done.out) == (1, "")
+    assert "its URLs must not hold credentials" in done.err
+    assert "secret" not in done.err
