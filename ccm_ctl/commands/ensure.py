@@ -62,7 +62,9 @@ class Ensure(CtlCommand):
         rest = given.get("words")
         words = [given.get("type_name"), given.get("name"), *(rest if isinstance(rest, tuple | list) else ())]
         type_name = next((word for word in words if isinstance(word, str) and not word.startswith("-")), None)
-        if type_name is not None:
+        if type_name is not None and not (
+            given.get("unchecked") and type_name not in properties.type_names()
+        ):
             properties.find_properties(type_name)
             ctx.meta[_TYPE] = type_name
         try:
@@ -71,6 +73,8 @@ class Ensure(CtlCommand):
             shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
             flags = [name for param in shown for name in (*param.opts, *param.secondary_opts)]
             near = did_you_mean(err.option_name, [name for name in flags if name.startswith("--")])
+            if err.option_name == "--force":  # in other commands it sends what the check refuses
+                near = ", did you mean `--unchecked`?"
             about = " ".join([PROGRAM, "ensure", *([type_name] if type_name else [])])
             raise UsageError(
                 f"{err.option_name}: no such flag{near or f'; `{about} --help` lists them'}"
@@ -85,6 +89,7 @@ class Ensure(CtlCommand):
         "ccmctl ensure package nginx latest --targets role=web",
         "ccmctl ensure service nginx running --enable --targets role=web",
         "ccmctl ensure file /etc/motd present --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
+        "ccmctl ensure mount /srv mounted device=/dev/sdb1 --unchecked --all   # a type that only newer agents have",
         "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",
     ],
     options=[
@@ -99,6 +104,12 @@ class Ensure(CtlCommand):
             help="Set a property. Use KEY:=JSON for a value that is not text. May be repeated.",
         ),
         diff_option(),
+        click.Option(
+            ["--unchecked"],
+            is_flag=True,
+            help="Send the resource even if the check finds errors, such as types or properties of newer agents. "
+            "Agents refuse what they cannot apply.",
+        ),
     ],
 )
 def ensure(application: Application, type_name: str, name: str, **options: Any) -> Exit:
@@ -108,10 +119,13 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
     `ccmctl ensure TYPE --help` lists the values of ENSURE and the properties of a type. Properties are written
     --KEY VALUE, KEY=VALUE or --prop KEY=VALUE.
     """
-    wanted = properties.take_flags(type_name, options)
-    read_properties(type_name, [*options["words"]], options["prop"], wanted)
+    unchecked = options["unchecked"]
+    is_known = type_name in properties.type_names()
+    wanted = properties.take_flags(type_name, options) if is_known else {}
+    read_properties(type_name, [*options["words"]], options["prop"], wanted, unchecked=unchecked)
     wanted["name"] = name
-    check_properties(type_name, wanted)
+    if not unchecked:
+        check_properties(type_name, wanted)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.run_view import start_and_watch
@@ -144,40 +158,46 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
 
 
 def read_properties(
-    type_name: str, words: Sequence[str], props: Sequence[str], found: dict[str, Any]
+    type_name: str,
+    words: Sequence[str],
+    props: Sequence[str],
+    found: dict[str, Any],
+    *,
+    unchecked: bool = False,
 ) -> None:
     """
     Add the properties of a command line's words to those that were found before.
 
-    Repeated lists and maps are extended. Texts are converted to the property's type; KEY:=JSON is not.
+    Repeated lists and maps are extended. Texts are converted to the property's type; KEY:=JSON is not. With `unchecked`, types
+    and properties that are not known here are accepted, and their values are texts.
 
     Raises:
         UsageError: A word is not a property, the type does not have it, or its value is not valid.
     """
     for word in words:
         if "=" in word:
-            _add_pair(found, type_name, word)
+            _add_pair(found, type_name, word, unchecked=unchecked)
         elif "ensure" in found:
             raise UsageError(f"{word}: not a property; write it as KEY=VALUE")
         else:
-            properties.add(found, type_name, "ensure", word)
+            properties.add(found, type_name, "ensure", word, unchecked=unchecked)
     for prop in props:
         if "=" not in prop:
             raise UsageError(f"--prop {prop}: write it as KEY=VALUE")
-        _add_pair(found, type_name, prop)
+        _add_pair(found, type_name, prop, unchecked=unchecked)
 
 
-def _add_pair(found: dict[str, Any], type_name: str, word: str) -> None:
+def _add_pair(found: dict[str, Any], type_name: str, word: str, *, unchecked: bool) -> None:
     key, _, value = word.partition("=")
     is_json = key.endswith(":")
     key = key.removesuffix(":").replace("-", "_")
     if not key:
         raise UsageError("a property needs a name: write it as KEY=VALUE")
     if not is_json:
-        properties.add(found, type_name, key, value)
+        properties.add(found, type_name, key, value, unchecked=unchecked)
         return
     try:
         decoded = msgspec.json.decode(value)
     except msgspec.DecodeError as err:
         raise UsageError(f"{key}: what follows := is not JSON: {err}") from err
-    properties.add(found, type_name, key, decoded)
+    properties.add(found, type_name, key, decoded, unchecked=unchecked)

@@ -172,7 +172,8 @@ def check_properties(type_name: str, properties: Mapping[str, Any]) -> None:
     if errors:
         title = f"{type_name}#{properties['name']}"
         lines = [one.message.removeprefix(f"{title}: ") for one in errors[:SHOWN]]
-        raise InputError(_refusal(title, errors, lines))
+        way_out = "Use --unchecked to send it anyway, such as for a property that only newer agents have."
+        raise InputError(f"{_refusal(title, errors, lines)}\n{way_out}")
 
 
 def _refusal(what: str, errors: Sequence[Finding], lines: list[str]) -> str:

@@ -59,7 +59,9 @@ def find_properties(type_name: str) -> dict[str, Property]:
     """
     known = type_names()
     if type_name not in known:
-        hint = did_you_mean(type_name, known) or f"; there are {', '.join(known)}"
+        hint = did_you_mean(type_name, known) or (
+            f"; there are {', '.join(known)}, and --unchecked sends a type that only newer agents have"
+        )
         raise UsageError(f"unknown resource type `{type_name}`{hint}")
     return {
         name: Property(
@@ -135,7 +137,7 @@ def take_flags(type_name: str, options: dict[str, Any]) -> dict[str, Any]:
     return found | controls
 
 
-def add(found: dict[str, Any], type_name: str, name: str, value: object) -> None:
+def add(found: dict[str, Any], type_name: str, name: str, value: object, *, unchecked: bool = False) -> None:
     """
     Add a property, with its text converted to the property's type; lists and maps are extended.
 
@@ -144,12 +146,13 @@ def add(found: dict[str, Any], type_name: str, name: str, value: object) -> None
         type_name: Whose property.
         name: Its name.
         value: A text to convert, or a converted value.
+        unchecked: Accept a type or property that is not known here; its value stays a text.
 
     Raises:
         UsageError: The type has no such property, the text is not a valid value, or it was given before.
     """
-    known = find_properties(type_name)
-    what = known.get(name)
+    known = {} if unchecked and type_name not in type_names() else find_properties(type_name)
+    what = known.get(name, Property(about="", kind="text") if unchecked else None)
     if what is None:
         raise UsageError(
             f"{name}: {type_name} has no such property"

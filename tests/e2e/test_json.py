@@ -50,6 +50,7 @@ plan site.yaml --all                         # run event result end
 apply site.yaml --all --yes                  # run event result end
 apply broken.yaml --all --yes                # error
 ensure exec true --all --yes                 # run result end
+ensure mount /srv mounted --unchecked --all --yes    # run result end
 exec --all --yes --json -- true              # run result end
 run list                                     # run
 run show last                                # run result
@@ -112,6 +113,7 @@ node rm web1 --force --yes                   # node
 FAILING = {
     "apply broken.yaml --all --yes",
     "apply fails.yaml --all --yes",
+    "ensure mount /srv mounted --unchecked --all --yes",
     "run retry last fails.yaml --yes",
     "schedule status nightly",
     "slots release pg-restart web1 --yes",

@@ -81,6 +81,12 @@ def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
         ("archive x --headers a", "headers: not a pair; write it as KEY=VALUE"),
         ("scaffold x data=a", "data: takes more than a text; write it as data:=JSON"),
         ("file x --contnet a", "--contnet: no such flag, did you mean `--content`?"),
+        ("package x --force", "--force: no such flag, did you mean `--unchecked`?"),
+        (
+            "zzzzzz x",
+            "unknown resource type `zzzzzz`; there are apply, archive, exec, file, package, scaffold, service, "
+            "and --unchecked sends a type that only newer agents have",
+        ),
         ("fiel x", "unknown resource type `fiel`, did you mean `file`?"),
         ("../file x", "unknown resource type `../file`, did you mean `file`?"),
     ],
@@ -168,3 +174,37 @@ def test_a_script_must_say_yes() -> None:
         1,
         'ccmctl: cannot ask "ensure package#nginx on 1 node?" without a terminal; use --yes',
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "properties"),
+    [
+        pytest.param(
+            ["mount", "/srv", "mounted", "device=/dev/sdb1", "pass:=2", "-p", "atboot=true"],
+            {"name": "/srv", "ensure": "mounted", "device": "/dev/sdb1", "pass": 2, "atboot": "true"},
+            id="a type that is not known here",
+        ),
+        pytest.param(
+            ["package", "nginx", "held", "origin=backports"],
+            {"name": "nginx", "ensure": "held", "origin": "backports"},
+            id="a property that is not known here",
+        ),
+        pytest.param(
+            ["file", "/x", "presnt", "--force"],
+            {"name": "/x", "ensure": "presnt", "force": True},
+            id="a property that is itself called force",
+        ),
+    ],
+)
+def test_what_only_newer_agents_have_is_sent_unchecked(
+    words: list[str], properties: dict[str, object]
+) -> None:
+    desk = Desk(FakeNode("web1", {}, [event("/srv", 2)]))
+
+    refused = desk.ccmctl("ensure", *words, "--all", "--yes")
+    heard_before = list(desk.nodes[0].heard)
+    sent = desk.ccmctl("ensure", *words, "--all", "--yes", "--unchecked")
+
+    assert (refused.code, heard_before) == (1, [])
+    assert sent.code == 0, sent.err
+    assert (desk.nodes[0].heard[0]["type"], desk.nodes[0].heard[0]["properties"]) == (words[0], properties)

@@ -31,6 +31,8 @@ EXCERPT = """\
     |             ^^^^^^^^
 """
 
+UNCHECKED = "Use --unchecked to send it anyway, such as for a property that only newer agents have.\n"
+
 SENDING = [
     pytest.param(["apply"], ["--all", "--yes"], id="apply"),
     pytest.param(["assign", "web"], ["--all", "--yes"], id="assign"),
@@ -161,7 +163,7 @@ def test_properties_with_errors_are_refused(words: list[str], said: str) -> None
 
     answer = desk.ccmctl("ensure", *words, "--all", "--yes")
 
-    assert (answer.code, answer.err) == (1, f"ccmctl: {said}")
+    assert (answer.code, answer.err) == (1, f"ccmctl: {said}{UNCHECKED}")
     assert untouched(desk)
 
 
