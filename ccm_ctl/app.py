@@ -69,11 +69,11 @@ class Application:
     What a command works with.
 
     Attributes:
-        terminal: Where its words go.
+        terminal: Where it writes.
         reach: How to reach the broker.
-        debug: Errors show where in the code they came from.
-        interrupt_message: What to say when somebody interrupts; set while there is something to know.
-        goes_on_for_ever: Interrupting it is how it ends, and no failure.
+        debug: Errors are shown with their traceback.
+        interrupt_message: Printed after Ctrl-C, such as how to follow the run again; "": nothing.
+        goes_on_for_ever: The command ends only by Ctrl-C, which is therefore a success.
     """
 
     def __init__(

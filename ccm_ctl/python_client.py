@@ -74,8 +74,8 @@ class FleetRun:
     """
     A run. It starts when it is iterated over, and gives the outcome of each node as soon as it is complete.
 
-    A node that was lost and comes back is given again. Leaving the loop early stops watching: nodes that were asked finish, and
-    a rollout pauses until another driver resumes it.
+    A node that was lost and comes back is returned a second time. Leaving the loop early stops watching: nodes that were asked
+    finish, and a rollout pauses until another driver resumes it.
 
     Attributes:
         id: The run's id; "" before it has started.

@@ -31,10 +31,10 @@ SESSION_S = 12 * 3600
 """A browser signs in again after this time: one working day."""
 
 ONE_USE_S = 15 * 60
-"""An address that nobody opened for so long is void; terminals keep what they showed."""
+"""A sign-in address expires when it was not opened within this time; terminals keep what they showed."""
 
 TOKEN_CHARACTERS = 24
-"""The fewest characters of a token in a file: whoever reaches the address may try as many as they like."""
+"""The fewest characters of a token in a file. A client that can reach the dashboard may guess tokens without limit."""
 
 KEY_BYTES = 32
 _NAME = re.compile(r"[\w.@-]{1,64}")

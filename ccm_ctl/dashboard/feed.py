@@ -109,7 +109,7 @@ class EventFeed:
     Attributes:
         readers: How many browsers follow.
         is_current: The broker is there, and the stream was read a moment ago.
-        news: Set at the next news, and exchanged for another one. Whoever reads must hold it before looking at the events.
+        news: Set when the next events arrive, and then replaced. A reader must take it before it looks at the events.
     """
 
     def __init__(

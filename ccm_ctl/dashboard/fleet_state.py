@@ -123,7 +123,7 @@ class FleetState:
 
     async def changes(self, since: int, spec: TargetSpec) -> dict[str, Any]:
         """
-        What changed after a version, of the nodes that are meant.
+        What changed after a version, of the selected nodes.
 
         Args:
             since: The version that the page has; 0: none.

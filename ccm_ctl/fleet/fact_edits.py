@@ -24,7 +24,7 @@ TAKEN_WITHIN_S = 5.0
 """Seconds to wait for present nodes; a busy or distant node receives its facts a moment later."""
 
 LOOK_AGAIN_S = 0.25
-"""The broker tells nobody that a node has written its record."""
+"""Seconds between two looks at the records of nodes: the broker does not announce that a record was written."""
 
 AT_ONCE = 500
 """Records per request."""

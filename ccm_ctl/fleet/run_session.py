@@ -1,7 +1,7 @@
 """
 Sends the request of a run and follows it to the end. The commands and the Python client start runs with this.
 
-Whoever starts a run gives two functions: one is called when the request is out, the other with what is new after each turn.
+The caller passes two functions: one is called after the request was sent, the other with what is new after each turn.
 """
 
 from __future__ import annotations
