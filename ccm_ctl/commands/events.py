@@ -10,10 +10,10 @@ import click
 from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import ExpressionError, NoTargetError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.verdicts import BAD, Verdict
+from ccm_agent.model.verdicts import BAD
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.targets import check_selectors, no_fold_option
-from ccm_ctl.fleet.authors import SignatureStatus, read_authors
+from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.moments import GivenTime
     from ccm_agent.model.ports import StoredEvent
+    from ccm_agent.model.verdicts import Verdict
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.event_filter import EventFilter
@@ -318,7 +319,8 @@ class _Shown:
             return  # a message that breaks the protocol has no valid sender
         if (self._nodes and heard.node not in self._nodes) or (self._run and heard.run != self._run):
             return
-        verdict = verdict or self._judge_event(heard.node, message)
+        if verdict is None and self._authors is not None:
+            verdict = self._authors.judge(heard.node, message)
         flag = str(verdict) if verdict in BAD else ""
         if (self._kinds and _kind(heard) not in self._kinds) or not self._fits(heard):
             return
@@ -343,16 +345,6 @@ class _Shown:
                 self._is_condition_trouble_told = True
                 self._terminal.note(f"--where cannot be evaluated for some events, which are left out: {err}")
             return False
-
-    def _judge_event(self, node: str, message: StoredEvent) -> Verdict | None:
-        """Return the verdict from its own signature; a later signature cannot be known yet."""
-        if self._authors is None:
-            return None
-        self._authors.learn_from(message)
-        signature = self._authors.check(node, message).signature
-        if signature is SignatureStatus.BAD:
-            return Verdict.FORGED
-        return Verdict.VERIFIED if signature is SignatureStatus.VALID else Verdict.PROVISIONAL
 
     def _is_new(self, heard: AgentMessage) -> bool:
         number = getattr(heard.said, "number", 0)

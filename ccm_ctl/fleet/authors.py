@@ -20,6 +20,7 @@ from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.bus.trust import SIGNERS_KEY, read_certificate, read_signers
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, InputError, NotFoundError, ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, AgentEvent, NodeRecord
 
 if TYPE_CHECKING:
@@ -142,6 +143,31 @@ class Authors:
                 SignatureStatus.BAD, f"signed with {key} after its certificate had expired", key
             )
         return SignatureCheck(SignatureStatus.VALID, key=key)
+
+    def judge(self, node: str, event: StoredEvent) -> Verdict:
+        """
+        Learn from a new event of a node, and return what its own signature proves.
+
+        An event without one is PROVISIONAL, as is one whose certificate was not seen: a later event of the node may prove it.
+        """
+        self.learn_from(event)
+        signature = self.check(node, event).signature
+        if signature is SignatureStatus.BAD:
+            return Verdict.FORGED
+        return Verdict.VERIFIED if signature is SignatureStatus.VALID else Verdict.PROVISIONAL
+
+    def accepts(self, node: str, event: StoredEvent) -> bool:
+        """
+        Whether an event of a kind that nodes sign counts as the node's own.
+
+        Its signature is valid. While the signers list allows unsigned events, one that proves nothing also counts, if no
+        certificate of the node is known. Look for certificates first: `find_certificates`.
+        """
+        signature = self.check(node, event).signature
+        proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
+        return signature is SignatureStatus.VALID or (
+            proves_nothing and self.accepts_unsigned and not self.certified(node)
+        )
 
 
 async def read_authors(fleet: Fleet) -> Authors | None:

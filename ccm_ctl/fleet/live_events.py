@@ -16,15 +16,15 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import stored_patterns
 from ccm_agent.model.errors import BusError, ProtocolError
-from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import PROTOCOL
-from ccm_ctl.fleet.authors import SignatureStatus, read_authors
+from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ccm_agent.model.ports import StoredEvent
+    from ccm_agent.model.verdicts import Verdict
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.messages import AgentMessage
     from ccm_ctl.fleet.ports import Fleet
@@ -168,16 +168,6 @@ class LiveEvents:
                 heard = decode_agent_message(message)
             except ProtocolError:
                 continue
-            verdict = self._verdict_of(heard.node, message)
+            verdict = self._authors.judge(heard.node, message) if self._authors is not None else None
             found.append(LiveEvent(sequence=message.sequence, heard=heard, verdict=verdict))
         return found
-
-    def _verdict_of(self, node: str, message: StoredEvent) -> Verdict | None:
-        """What its signature proves; what a later signature covers cannot be known yet."""
-        if self._authors is None:
-            return None
-        self._authors.learn_from(message)
-        signature = self._authors.check(node, message).signature
-        if signature is SignatureStatus.BAD:
-            return Verdict.FORGED
-        return Verdict.VERIFIED if signature is SignatureStatus.VALID else Verdict.PROVISIONAL

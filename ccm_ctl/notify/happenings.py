@@ -17,7 +17,7 @@ from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import AGENT_DRIFT, DISABLED, PROTOCOL, AgentEvent, NodeState
 from ccm_ctl.fleet.assignments import read_assignments
-from ccm_ctl.fleet.authors import SignatureStatus, read_authors
+from ccm_ctl.fleet.authors import find_certificates, read_authors
 from ccm_ctl.fleet.convergence import read_standings
 from ccm_ctl.fleet.discovery import read_inventory
 from ccm_ctl.fleet.followed_data import FollowedData
@@ -130,10 +130,26 @@ class StaleNode(Struct, frozen=True, kw_only=True):
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What one look found: new happenings, and every node that is behind now; None if that was not read."""
+    """
+    What one look found.
+
+    Attributes:
+        happenings: New happenings, oldest first.
+        behind: Every node that is behind now; None if that was not read.
+        unproven: Nodes with new events that are left out, because the node did not sign them.
+    """
 
     happenings: list[Happening]
     behind: list[StaleNode] | None
+    unproven: frozenset[str] = frozenset()
+
+
+class _NewEvents(Struct, frozen=True):
+    """Happenings in the events of nodes, the newest sequence that was read, and nodes with events that do not count."""
+
+    happenings: list[Happening]
+    newest: int
+    unproven: frozenset[str]
 
 
 class FleetObserver:
@@ -162,22 +178,23 @@ class FleetObserver:
         """
         now, stream_now = self._fleet.clock.now(), await self._fleet.nodes.now()
         is_first = not self.cursor.started
-        events, sequence = await self._read_events(stream_now)
+        events = await self._read_events(stream_now)
         runs, ended = await self._read_runs()
         rollouts, paused = await self._read_rollouts()
         behind = await self._read_behind(now) if reads_nodes else None
-        happenings = [] if is_first else [*runs, *rollouts, *events]
-        self.cursor.since, self.cursor.sequence, self.cursor.started = stream_now, sequence, True
+        happenings = [] if is_first else [*runs, *rollouts, *events.happenings]
+        self.cursor.since, self.cursor.sequence, self.cursor.started = stream_now, events.newest, True
         self.cursor.runs, self.cursor.paused = ended, paused
         if behind is not None:
             self.cursor.behind = {one.happening.key: one.since for one in behind}
-        return Observation(happenings=happenings, behind=behind)
+        unproven = frozenset[str]() if is_first else events.unproven
+        return Observation(happenings=happenings, behind=behind, unproven=unproven)
 
-    async def _read_events(self, now: datetime) -> tuple[list[Happening], int]:
+    async def _read_events(self, now: datetime) -> _NewEvents:
         """What agents published since the last look; of the first look only where the stream ends."""
         since = (self.cursor.since or now) - OVERLAP
         authors = await read_authors(self._fleet)
-        found: list[tuple[int, Happening]] = []
+        found: list[tuple[StoredEvent, Happening]] = []
         newest = self.cursor.sequence
         for pattern in (f"{SESSION_SUMMARY}.*.>", f"{PROTOCOL}.agent.*.>"):
             async for message in self._fleet.events.scan(pattern, since):
@@ -186,14 +203,20 @@ class FleetObserver:
                     continue
                 if authors is not None:
                     authors.learn_from(message)
-                if (happening := _happening_of(message)) is None:
-                    continue
-                if authors is not None and (
-                    authors.check(happening.node, message).signature is SignatureStatus.BAD
-                ):
-                    continue  # another than this node wrote it
-                found.append((message.sequence, happening))
-        return [happening for _, happening in sorted(found, key=lambda one: one[0])], newest
+                if (happening := _happening_of(message)) is not None:
+                    found.append((message, happening))
+        found.sort(key=lambda one: one[0].sequence)
+        if authors is None:
+            return _NewEvents([one for _, one in found], newest, frozenset())
+        signers = {(one.node, authors.check(one.node, message).key) for message, one in found}
+        await find_certificates(self._fleet, authors, signers)
+        genuine, unproven = [], set()
+        for message, one in found:
+            if authors.accepts(one.node, message):
+                genuine.append(one)
+            else:
+                unproven.add(one.node)
+        return _NewEvents(genuine, newest, frozenset(unproven))
 
     async def _read_runs(self) -> tuple[list[Happening], list[str]]:
         """Runs that ended since the last look, oldest first; and the ids of all that have ended."""

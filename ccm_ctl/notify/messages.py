@@ -55,9 +55,14 @@ def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
         }
         return [sentence.get(kind, one.reason)]
     names = list(dict.fromkeys(one.node for one in found))
-    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     what = {"node": "failed on", "drift": "drift was corrected on", "stale": "assignments do not match on"}
-    return [f"{what.get(kind, kind)} {len(names)} node{'s' if len(names) != 1 else ''}: {shown}"]
+    return [f"{what.get(kind, kind)} {len(names)} node{'s' if len(names) != 1 else ''}: {list_names(names)}"]
+
+
+def list_names(names: Sequence[str]) -> str:
+    """`web1, web2 and 5 more`."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _title(one: Happening) -> str:

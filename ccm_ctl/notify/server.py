@@ -21,7 +21,7 @@ from ccm_agent.model.errors import CcmError, ExpressionError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_ctl.notify.channels import DeliveryError, Notification, deliver
 from ccm_ctl.notify.happenings import Cursor, FleetObserver
-from ccm_ctl.notify.messages import default_message, format_message
+from ccm_ctl.notify.messages import default_message, format_message, list_names
 from ccm_ctl.notify.private_file import write_private
 from ccm_ctl.notify.rules import compile_condition, read_rules
 
@@ -161,6 +161,11 @@ class NotificationServer:
         found = await observer.look(reads_nodes=reads_nodes)
         async with self._changing:
             await self._take(found, cursor)
+        if found.unproven:
+            self._tell(
+                f"notifications: left out events that are not signed by their node: {list_names(sorted(found.unproven))}; "
+                "see `ccmctl events --verify`"
+            )
 
     async def _take(self, found: Observation, cursor: Cursor) -> None:
         queue, reported = list(self._state.queue), {}

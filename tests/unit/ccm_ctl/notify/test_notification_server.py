@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ccm_agent.bus.chain import CHAIN_HEADER
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import UsageError
@@ -26,6 +28,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.notify.channels import DeliveryError, Notification
 from ccm_ctl.notify.rules import NotificationRule
 from ccm_ctl.notify.server import QUEUE_LIMIT, RETRY_S, NotificationServer
+from tests.support.authorship import Root, Writer, new_seed, now_ms
 from tests.support.controller import NOW, fleet_on
 
 
@@ -64,14 +67,34 @@ class Scene:
         self.broker = MemoryBroker(now=lambda: self.clock.time)
         self.bus = MemoryBus(self.broker, "op")
         self.fleet: Fleet = msgspec.structs.replace(fleet_on(self.bus), clock=self.clock)
+        self.root = Root()
+        self.writers: dict[str, Writer] = {}
 
     async def server(self, **rules: NotificationRule) -> NotificationServer:
         server = NotificationServer(self.fleet, rules, self.path, self.told.append, self.channel.send)
         await server.open()
         return server
 
+    def trust(self, *, allow_unsigned: bool = False) -> None:
+        """Give the operator's credentials the fleet's root key."""
+        until = now_ms() + 60_000 if allow_unsigned else 0
+        trust = self.root.trust(allow_unsigned_until=until)
+        self.fleet = msgspec.structs.replace(self.fleet, trust=trust)
+
+    async def sign(self, node: str, *, is_certified: bool = True) -> None:
+        """Let a node sign its events from now on, with a certificate in its record."""
+        key = SigningKey(new_seed())
+        self.writers[node] = Writer(key)
+        if is_certified:
+            record = NodeRecord(node=node, key=key.public_key, certificate=self.root.certificate(node, key))
+            await self.bus.bucket("CCM_NODES").put(f"node.{node}", msgspec.json.encode(record))
+
     async def publish(self, protocol: str, node: str, said: object, run: str = "") -> None:
-        await self.bus.events.publish(event_subject(protocol, node, run), new_id(), msgspec.json.encode(said))
+        subject, body, headers = event_subject(protocol, node, run), msgspec.json.encode(said), {}
+        if writer := self.writers.get(node):
+            event = writer.event(subject, body)
+            headers = {CHAIN_HEADER: event.chain, SIGNATURE_HEADER: event.signature}
+        await self.bus.events.publish(subject, new_id(), body, headers)
 
     async def fail(self, node: str, reason: str = "no such package") -> None:
         run = new_id()
@@ -237,6 +260,42 @@ async def test_events_during_an_outage_of_the_server_are_reported_afterwards(sce
     await restarted.deliver_due()
 
     assert scene.channel.messages == ["web1: site failed: no such package"]
+
+
+async def test_only_events_that_their_node_signed_are_reported(scene: Scene) -> None:
+    scene.trust()
+    await scene.sign("signed1")
+    await scene.sign("unknown1", is_certified=False)
+    server = await started(scene, nodes=a_rule("failed || drift"))
+    for node in ("signed1", "unknown1", "unsigned1"):
+        await scene.fail(node)
+        await scene.drift(node)
+
+    await server.look()
+    await server.deliver_due()
+
+    (notification,) = scene.channel.taken
+    assert [one["node"] for one in notification.happenings] == ["signed1", "signed1"]
+    assert scene.told == [
+        "notifications: left out events that are not signed by their node: unknown1, unsigned1; "
+        "see `ccmctl events --verify`"
+    ]
+
+
+async def test_unsigned_events_of_nodes_without_a_certificate_are_reported_while_they_are_allowed(
+    scene: Scene,
+) -> None:
+    scene.trust(allow_unsigned=True)
+    await scene.sign("certified1")
+    scene.writers.clear()  # an event that claims to be from it, without a signature
+    server = await started(scene, nodes=a_rule("failed"))
+    for node in ("certified1", "old1"):
+        await scene.fail(node)
+
+    await server.look()
+    await server.deliver_due()
+
+    assert scene.channel.messages == ["old1: site failed: no such package"]
 
 
 async def test_a_second_server_on_the_same_state_is_refused(scene: Scene) -> None:
