@@ -268,7 +268,7 @@ class LocalEngine:
         try:
             data = await self.deps.files.read(path, MANIFEST_LIMIT_BYTES)
         except FileError as err:
-            raise ManifestError(f"the manifest {source.path} cannot be read: {err.message}") from err
+            raise ManifestError(err.message) from err
         return make_document(data, name, directory, source.digest)
 
     def _refresh_log(self, source: ManifestSource, options: ApplyOptions) -> RefreshLog | None:

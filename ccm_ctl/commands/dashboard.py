@@ -61,7 +61,9 @@ PORT = 7480
             help="Users who may sign in; a line is NAME, read or act, and a token.",
         ),
         click.Option(
-            ["--allow-actions"], is_flag=True, help="Let users act who may; otherwise all of them only look."
+            ["--allow-actions"],
+            is_flag=True,
+            help="Let users with the right `act` control runs. Without this option, all users can only look.",
         ),
     ],
 )

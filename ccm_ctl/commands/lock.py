@@ -61,10 +61,10 @@ def lock(
     application: Application, node: str, resource: tuple[str, ...], for_s: int | None, **options: Any
 ) -> Exit:
     """
-    Keep resources of a node from being changed for a time. Runs and assignments skip them; health checks go on.
+    Keep resources of a node from being changed for a time. Runs and assignments skip them; health checks continue.
 
     Without --resource the whole node is disabled for that time, as with `ccmctl disable`. A lock ends by itself, by the node's
-    clock. Offline nodes are not reached. It needs credentials with `--maintain`.
+    clock. Offline nodes are not reached. Requires credentials with `--maintain`.
 
     Exit codes: 0 locked; 2 the node refused; 3 the node was offline or did not answer.
     """

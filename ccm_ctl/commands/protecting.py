@@ -37,7 +37,8 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
     """
     Make documents under node/NAME readable only by that node.
 
-    Earlier versions stored them, with their past revisions, where every node can read them. This keeps text, author and number,
+    Earlier versions stored these documents and their past revisions where every node can read them. This command
+    keeps text, author and number,
     and the revisions that assignments pin. Documents that their node could not read afterwards are skipped and listed. Requires
     --admin. On a broker without accounts, every program can still read everything.
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
             ["--junit", "junit_path"],
             type=click.Path(),
             metavar="FILE",
-            help="Write a JUnit file, as pipelines read it.",
+            help="Write a JUnit XML file for a pipeline.",
         ),
     ],
 )

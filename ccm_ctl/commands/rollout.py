@@ -68,7 +68,7 @@ def _list(application: Application) -> Exit:
             metavar="FILE",
             default="",
             type=click.Path(),
-            help="File with notification rules. [as of ccmctl notify]",
+            help="File with notification rules. [the file of `ccmctl notify`]",
         ),
         click.Option(
             ["--notify-state", "state"],

@@ -68,9 +68,10 @@ def slots(application: Application) -> Exit:
 )
 def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
     """
-    Take a slot from a node that keeps it after a failure.
+    Free a slot that a node keeps after a failure.
 
-    Make sure that the node is well, or that another one may change as well. The node is not stopped. It needs credentials with
+    First make sure that the node is healthy, or that another node may change at the same time. The
+    node is not stopped. Requires credentials with
     `--apply all`.
     """
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 )
 def state(application: Application, node: str, at: GivenTime | None) -> Exit:
     """
-    Show what each resource of a node is, or was at a time, and which run made it so.
+    Show the state of each resource of a node, now or at a past time, and the run that changed it last.
 
     It is derived from the stream of events, which has an event for each resource that changed, failed, was skipped or refreshed.
     Resources that are only known to be stable are counted.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @verb(
     "unlock",
-    examples=["ccmctl unlock web1 --resource service#nginx", 'ccmctl unlock db1 --why "the disk is new"'],
+    examples=["ccmctl unlock web1 --resource service#nginx", 'ccmctl unlock db1 --why "disk replaced"'],
     options=[
         click.Argument(["node"], metavar="[NODE]", default=""),
         *target_options(everybody=False),
@@ -39,7 +39,7 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
     """
     Let nodes change locked resources again. They are applied at the next convergence; `ccmctl run-now` has a node converge now.
 
-    Without --resource all locks end, and disabled nodes are enabled. It needs credentials with `--maintain`.
+    Without --resource all locks end, and disabled nodes are enabled. Requires credentials with `--maintain`.
 
     Exit codes: 0 unlocked; 2 a node refused; 3 a node was offline or did not answer.
     """

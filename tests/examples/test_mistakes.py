@@ -130,7 +130,7 @@ NO_CONTEXT = (
     [
         pytest.param(
             ["apply", "none.yaml"],
-            "the manifest none.yaml cannot be read: DIR/none.yaml: cannot be read: No such file or directory",
+            "DIR/none.yaml: cannot be read: No such file or directory",
             id="no manifest",
         ),
         pytest.param(

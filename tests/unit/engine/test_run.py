@@ -527,7 +527,7 @@ async def test_a_manifest_may_be_written_in_flow_style() -> None:
 
 
 async def test_a_missing_manifest_is_named() -> None:
-    with pytest.raises(ManifestError, match=r"the manifest none\.yaml cannot be read"):
+    with pytest.raises(ManifestError, match=r"none\.yaml: cannot be read"):
         await bench().engine.apply(ManifestSource(path="none.yaml"), ApplyOptions())
 
 
