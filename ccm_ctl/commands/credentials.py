@@ -85,7 +85,7 @@ def first_credentials(keys: Keys, name: str) -> Path:
     """Create credentials of an operator with all permissions in the folder; returns the file."""
     from ccm_agent.bus.permissions import Role
     from ccm_agent.bus.trust import EVERYWHERE
-    from ccm_ctl.fleet.keys import write_private
+    from ccm_ctl.fleet.whole_file import create_file
 
     role = Role(
         apply=(EVERYWHERE,),
@@ -99,7 +99,7 @@ def first_credentials(keys: Keys, name: str) -> Path:
     made = keys.add_operator(name, role)
     creds = keys.folder / f"{name}.creds"
     try:
-        write_private(creds, made.text.reveal())
+        create_file(creds, made.text.reveal().encode())
     except OSError as err:
         raise InputError(f"{creds}: cannot be written: {err.strerror}") from err
     return creds

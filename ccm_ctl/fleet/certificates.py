@@ -13,9 +13,7 @@ Nothing but `x509.py` is needed to make them.
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +21,7 @@ from pathlib import Path
 from ccm_agent.bus.ed25519 import Ed25519Key
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_ctl.fleet import x509
+from ccm_ctl.fleet.whole_file import PUBLIC, write_whole
 
 CONFIGURATION = "nats-tls.conf"
 AUTHORITY_DAYS = 3650
@@ -90,23 +89,23 @@ class Certificates:
             if is_new:
                 self._make_server(wanted)
             if not self.configuration.exists():
-                self._replace(self.configuration, self._server_configuration())
+                write_whole(self.configuration, self._server_configuration().encode(), mode=PUBLIC)
         except OSError as err:
             raise InputError(f"{err.filename}: certificates cannot be written: {err.strerror}") from err
         return is_new
 
     def _make_authority(self) -> None:
         key, now = Ed25519Key(), datetime.now(UTC)
-        self._replace(self.folder / "ca.key", x509.private_key(key), is_secret=True)
+        write_whole(self.folder / "ca.key", x509.private_key(key).encode())
         begins, ends = now - timedelta(seconds=CLOCK_S), now + timedelta(days=AUTHORITY_DAYS)
-        self._replace(self.authority, x509.authority(key, AUTHORITY, begins, ends))
+        write_whole(self.authority, x509.authority(key, AUTHORITY, begins, ends).encode(), mode=PUBLIC)
 
     def _make_server(self, names: Sequence[str]) -> None:
         signer, key, now = self._signer(), Ed25519Key(), datetime.now(UTC)
         begins, ends = now - timedelta(seconds=CLOCK_S), now + timedelta(days=SERVER_DAYS)
         made = x509.server(signer, AUTHORITY, key.public, names, begins, ends)
-        self._replace(self.folder / "server.key", x509.private_key(key), is_secret=True)
-        self._replace(self.folder / "server.pem", made)
+        write_whole(self.folder / "server.key", x509.private_key(key).encode())
+        write_whole(self.folder / "server.pem", made.encode(), mode=PUBLIC)
 
     def _signer(self) -> Ed25519Key:
         path = self.folder / "ca.key"
@@ -137,14 +136,6 @@ class Certificates:
             f"  key_file: {_quoted(self.folder.absolute() / 'server.key')}\n"
             "}\n"
         )
-
-    def _replace(self, path: Path, text: str, *, is_secret: bool = False) -> None:
-        """Write a file, whole or not at all, and for its owner alone from the first byte when it is secret."""
-        fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        fresh.replace(path)
 
 
 def checked_name(name: str) -> str:

@@ -42,6 +42,7 @@ from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.fleet.signers import Signers, build_signer
+from ccm_ctl.fleet.whole_file import PUBLIC, create_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,7 +171,7 @@ class Keys:
             InputError: The folder cannot be written.
         """
         now = int(time.time())
-        self._write(_MOVING, msgspec.json.encode(Moving(began=now, until=now + seconds)))
+        write_whole(self.folder / _MOVING, msgspec.json.encode(Moving(began=now, until=now + seconds)))
         for name in ("nodes", "ops"):
             if not (self.folder / f"{name}.seed").exists():
                 self._write_seed(name, new_account())
@@ -362,7 +363,7 @@ class Keys:
                 account = Account(user.account) if user.account else Account.CTL
                 revoked.setdefault(account, {})[user.public_key] = user.time
         text = server_configuration(self._authority(), revoked, moving=moving is not None)
-        self._write(CONFIGURATION, text.encode(), mode=0o644)
+        write_whole(self.folder / CONFIGURATION, text.encode(), mode=PUBLIC)
 
     def _authority(self) -> Authority:
         return Authority(**{name: self._seed(name) for name in _KINDS})
@@ -374,22 +375,10 @@ class Keys:
                 "`ccmctl init --security --migrate` makes the others, and keeps what is there"
             )
 
-    def _write(self, name: str, content: bytes, mode: int = 0o600) -> None:
-        path = self.folder / name
-        fresh = path.with_suffix(".new")
-        try:
-            fresh.unlink(missing_ok=True)
-            number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-            with os.fdopen(number, "wb") as file:
-                file.write(content)
-            fresh.replace(path)
-        except OSError as err:
-            raise InputError(f"{path}: cannot be written: {err.strerror}") from err
-
     def _write_seed(self, name: str, seed: Secret) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(self.folder / f"{name}.seed", f"{seed.reveal()}\n")
+            create_file(self.folder / f"{name}.seed", f"{seed.reveal()}\n".encode())
         except OSError as err:
             raise InputError(f"{err.filename}: keys cannot be written: {err.strerror}") from err
 
@@ -411,13 +400,6 @@ class Keys:
             )
         letter = _KINDS.get(name, "O")
         return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Create a file that only its owner can read, even while it is written; FileExistsError if it exists."""
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(number, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _with_trust(made: Credentials, trust: Trust) -> Credentials:

@@ -20,6 +20,7 @@ from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
 from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, resolve
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.whole_file import write_whole
 
 if TYPE_CHECKING:
     from ccm_ctl.fleet.node_run import NodeRun
@@ -94,6 +95,8 @@ def check_out(path: str) -> None:
     """
     if Path(path).is_dir():
         raise UsageError(f"--out {path}: this is a directory; name a file")
+    if Path(path).exists() and not Path(path).is_file():
+        raise UsageError(f"--out {path}: this is not a regular file; name a file")
     if not os.access(Path(path).parent, os.W_OK):
         raise UsageError(f"--out {path}: its directory is not there, or cannot be written to")
 
@@ -145,16 +148,10 @@ def write_plan(path: str, plan: PlanFile) -> None:
     Save a plan; only its owner can read it.
 
     Raises:
-        UsageError: It cannot be written.
+        InputError: It cannot be written.
     """
     body = msgspec.json.format(msgspec.json.encode(plan), indent=1)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o600)
-            file.write(body + b"\n")
-    except OSError as err:
-        raise UsageError(f"--out {path}: {err.strerror}") from err
+    write_whole(Path(path).resolve(), body + b"\n")
 
 
 def read_plan(path: str, now: datetime) -> PlanFile:
@@ -252,6 +249,7 @@ async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
     record = recorded.record
     planned = {"digest": plan.bundle.digest, "bundle": msgspec.to_builtins(plan.bundle), "data": plan.data}
     is_same = record.action == "plan" and record.name == plan.name
+    is_same &= record.time == plan.time and plan.expires == plan.time + VALID_FOR
     is_same &= planned == {"data": []} | {
         key: record.request[key] for key in planned if key in record.request
     }

@@ -8,7 +8,6 @@ The list is changed where the root key is, and takes effect on nodes when it is 
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from ccm_agent.bus.trust import (
 )
 from ccm_agent.model.errors import InputError, NotFoundError, ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.fleet.whole_file import PUBLIC, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -128,7 +128,8 @@ class Signers:
         old = self.read() if self.exist() else SignersList(number=0, issued=now)
         fields = {"number": max(old.number + 1, now), "issued": now} | change(old)
         new: SignersList = msgspec.structs.replace(old, **fields)
-        self._write(Trust(root=key.public_key, signers=sign_signers(key, new)))
+        trust = Trust(root=key.public_key, signers=sign_signers(key, new))
+        write_whole(self._path, msgspec.json.encode(trust), mode=PUBLIC)
         return new
 
     def _key(self) -> SigningKey:
@@ -138,18 +139,6 @@ class Signers:
                 f"{self._path}: another root key than the root.seed beside it signed the list; nodes would refuse a new one"
             )
         return key
-
-    def _write(self, trust: Trust) -> None:
-        fresh = self._path.with_suffix(".new")
-        try:
-            number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-            with os.fdopen(number, "wb") as file:
-                file.write(msgspec.json.encode(trust))
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
-        except OSError as err:
-            raise InputError(f"{self._path}: cannot be written: {err.strerror}") from err
 
 
 def build_signer(name: str, key: str, role: Role, expires: int | None = None) -> Signer:

@@ -17,6 +17,7 @@ import msgspec
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.settings import replaced
 from ccm_agent.model.errors import BusUnavailableError
+from ccm_ctl.fleet.whole_file import create_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -45,8 +46,7 @@ async def system_connection(
     with tempfile.TemporaryDirectory(prefix="ccmctl-") as folder:
         path = Path(folder) / "asker.creds"
         made = keys.asker(_ASKER, subjects, int(time.time()) + _VALID_S)
-        path.touch(mode=0o600)
-        path.write_text(made.text.reveal())
+        create_file(path, made.text.reveal().encode())
         fields = {"creds": str(path), "nkey": "", "user": "", "password": None, "token": None}
         async with Connection(replaced(settings, identity=_ASKER, inbox="", **fields)) as connection:
             await connection.connect_now()

@@ -27,7 +27,7 @@ from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, ExpressionError, UsageError
 from ccm_agent.model.yaml_writer import write_yaml
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
-from ccm_ctl.notify.private_file import write_private
+from ccm_ctl.fleet.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -220,11 +220,11 @@ def write_rules(path: Path, rules: Mapping[str, NotificationRule]) -> None:
     Replace the file, whole or not at all, readable for its owner alone.
 
     Raises:
-        UsageError: It cannot be written.
+        InputError: It cannot be written.
     """
     documents: dict[str, Any] = {name: msgspec.to_builtins(rules[name]) for name in sorted(rules)}
     text = write_yaml(documents) if documents else ""
-    write_private(path, text.encode())
+    write_whole(path, text.encode())
 
 
 def default_rules_path(environ: Mapping[str, str]) -> Path:

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError, ExpressionError, UsageError
 from ccm_agent.model.ids import new_id
+from ccm_ctl.fleet.whole_file import write_whole
 from ccm_ctl.notify.channels import DeliveryError, Notification, deliver
 from ccm_ctl.notify.happenings import Cursor, FleetObserver
 from ccm_ctl.notify.messages import default_message, format_message, list_names
-from ccm_ctl.notify.private_file import write_private
 from ccm_ctl.notify.rules import compile_condition, read_rules
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class NotificationServer:
 
         Raises:
             BusError: The broker is away; the next look reads what happened meanwhile.
-            UsageError: The state cannot be written; nothing is lost, the next look tries again.
+            InputError: The state cannot be written; nothing is lost, the next look tries again.
         """
         cursor = msgspec.json.decode(msgspec.json.encode(self._state.cursor), type=Cursor)
         observer = FleetObserver(self._fleet, cursor)
@@ -289,5 +289,5 @@ class NotificationServer:
 
     async def _write(self, state: NotifyState) -> None:
         """Store the state, whole or not at all; only then it counts."""
-        await asyncio.to_thread(write_private, self._path, msgspec.json.encode(state))
+        await asyncio.to_thread(write_whole, self._path, msgspec.json.encode(state))
         self._state = state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,12 @@ def test_a_plan_that_is_applied_twice_asks_the_nodes_twice(saved: Saved) -> None
         pytest.param({"bundle": {"digest": "0" * 64, "size_bytes": 9}}, NOT_ON_RECORD, id="another bundle"),
         pytest.param({"name": "harmless"}, NOT_ON_RECORD, id="another name"),
         pytest.param({"data": ["kv://CCM_DATA/common"]}, NOT_ON_RECORD, id="other data"),
+        pytest.param({"expires": "2027-11-22T12:00:00Z"}, NOT_ON_RECORD, id="a later end"),
+        pytest.param(
+            {"time": "2027-11-21T12:00:00Z", "expires": "2027-11-22T12:00:00Z"},
+            NOT_ON_RECORD,
+            id="a later time and end",
+        ),
         pytest.param({"nodes": {"db1": {"found": "f" * 64}}}, NOT_ON_RECORD, id="another node"),
         pytest.param(
             {"targets": ["role=db"]}, "do not match its targets any more: web1, web2;", id="other targets"
@@ -254,3 +261,15 @@ def test_a_plan_that_no_node_can_apply_is_not_saved(tmp_path: Path) -> None:
 
     assert "so it is not saved" in planned.err
     assert not saved.file.exists()
+
+
+def test_a_plan_is_not_saved_to_what_is_not_a_file(tmp_path: Path) -> None:
+    saved = Saved(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    asked = [len(node.heard) for node in saved.desk.nodes]
+
+    planned = saved.desk.ccmctl("plan", str(saved.manifest), "-t", "role=web", "--out", str(pipe))
+
+    assert f"--out {pipe}: this is not a regular file; name a file" in planned.err
+    assert (pipe.is_fifo(), [len(node.heard) for node in saved.desk.nodes]) == (True, asked)

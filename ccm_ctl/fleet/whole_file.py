@@ -1,0 +1,71 @@
+"""Files of the operator that are written whole or not at all: keys, certificates, lists, saved plans, rules."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRIVATE = 0o600
+PUBLIC = 0o644
+
+
+def write_whole(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
+    """
+    Replace a file, or create it and its folder; the content is on disk when this returns.
+
+    A reader sees the earlier content or all of the new one. The file has `mode` from the first byte on, less what the umask
+    takes away. A symlink is replaced, not followed.
+
+    Raises:
+        InputError: It cannot be written, or the path is not a regular file, such as /dev/null; the earlier content stays.
+    """
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as err:
+        raise InputError(f"{path.parent}: the folder cannot be created: {err.strerror}") from err
+    try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path}: cannot be written: not a regular file")
+        try:
+            create_file(new, body, mode=mode)
+            new.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+        _sync_folder(path.parent)
+    except OSError as err:
+        raise InputError(f"{path}: cannot be written: {err.strerror}") from err
+
+
+def create_file(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
+    """
+    Create a file with `mode` from the first byte on; the content is on disk when this returns.
+
+    Raises:
+        FileExistsError: There is one.
+        OSError: It cannot be written.
+    """
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with os.fdopen(number, "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Without this the new name may be lost in a power cut."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
