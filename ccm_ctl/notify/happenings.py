@@ -195,17 +195,18 @@ class FleetObserver:
         since = (self.cursor.since or now) - OVERLAP
         authors = await read_authors(self._fleet)
         found: list[tuple[StoredEvent, Happening]] = []
-        newest = self.cursor.sequence
+        newest, known = 0, self.cursor.sequence
         for pattern in (f"{SESSION_SUMMARY}.*.>", f"{PROTOCOL}.agent.*.>"):
             async for message in self._fleet.events.scan(pattern, since):
                 newest = max(newest, message.sequence)
-                if message.sequence <= self.cursor.sequence:
-                    continue
                 if authors is not None:
                     authors.learn_from(message)
                 if (happening := _happening_of(message)) is not None:
                     found.append((message, happening))
-        found.sort(key=lambda one: one[0].sequence)
+        if 0 < newest < known:
+            known = 0  # the stream was created again, and numbers its events from 1
+        newest = max(newest, known)
+        found = sorted((one for one in found if one[0].sequence > known), key=lambda one: one[0].sequence)
         if authors is None:
             return _NewEvents([one for _, one in found], newest, frozenset())
         signers = {(one.node, authors.check(one.node, message).key) for message, one in found}

@@ -262,6 +262,24 @@ async def test_events_during_an_outage_of_the_server_are_reported_afterwards(sce
     assert scene.channel.messages == ["web1: site failed: no such package"]
 
 
+async def test_events_of_a_stream_that_was_created_again_are_reported(scene: Scene) -> None:
+    server = await started(scene, nodes=a_rule("failed"))
+    for node in ("web1", "web2"):
+        await scene.fail(node)
+    await server.look()
+    await server.deliver_due()
+    server.close()
+    again = Scene(scene.path)  # a broker without the events of the former one
+    await again.fail("web3")
+
+    server = await again.server(nodes=a_rule("failed"))
+    for _ in range(2):
+        await server.look()
+        await server.deliver_due()
+
+    assert again.channel.messages == ["web3: site failed: no such package"]
+
+
 async def test_only_events_that_their_node_signed_are_reported(scene: Scene) -> None:
     scene.trust()
     await scene.sign("signed1")
