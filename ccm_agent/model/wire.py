@@ -406,6 +406,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         own_schedules: It takes requests of schedules that have a subject of their own, so a scope can have several schedules.
         partial_runs: It applies parts of manifests.
         resource_locks: It knows locks of resources.
+        selector_patterns: It reads `*` and `?` in values of facts, and compares the items of lists.
         locks: The resources that it skips. Some may have ended.
     """
 
@@ -430,6 +431,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     own_schedules: bool = False
     partial_runs: bool = False
     resource_locks: bool = False
+    selector_patterns: bool = False
     locks: list[ResourceLock] = []
 
 

@@ -6,10 +6,14 @@ A selector is a list of terms, all of which must hold, written as Kubernetes wri
     role=web,env!=dev        equal, not equal
     env in (prod,stage)      one of them; `notin` is none of them
     gpu,!virtual             the fact is there; it is not
-    node=web*                the node's name, in which `*` and `?` are wildcards as in a shell
+    role=web*,node=web*      `*` and `?` are wildcards as in a shell; in quotes they are plain characters of a fact's value
+    tags=a                   a fact that is a list equals each of its items
 
 A key is a fact's dotted path. Values are compared as the text that a fact is routed by; one that holds a comma, a quote,
 brackets or outer space is written in quotes. Controller and agents read selectors here, so both mean the same nodes.
+
+Older agents take a wildcard in a fact's value as a plain character. `Selector.explicit` therefore writes `role=glob(web*)`, which
+they cannot read and so refuse (ADR 46).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from msgspec import Struct
 from ccm_agent.model.errors import ExpressionError, ExpressionLimitError, SelectorError, SelectorLimitError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ccm_agent.templates.expr.program import Program
 
@@ -34,7 +38,19 @@ LENGTH_LIMIT = 100_000
 """The longest selector; one that names a few thousand nodes is shorter."""
 
 PATTERN_LIMIT = 512
-"""Characters of a pattern of node names, which are shorter."""
+"""Characters of a pattern."""
+
+PATTERNS_LIMIT = 64
+"""Patterns for facts in all selectors of a request: each is compared with every item of a list."""
+
+TARGETS_LIMIT = 200_000
+"""Characters of all selectors of a request."""
+
+ITEMS_LIMIT = 10_000
+"""A longer list equals nothing. Every operator can have every node compare its lists."""
+
+TEXT_LIMIT = 1_000
+"""A longer text matches no pattern."""
 
 WHERE_LENGTH_LIMIT = 16 * 1024
 """Characters of an expression that selects nodes."""
@@ -56,7 +72,31 @@ _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _BARE = re.compile(r"[^,()'\"]*")
 _ESCAPED = re.compile(r"\\(.)")
 _NOT_BARE = re.compile(r"[,()'\"]|^\s|\s$|^$")
-_GLOB = re.compile(r"[*?\[]")
+_NODE_GLOB = re.compile(r"[*?\[]")
+_GLOB = re.compile(r"[*?]")
+_GLOB_CALL = "glob("
+
+
+class FactTexts:
+    """The facts of one node, as the texts that selectors compare. Each is prepared once, however many terms ask about it."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        self._texts: dict[str, frozenset[str]] = {}
+
+    def has(self, key: str) -> bool:
+        """The fact is there."""
+        return fact_at(self._facts, key) is not None
+
+    def texts(self, key: str) -> frozenset[str]:
+        """The text of a value, or those of a list's items; empty for mappings, nothing, and a list that is too long."""
+        found = self._texts.get(key)
+        if found is None:
+            value = fact_at(self._facts, key)
+            items = value if isinstance(value, list) else [value]
+            texts = map(comparable, items if len(items) <= ITEMS_LIMIT else ())
+            found = self._texts[key] = frozenset(text for text in texts if text is not None)
+        return found
 
 
 class Term(Struct, frozen=True, kw_only=True):
@@ -66,30 +106,55 @@ class Term(Struct, frozen=True, kw_only=True):
     Attributes:
         key: A fact's dotted path, or NODE.
         operator: `=`, `!=`, `in`, `notin`, `exists` or `missing`.
-        values: What it is compared with, as text; none for the last two.
+        values: What it is compared with, as text; none for the last two. Of NODE they may be patterns.
+        patterns: Patterns that it is compared with, of facts only.
     """
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
-    def matches(self, node: str, facts: Mapping[str, Any]) -> bool:
+    def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
         """It holds for a node. A fact that is not there is unequal to everything."""
         if self.key == NODE:
-            is_one = any(_names(pattern, node) for pattern in self.values)
-            return is_one is (self.operator in (_EQUAL, _IN))
-        value = fact_at(facts, self.key)
+            return any(_names(pattern, node) for pattern in self.values) is self._is_positive
+        facts = facts if isinstance(facts, FactTexts) else FactTexts(facts)
         if self.operator in (_EXISTS, _MISSING):
-            return (value is not None) is (self.operator == _EXISTS)
-        text = comparable(value)
-        return (text is not None and text in self.values) is (self.operator in (_EQUAL, _IN))
+            return facts.has(self.key) is (self.operator == _EXISTS)
+        texts = facts.texts(self.key)
+        is_one = any(value in texts for value in self.values) or any(
+            _fits(pattern, text) for pattern in self.patterns for text in texts
+        )
+        return is_one is self._is_positive
+
+    @property
+    def compares(self) -> bool:
+        """It compares the value of a fact."""
+        return self.key != NODE and self.operator not in (_EXISTS, _MISSING)
+
+    @property
+    def _is_positive(self) -> bool:
+        return self.operator in (_EQUAL, _IN)
 
     def __str__(self) -> str:
         """As it is written, so that it can be read again."""
+        return self._written(is_explicit=False)
+
+    def explicit(self) -> str:
+        """As it is sent: an agent that does not know patterns cannot read it."""
+        return self._written(is_explicit=True)
+
+    def _written(self, *, is_explicit: bool) -> str:
         key = self.key if _KEY.fullmatch(self.key) else _quoted(self.key)
         if self.operator in (_EXISTS, _MISSING):
             return f"!{key}" if self.operator == _MISSING else key
-        values = [_quoted(value) if _NOT_BARE.search(value) else value for value in self.values]
+        wild = None if self.key == NODE else _GLOB
+        values = [
+            _quoted(value) if _NOT_BARE.search(value) or (wild and wild.search(value)) else value
+            for value in self.values
+        ]
+        values += [_written_pattern(pattern, is_explicit=is_explicit) for pattern in self.patterns]
         if self.operator in (_IN, _NOT_IN):
             return f"{key} {self.operator} ({','.join(values)})"
         return f"{key}{self.operator}{values[0]}"
@@ -100,9 +165,10 @@ class Selector(Struct, frozen=True):
 
     terms: tuple[Term, ...]
 
-    def matches(self, node: str, facts: Mapping[str, Any]) -> bool:
+    def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
         """It means a node with these facts."""
-        return all(term.matches(node, facts) for term in self.terms)
+        texts = facts if isinstance(facts, FactTexts) else FactTexts(facts)
+        return all(term.matches(node, texts) for term in self.terms)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -114,7 +180,7 @@ class Selector(Struct, frozen=True):
         """The nodes that it names one by one, and that alone it can mean; () when it does not."""
         for term in self.terms:
             is_list = term.key == NODE and term.operator in (_EQUAL, _IN)
-            if is_list and not any(_GLOB.search(value) for value in term.values):
+            if is_list and not any(_NODE_GLOB.search(value) for value in term.values):
                 return term.values
         return ()
 
@@ -122,12 +188,23 @@ class Selector(Struct, frozen=True):
     def equalities(self) -> tuple[tuple[str, str], ...]:
         """Facts that must have one value: what a request can be addressed to."""
         return tuple(
-            (term.key, term.values[0]) for term in self.terms if term.key != NODE and term.operator == _EQUAL
+            (term.key, term.values[0])
+            for term in self.terms
+            if term.key != NODE and term.operator == _EQUAL and term.values
         )
+
+    @property
+    def patterns(self) -> int:
+        """How many patterns for facts it has."""
+        return sum(len(term.patterns) for term in self.terms)
 
     def __str__(self) -> str:
         """As it is written."""
         return ",".join(map(str, self.terms))
+
+    def explicit(self) -> str:
+        """As it is sent: an agent that does not know patterns cannot read it, and refuses it."""
+        return ",".join(term.explicit() for term in self.terms)
 
 
 class Where:
@@ -192,7 +269,26 @@ def parse_selector(text: str) -> Selector:
     while not reader.at_end():
         reader.comma()
         terms.append(reader.term())
-    return Selector(tuple(terms))
+    selector = Selector(tuple(terms))
+    _check_patterns(selector.patterns)
+    return selector
+
+
+def parse_targets(texts: Sequence[str]) -> list[Selector]:
+    """
+    Read the selectors of a request, any of which is enough.
+
+    Raises:
+        SelectorError: One of them is none.
+        SelectorLimitError: They are too long together, or have too many patterns.
+    """
+    if sum(map(len, texts)) > TARGETS_LIMIT:
+        raise SelectorLimitError(
+            f"selectors have at most {TARGETS_LIMIT} characters together; use a fact instead"
+        )
+    selectors = [parse_selector(text) for text in texts]
+    _check_patterns(sum(selector.patterns for selector in selectors))
+    return selectors
 
 
 def parse_where(text: str) -> Where:
@@ -239,9 +335,21 @@ def _names(pattern: str, node: str) -> bool:
 
     `fnmatchcase` would cache 32,768 compiled patterns from any sender; `re` caches 512.
     """
-    if not _GLOB.search(pattern):
+    if not _NODE_GLOB.search(pattern):
         return pattern == node
     return re.match(translate(pattern), node) is not None
+
+
+def _fits(pattern: str, text: str) -> bool:
+    """A fact's text fits a pattern, in which only `*` and `?` are wildcards."""
+    return len(text) <= TEXT_LIMIT and re.match(translate(pattern.replace("[", "[[]")), text) is not None
+
+
+def _check_patterns(count: int) -> None:
+    if count > PATTERNS_LIMIT:
+        raise SelectorLimitError(
+            f"{count} patterns for facts: {PATTERNS_LIMIT} is the limit; use a fact instead"
+        )
 
 
 def comparable(value: object) -> str | None:
@@ -280,19 +388,24 @@ class _Reader:
         if found := _OPERATOR.match(self._text, self._place):
             self._place = found.end()
             operator = _UNEQUAL if found[1] == "!=" else _EQUAL
-            return self._checked(Term(key=key, operator=operator, values=(self._value(),)))
+            return self._compared(key, operator, [self._value(key)])
         if found := _SET.match(self._text, self._place):
             self._place = found.end()
-            return self._checked(Term(key=key, operator=found[1], values=self._values()))
+            return self._compared(key, found[1], self._values(key))
         return self._checked(Term(key=key, operator=_EXISTS))
 
-    def _values(self) -> tuple[str, ...]:
-        values = [self._value()]
+    def _compared(self, key: str, operator: str, found: list[tuple[str, bool]]) -> Term:
+        values = tuple(text for text, is_pattern in found if not is_pattern)
+        patterns = tuple(text for text, is_pattern in found if is_pattern)
+        return self._checked(Term(key=key, operator=operator, values=values, patterns=patterns))
+
+    def _values(self, key: str) -> list[tuple[str, bool]]:
+        values = [self._value(key)]
         while self._taken(","):
-            values.append(self._value())
+            values.append(self._value(key))
         if not self._taken(")"):
             raise self._error("a closing bracket after the values")
-        return tuple(values)
+        return values
 
     def _key(self) -> str:
         self._skip()
@@ -304,10 +417,21 @@ class _Reader:
         self._place = found.end()
         return found[0]
 
-    def _value(self) -> str:
+    def _value(self, key: str) -> tuple[str, bool]:
+        """A value, and whether it is a pattern for a fact."""
         self._skip()
-        if quoted := self._quoted():
-            return quoted[0]
+        is_call = self._text.startswith(_GLOB_CALL, self._place)
+        if is_call:
+            self._place += len(_GLOB_CALL)
+            self._skip()
+        quoted = self._quoted()
+        text = quoted[0] if quoted else self._bare()
+        if is_call and not self._taken(")"):
+            raise self._error("a closing bracket after the pattern")
+        is_wild = not quoted and _GLOB.search(text) is not None
+        return text, key != NODE and (is_call or is_wild)
+
+    def _bare(self) -> str:
         found = _BARE.match(self._text, self._place)
         assert found is not None
         self._place = found.end()
@@ -329,6 +453,8 @@ class _Reader:
             raise self._error("`=` and a name after `node`")
         if term.key == NODE and any(len(value) > PATTERN_LIMIT for value in term.values):
             raise SelectorLimitError(f"a name or pattern of nodes has at most {PATTERN_LIMIT} characters")
+        if any(len(pattern) > PATTERN_LIMIT for pattern in term.patterns):
+            raise SelectorLimitError(f"a pattern has at most {PATTERN_LIMIT} characters")
         return term
 
     def _taken(self, word: str) -> bool:
@@ -349,6 +475,13 @@ class _Reader:
             f"selector {self._text[:200]!r}: {where} expected {wanted}; "
             "write it like role=web,env!=dev or env in (a,b)"
         )
+
+
+def _written_pattern(pattern: str, *, is_explicit: bool) -> str:
+    is_plain = not _NOT_BARE.search(pattern)
+    if is_plain and not is_explicit and _GLOB.search(pattern):
+        return pattern
+    return f"{_GLOB_CALL}{pattern if is_plain else _quoted(pattern)})"
 
 
 def _quoted(text: str) -> str:

@@ -20,8 +20,8 @@ SHARE = 0.1
 BURST_S = 0.3
 """CPU time that they may take at once."""
 
-TARGETS_LIMIT = 200_000
-"""Characters of all selectors of a request."""
+COSTLY_LENGTH = 2_000
+"""Characters of selectors from which on their time counts, too."""
 
 
 class Matches(Protocol):
@@ -78,10 +78,11 @@ class TargetMatcher:
         is_request: bool = False,
     ) -> bool:
         """See `Matches`."""
-        if is_request and where:
+        is_costly = is_request and (bool(where) or sum(map(len, targets)) > COSTLY_LENGTH)
+        if is_costly:
             self._admit()
         answer, cpu_s = await self._call(_measured, targets, where, node, facts)
-        if is_request and where:
+        if is_costly:
             self._left_s -= cpu_s
         if isinstance(answer, Exception):
             raise answer
@@ -113,11 +114,8 @@ def _measured(
 
 def _means(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
     """Any of the targets means the node, and so does the expression."""
-    from ccm_agent.templates.selector import parse_selector, parse_where
+    from ccm_agent.templates.selector import FactTexts, parse_targets, parse_where
 
-    if sum(map(len, targets)) > TARGETS_LIMIT:
-        raise SelectorLimitError(
-            f"selectors have at most {TARGETS_LIMIT} characters together; use a fact instead"
-        )
-    is_meant = not targets or any(parse_selector(text).matches(node, facts) for text in targets)
+    texts = FactTexts(facts)
+    is_meant = not targets or any(selector.matches(node, texts) for selector in parse_targets(targets))
     return is_meant and (not where or parse_where(where).matches(node, facts))

@@ -32,6 +32,7 @@ from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
     manifest_options,
+    refuse_older_agents,
     target_options,
     target_spec,
     yes_option,
@@ -133,6 +134,7 @@ async def _assign(
     from ccm_ctl.fleet.discovery import lasting_scope, resolve
 
     inventory, resolved = await resolve(fleet, target_spec(options))
+    refuse_older_agents(resolved, "an assignment")
     known = await read_assignments(fleet)
     await known.fill_in(fleet, inventory)
     assert content.bundle is not None

@@ -20,6 +20,7 @@ from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
     manifest_options,
+    refuse_older_agents,
     target_options,
     target_spec,
     yes_option,
@@ -132,6 +133,7 @@ async def _store(
 
     terminal, schedules, fleet = application.terminal, _open(broker), broker.fleet
     inventory, resolved = await resolve(fleet, target_spec(options))
+    refuse_older_agents(resolved, "a schedule")
     if len(resolved.scopes) != 1:
         raise UsageError(
             f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "

@@ -9,6 +9,7 @@ import click
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.app import Application
 from ccm_ctl.commands.manifest_check import force_option
@@ -33,7 +34,8 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
             multiple=True,
             metavar="SELECTOR",
             callback=check_selectors,
-            help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b). Repeat to match any of several selectors.",
+            help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b); role=db*. A list equals each of its items. "
+            "Repeat to match any of several selectors.",
         ),
         Option(
             ["--where", "-w"],
@@ -160,6 +162,20 @@ def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> Targ
         node=options.get("node") or "",
     )
     return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
+
+
+def refuse_older_agents(resolved: TargetSet, what: str) -> None:
+    """
+    Refuse selectors that agents of the fleet read differently, for what also applies to nodes that match later.
+
+    Raises:
+        UsageError: With their names.
+    """
+    if resolved.older:
+        raise UsageError(
+            f"{fold_names(resolved.older)}: the agent is too old for `*`, `?` or values of lists in the targets of {what}; "
+            "upgrade it, or select by other facts"
+        )
 
 
 async def confirm(

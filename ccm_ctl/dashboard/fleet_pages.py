@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import UsageError
 from ccm_ctl.dashboard.feed import BUCKET_S, MEANINGS, TIMELINE_S
 from ccm_ctl.dashboard.middleware import answer
-from ccm_ctl.fleet.discovery import TargetSpec, fact_at
+from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.fleet.overview import read_all_facts
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class FleetPages:
         overview = await self._state.current()
         await read_all_facts(self._fleet, overview)
         found = {
-            name: {path: value for path in paths if (value := fact_at(node.facts, path)) is not None}
+            name: {path: value for path in paths if (value := node.fact(path)) is not None}
             for name, node in overview.inventory.nodes.items()
         }
         return answer({name: values for name, values in found.items() if values})

@@ -173,13 +173,13 @@ class _Meant:
     """Matches the nodes of an assignment besides its scope; an invalid selector matches none, because agents refuse it."""
 
     def __init__(self, assignment: Assignment) -> None:
-        from ccm_agent.templates.selector import parse_selector, parse_where
+        from ccm_agent.templates.selector import parse_targets, parse_where
 
         self.selectors: list[Selector] = []
         self._where: Where | None = None
         self._is_broken = False
         try:
-            self.selectors = [parse_selector(text) for text in assignment.targets]
+            self.selectors = parse_targets(assignment.targets)
             self._where = parse_where(assignment.where) if assignment.where else None
         except CcmError:
             self._is_broken = True

@@ -18,6 +18,7 @@ from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
+from ccm_agent.templates.selector import fact_at
 from ccm_ctl.fleet.documents import decode_document
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class Node(Struct, kw_only=True):
     def facts(self) -> dict[str, Any]:
         """The facts that a selector sees: all known ones, with assigned facts merged over them."""
         return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
+
+    def fact(self, path: str) -> Any:
+        """A fact by its dotted path, as a selector sees it; None when it is not there."""
+        return fact_at(self.facts, path)
 
 
 class DuplicateIdentity(Struct, frozen=True, kw_only=True):
@@ -135,6 +140,7 @@ class TargetSet(Struct, frozen=True, kw_only=True):
         offline: Those that are not present.
         scopes: The scopes to send the request to, as text.
         targets, where: The selectors in the request, which agents check with their own facts.
+        older: Nodes whose agents would read the selectors differently; `targets` therefore names the target nodes.
     """
 
     nodes: list[str]
@@ -142,6 +148,7 @@ class TargetSet(Struct, frozen=True, kw_only=True):
     scopes: list[str]
     targets: list[str]
     where: str = ""
+    older: list[str] = []
 
 
 async def read_inventory(fleet: Fleet) -> Inventory:
@@ -189,11 +196,11 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
         SelectorError: A selector does not parse.
         NoTargetError: A target matches no node; the error names the term and similar values.
     """
-    from ccm_agent.templates.selector import parse_selector
+    from ccm_agent.templates.selector import parse_targets
 
     if wish.is_empty:
         raise UsageError("no nodes named: say which with --targets or --where, or --all for all of them")
-    selectors = [parse_selector(text) for text in wish.targets]
+    selectors = parse_targets(wish.targets)
     inventory = await read_inventory(fleet)
     await read_facts(fleet, inventory, lacking_facts(inventory, selectors, wish.where))
     if not inventory.nodes:
@@ -205,6 +212,8 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
 
 def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> TargetSet:
     """See `resolve`; pure."""
+    from ccm_ctl.fleet.older_selectors import write_targets
+
     meant: dict[str, Node] = {} if selectors else dict(inventory.nodes)
     for text, selector in zip(wish.targets, selectors, strict=True):
         found = [node for node in inventory.nodes.values() if selector.matches(node.name, node.facts)]
@@ -214,7 +223,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
     if wish.where:
         meant = _where(wish.where, meant)
     nodes = sorted(meant.values(), key=lambda node: node.name)
-    targets = list(wish.targets)
+    targets, older = write_targets(wish.targets, selectors, inventory, nodes)
     scopes = _scopes(selectors, nodes) if selectors else [ALL]
     if wish.limit and len(nodes) > wish.limit:
         # present nodes first, so that --limit 3 runs on three nodes
@@ -232,6 +241,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
         scopes=scopes,
         targets=targets,
         where=wish.where,
+        older=older,
     )
 
 
@@ -412,14 +422,3 @@ def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
         mine = merged.get(key)
         merged[key] = _over(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
     return merged
-
-
-def fact_at(facts: Any, path: str) -> Any:
-    """Return a fact by its dotted path, or None; a key that contains dots comes first."""
-    if isinstance(facts, dict) and path in facts:
-        return facts[path]
-    for part in path.split("."):
-        if not isinstance(facts, dict) or part not in facts:
-            return None
-        facts = facts[part]
-    return facts

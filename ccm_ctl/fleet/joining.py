@@ -47,11 +47,11 @@ class Joining:
             return False
         if not isinstance(facts, dict):
             return False
-        from ccm_agent.templates.selector import parse_selector, parse_where
+        from ccm_agent.templates.selector import parse_targets, parse_where
 
         try:
             fits = not self._targets or any(
-                parse_selector(text).matches(node, facts) for text in self._targets
+                selector.matches(node, facts) for selector in parse_targets(self._targets)
             )
             return fits and (not self._where or parse_where(self._where).matches(node, facts))
         except CcmError:

@@ -72,9 +72,9 @@ async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) 
         NoTargetError: A target matches no node.
         BusError: The broker does not answer.
     """
-    from ccm_agent.templates.selector import parse_selector
+    from ccm_agent.templates.selector import parse_targets
 
-    selectors = [parse_selector(text) for text in spec.targets]
+    selectors = parse_targets(spec.targets)
     inventory = overview.inventory
     lacking = [
         name for name in lacking_facts(inventory, selectors, spec.where) if not inventory.nodes[name].gathered

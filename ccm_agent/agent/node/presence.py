@@ -232,6 +232,7 @@ class HeartbeatLoop:
         self._is_own_data_known = False
         # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
         context.record.own_data = context.record.own_schedules = context.record.partial_runs = True
+        context.record.selector_patterns = True
 
     def reconnected(self) -> None:
         """The broker is here again, or is another one."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import SelectorError, SelectorLimitError
-from ccm_agent.templates.target_matcher import BURST_S, SHARE, TARGETS_LIMIT, TargetMatcher
+from ccm_agent.templates.selector import PATTERNS_LIMIT, TARGETS_LIMIT
+from ccm_agent.templates.target_matcher import BURST_S, SHARE, TargetMatcher
 
 HOSTILE = 'let t=repeat("a",200000); count(1..100000,{(t+string(#)) matches "c$"})>0'
 FACTS = {"role": "web"}
@@ -58,6 +59,7 @@ async def test_targets_and_expression_must_both_mean_the_node(
         ([], "1 +", SelectorError),
         ([], HOSTILE, SelectorLimitError),
         (["role=a"] * TARGETS_LIMIT, "", SelectorLimitError),
+        (["role=a*"] * (PATTERNS_LIMIT + 1), "", SelectorLimitError),
     ],
 )
 async def test_the_mistake_is_raised_where_it_was_asked(

@@ -566,3 +566,12 @@ def test_the_record_of_a_partial_run_names_the_part_without_the_text(motd: str) 
     stored = [one.body for one in desk.broker.buckets["CCM_RUNS"] if one.subject.endswith(".request")]
 
     assert [msgspec.json.decode(one)["request"]["part"] for one in stored] == [{"only": ["exec#true"]}]
+
+
+def test_older_agents_get_the_names_of_the_nodes_instead_of_a_pattern(motd: str) -> None:
+    older, newer = FakeNode("db1", {"role": "db"}), FakeNode("web1", {"role": "web"})
+
+    said = Desk(older, newer).ccmctl("apply", motd, "-t", "role!=d*", "--yes")
+
+    assert said.code == 0
+    assert (older.heard, [one["targets"] for one in newer.heard]) == ([], [["node in (web1)"]])

@@ -347,3 +347,19 @@ def test_a_manifest_that_does_not_fit_is_refused_as_apply_refuses_it(tmp_path: P
 
     assert (assigned.code, assigned.err) == (1, desk.ccmctl("apply", path, "--all", "--yes").err)
     assert desk.broker.buckets.get("CCM_ASSIGNMENTS", []) == []
+
+
+def test_a_pattern_is_assigned_once_every_agent_knows_patterns(motd: str) -> None:
+    older = FakeNode("db1", {"role": "db"})
+    newer = FakeNode("web1", {"role": "web"}, record={"selector_patterns": True})
+
+    refused = Desk(newer, older).ccmctl("assign", "web", motd, "-t", "role!=d*", "--yes")
+    desk = Desk(newer)
+    taken = desk.ccmctl("assign", "web", motd, "-t", "role!=d*", "--yes")
+
+    assert (refused.code, taken.code) == (1, 0)
+    assert (
+        "db1: the agent is too old for `*`, `?` or values of lists in the targets of an assignment"
+        in refused.err
+    )
+    assert stored(desk)["all.web"].body["targets"] == ["role!=glob(d*)"]
