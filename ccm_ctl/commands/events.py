@@ -17,7 +17,7 @@ from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from ccm_agent.model.moments import GivenTime
@@ -224,31 +224,23 @@ async def _show_stored(
     Returns:
         How many were read.
     """
+    from ccm_ctl.fleet.event_search import merged, stored_subjects
+
+    subjects = stored_subjects(run, node)
     if period != (None, None):
         count = 0
-        async for message in _merged([fleet.events.scan(one, period[0]) for one in _stored(run, node)]):
+        async for message in merged([fleet.events.scan(one, period[0]) for one in subjects]):
             if period[1] is not None and message.time is not None and message.time > period[1]:
                 break
             count += 1
             shown.show(message)
         return count
-    found = [one for pattern in _stored(run, node) for one in await fleet.events.read(pattern)]
+    found = [one for pattern in subjects for one in await fleet.events.read(pattern)]
     found.sort(key=lambda one: one.sequence)
     verdicts = await _judge(fleet, authors, found, node, is_run=bool(run)) if authors is not None else {}
     for message in found:
         shown.show(message, verdicts.get(message.sequence))
     return len(found)
-
-
-async def _merged(sources: list[AsyncIterator[StoredEvent]]) -> AsyncIterator[StoredEvent]:
-    """Events of several readers, each in order, in the order of the stream; only one of each is in memory."""
-    heads = [(head, source) for source in sources if (head := await anext(source, None)) is not None]
-    while heads:
-        place = min(range(len(heads)), key=lambda one: heads[one][0].sequence)
-        head, source = heads[place]
-        yield head
-        following = await anext(source, None)
-        heads[place : place + 1] = [(following, source)] if following is not None else []
 
 
 async def _judge(
@@ -310,6 +302,7 @@ class _Shown:
 
     def show(self, message: StoredEvent, verdict: Verdict | None = None) -> None:
         """Show a message, if it is selected and new. Without a verdict on it, only its own signature is checked."""
+        from ccm_ctl.fleet.event_search import kind_of
         from ccm_ctl.fleet.messages import decode_agent_message
         from ccm_ctl.render.event import event_line
 
@@ -322,7 +315,8 @@ class _Shown:
         if verdict is None and self._authors is not None:
             verdict = self._authors.judge(heard.node, message)
         flag = str(verdict) if verdict in BAD else ""
-        if (self._kinds and _kind(heard) not in self._kinds) or not self._fits(heard):
+        kind = kind_of(heard)
+        if (self._kinds and kind not in self._kinds) or not self._fits(heard, kind):
             return
         if not (flag or self._is_new(heard)):
             return
@@ -334,12 +328,12 @@ class _Shown:
         )
         self._terminal.flush()
 
-    def _fits(self, heard: AgentMessage) -> bool:
+    def _fits(self, heard: AgentMessage, kind: str) -> bool:
         """The condition is true for an event. One for which it cannot be evaluated is left out, and that is told once."""
         if self._condition is None:
             return True
         try:
-            return self._condition.fits(heard, _kind(heard))
+            return self._condition.fits(heard, kind)
         except ExpressionError as err:
             if not self._is_condition_trouble_told:
                 self._is_condition_trouble_told = True
@@ -360,11 +354,6 @@ class _Shown:
         return True
 
 
-def _kind(heard: AgentMessage) -> str:
-    family, word = heard.protocol.split(".")[-2:]
-    return {"transaction": "resource", "agent": "agent"}.get(family, word)
-
-
 def _patterns(run: str) -> list[str]:
     from ccm_agent.bus.subjects import run_pattern, stored_patterns
     from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS
@@ -372,15 +361,3 @@ def _patterns(run: str) -> list[str]:
     if run:
         return [run_pattern(run)]
     return [*stored_patterns(), f"{SESSION_ANSWER}.*.>", f"{SESSION_PROGRESS}.*.>"]
-
-
-def _stored(run: str, node: str) -> list[str]:
-    from ccm_agent.bus.subjects import run_pattern
-    from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
-    from ccm_agent.model.wire import PROTOCOL
-
-    if run:
-        return [run_pattern(run, node or ">")]
-    kinds = (SESSION_START, TRANSACTION_EVENT, SESSION_SUMMARY)
-    node = node or ">"
-    return [*(f"{kind}.*.{node}" for kind in kinds), f"{PROTOCOL}.agent.*.{node}"]

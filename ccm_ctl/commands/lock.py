@@ -20,17 +20,12 @@ from ccm_ctl.commands.targets import target_options, yes_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from ccm_agent.model.maintenance import ResourceLock
-    from ccm_agent.model.wire import Disabled
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 LIST = "list"
 """In place of a node: show what is locked."""
-
-WHOLE_NODE = "all"
-"""In the list: the node is disabled."""
 
 
 @verb(
@@ -141,21 +136,15 @@ async def _list(application: Application, fleet: Fleet) -> Exit:
     from ccm_agent.clikit.table import Column, table
     from ccm_agent.clikit.text import clock, one_line
     from ccm_ctl.fleet.discovery import read_inventory
+    from ccm_ctl.fleet.slot_holders import find_locks
 
-    inventory, now, rows = await read_inventory(fleet), fleet.clock.now(), []
-    for name, node in sorted(inventory.nodes.items()):
-        if node.record is None:
-            continue
-        found: list[tuple[str, ResourceLock | Disabled]] = []
-        if node.record.disabled is not None:
-            found.append((WHOLE_NODE, node.record.disabled))
-        found += [(one.resource, one) for one in node.record.locks if one.until > now]
-        for resource, one in found:
-            application.terminal.record(
-                records.LOCK, node=name, resource=resource, since=one.since, until=one.until, by=one.by, why=one.why
-            )  # fmt: skip
-            until = clock(one.until) if one.until else "it is enabled"
-            rows.append([name, one_line(resource), until, one_line(one.by), one_line(one.why)])
+    rows = []
+    for name, resource, one in find_locks(await read_inventory(fleet), fleet.clock.now()):
+        application.terminal.record(
+            records.LOCK, node=name, resource=resource, since=one.since, until=one.until, by=one.by, why=one.why
+        )  # fmt: skip
+        until = clock(one.until) if one.until else "it is enabled"
+        rows.append([name, one_line(resource), until, one_line(one.by), one_line(one.why)])
     columns = [Column("NODE"), Column("RESOURCE"), Column("UNTIL"), Column("BY"), Column("WHY")]
     text = table(columns, rows, application.terminal.style)
     application.terminal.show(text or "nothing is locked\n")

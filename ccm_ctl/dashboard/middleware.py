@@ -20,6 +20,7 @@ from ccm_agent.model.errors import (
     UsageError,
 )
 from ccm_ctl.dashboard.access import Access, DashboardUser, Right
+from ccm_ctl.dashboard.work_limiter import TooBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -54,6 +55,7 @@ STATUS_BY_ERROR: tuple[tuple[type[CcmError], int], ...] = (
     (RunError, 409),
     (BusDeniedError, 403),
     (BusUnavailableError, 503),
+    (TooBusyError, 503),
     (UsageError, 400),
     (InputError, 400),
 )

@@ -17,6 +17,7 @@ from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.dashboard.middleware import ACCESS, guard_host, require_user
 from ccm_ctl.dashboard.node_pages import NodePages
 from ccm_ctl.dashboard.run_pages import RunPages
+from ccm_ctl.dashboard.search_pages import SearchPages
 from ccm_ctl.dashboard.session_pages import add_session
 from ccm_ctl.dashboard.static_files import add_pages, read_static
 from ccm_ctl.dashboard.stored_pages import StoredPages
@@ -139,6 +140,7 @@ class Dashboard:
         NodePages(self._fleet, self.state, self._options.explain).add_to(application)
         RunPages(self._fleet).add_to(application)
         StoredPages(self._fleet, self.state).add_to(application)
+        SearchPages(self._fleet).add_to(application)
         ActionPages(self._fleet).add_to(application)
         add_pages(application, read_static())
         return application

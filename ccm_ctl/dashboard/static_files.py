@@ -32,6 +32,7 @@ PAGES = (
     "/data/{key:.+}",
     "/schedules",
     "/registrations",
+    "/slots",
 )
 """Paths of pages. All of them are one document, whose script shows what the path says."""
 

@@ -11,6 +11,7 @@ from ccm_ctl.fleet.assignments import format_scope
 from ccm_ctl.fleet.document_history import read_history
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.find_run import read_schedules
+from ccm_ctl.fleet.slot_holders import find_locks, need_slots, read_slots
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,6 +40,7 @@ class StoredPages:
         application.router.add_get("/api/data/{key:.+}", self._document)
         application.router.add_get("/api/schedules", self._schedules)
         application.router.add_get("/api/registrations", self._registrations)
+        application.router.add_get("/api/slots", self._slots)
 
     async def _assignments(self, _request: web.Request) -> web.Response:
         """All assignments, each with how many of its nodes are in which state."""
@@ -95,6 +97,33 @@ class StoredPages:
         except BusError as err:
             return answer({"registrations": [], "problem": err.message})
         return answer({"registrations": found, "problem": ""})
+
+    async def _slots(self, _request: web.Request) -> web.Response:
+        """Who holds slots and who waits, and what is locked on which node."""
+        overview = await self._state.current()
+        found, problem = [], ""
+        try:
+            found = await read_slots(need_slots(self._fleet))
+        except BusError as err:
+            problem = err.message
+        locks = find_locks(overview.inventory, self._fleet.clock.now())
+        return answer(
+            {
+                "slots": [one.fields() for one in found],
+                "problem": problem,
+                "locks": [
+                    {
+                        "node": node,
+                        "resource": resource,
+                        "since": one.since,
+                        "until": one.until,
+                        "by": one.by,
+                        "why": one.why,
+                    }
+                    for node, resource, one in locks
+                ],
+            }
+        )
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ccm_agent.model.wire import AgentEvent, Answer, Progress
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
 if TYPE_CHECKING:
+    from ccm_agent.templates.allowance import Allowance
     from ccm_agent.templates.expr.program import Program
     from ccm_ctl.fleet.messages import AgentMessage
 
@@ -83,18 +84,19 @@ class EventFilter:
         except ExpressionError as err:
             raise UsageError(f"--where {text}: {err}") from err
 
-    def fits(self, heard: AgentMessage, kind: str) -> bool:
+    def fits(self, heard: AgentMessage, kind: str, allowance: Allowance | None = None) -> bool:
         """
         The condition is true for an event.
 
         Args:
             heard: The event.
             kind: Its kind, as `--type` names it.
+            allowance: What all evaluations of a search may use together; None: this one has its own.
 
         Raises:
             ExpressionError: The condition cannot be evaluated for this event, such as `changed > 1`, or takes too long.
         """
-        return self._program.run(_values(heard, kind), {}) is True
+        return self._program.run(_values(heard, kind), {}, allowance) is True
 
 
 def _values(heard: AgentMessage, kind: str) -> dict[str, Any]:

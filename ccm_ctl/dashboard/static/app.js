@@ -6,7 +6,9 @@ import { NodePage } from "./node.js";
 import { RunsPage } from "./runs.js";
 import { RunPage } from "./run.js";
 import { RolloutActions } from "./actions.js";
-import { AssignmentPage, AssignmentsPage, ChangesPage, DataPage, DocumentPage, RegistrationsPage, SchedulesPage } from "./stored.js";
+import { ChangesPage } from "./changes.js";
+import { SlotsPage } from "./slots.js";
+import { AssignmentPage, AssignmentsPage, DataPage, DocumentPage, RegistrationsPage, SchedulesPage } from "./stored.js";
 
 const PAGES = [
   ["/", "Fleet", FleetPage],
@@ -16,6 +18,7 @@ const PAGES = [
   ["/data", "Data", DataPage],
   ["/schedules", "Schedules", SchedulesPage],
   ["/registrations", "Registrations", RegistrationsPage],
+  ["/slots", "Slots and locks", SlotsPage],
 ];
 const THINGS = [
   [/^\/nodes\/([^/]+)$/, NodePage],

@@ -5,19 +5,19 @@ import { live, useLive } from "./live.js";
 const SHOWN = 100;
 const WORDS = { good: "ok", change: "change", bad: "problem", "": "" };
 
-export function EventRow({ event }) {
+export function EventRow({ event, isDated = false }) {
   return html`<tr class=${event.meaning || ""}>
-    <td class="when"><time dateTime=${event.time} title=${stamp(event.time)}>${clock(event.time)}</time></td>
+    <td class="when"><time dateTime=${event.time} title=${stamp(event.time)}>${isDated ? stamp(event.time).slice(0, 19) : clock(event.time)}</time></td>
     <td class="node"><${Link} to=${nodePath(event.node)}>${event.node}<//></td>
     <td class="sign">${WORDS[event.meaning || ""]}</td>
     <td class="text">${event.verdict && html`<b class="bad">[${event.verdict}] </b>`}${event.text}</td>
   </tr>`;
 }
 
-export function EventTable({ events, label }) {
+export function EventTable({ events, label, isDated = false }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class="events">
     <thead><tr><th scope="col">Time (UTC)</th><th scope="col">Node</th><th scope="col">Kind</th><th scope="col">Event</th></tr></thead>
-    <tbody>${events.map((event) => html`<${EventRow} event=${event} key=${event.id} />`)}</tbody>
+    <tbody>${events.map((event) => html`<${EventRow} event=${event} isDated=${isDated} key=${event.id} />`)}</tbody>
   </table></div>`;
 }
 

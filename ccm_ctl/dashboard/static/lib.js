@@ -116,11 +116,12 @@ export function Ago({ time }) {
 }
 
 export function useTick(every) {
-  const [, set] = useState(0);
+  const [count, set] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => set((count) => count + 1), every);
     return () => clearInterval(timer);
   }, [every]);
+  return count;
 }
 
 export function fact(value) {

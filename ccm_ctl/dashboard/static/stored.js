@@ -1,33 +1,7 @@
-// Tables of what is stored: assignments, data, schedules, registrations; and the search of events.
-import { html, useEffect, useMemo, useState, ask, go, withQuery, natural, number, plural, span, Ago, Link, Problem, Export, short, runPath } from "./lib.js";
-import { live, useLive } from "./live.js";
+// Tables of what is stored: assignments, data, schedules, registrations.
+import { html, natural, plural, span, Ago, Link, short, runPath } from "./lib.js";
 import { Tally } from "./runs.js";
-import { EventTable, exportedEvents } from "./events.js";
-
-function useRead(path) {
-  const { version, loads } = useLive();
-  const [shown, set] = useState({ said: null, error: null });
-  useEffect(() => {
-    const stop = new AbortController();
-    ask(path, { signal: stop.signal }).then((said) => set({ said, error: null }), (error) => stop.signal.aborted || set((before) => ({ ...before, error })));
-    return () => stop.abort();
-  }, [path, version, loads]);
-  return shown;
-}
-
-// A page that is one table. A column is its name, what stands in its cell, and the value for programs.
-function TablePage({ title, sub, rows, columns, error, empty, name }) {
-  const table = () => [columns.map(([text]) => text), rows.map((row) => columns.map(([, shown, value]) => (value || shown)(row)))];
-  return html`
-    <div class="title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}<span class="spacer"></span>${rows && html`<${Export} name=${name} table=${table} />`}</div>
-    <${Problem} error=${error} />
-    ${!rows && !error && html`<p class="empty" aria-busy="true">Reading …</p>`}
-    ${rows && !rows.length && html`<p class="empty">${empty}</p>`}
-    ${rows?.length > 0 && html`<div class="scroll tall" tabindex="0" role="region" aria-label=${title}><table>
-      <thead><tr>${columns.map(([text]) => html`<th scope="col" key=${text}>${text}</th>`)}</tr></thead>
-      <tbody>${rows.slice(0, 1000).map((row, place) => html`<tr key=${place}>${columns.map(([text, shown]) => html`<td key=${text}>${shown(row)}</td>`)}</tr>`)}</tbody>
-    </table></div>`}`;
-}
+import { TablePage, useRead } from "./tables.js";
 
 const whom = (row) => (row.targets.join(" or ") || "all nodes") + (row.where ? ` where ${row.where}` : "");
 const time = (name) => [(row) => html`<${Ago} time=${row[name]} />`, (row) => row[name]];
@@ -110,38 +84,4 @@ export function RegistrationsPage() {
     ["Priority", (row) => row.priority ?? ""],
     ["Annotations", (row) => Object.entries(row.annotations || {}).map(([name, value]) => `${name}=${value}`).join(", ")],
   ]} />`;
-}
-
-const KINDS = ["", "resource", "start", "summary", "agent"];
-const MEANINGS = { "": "any", bad: "problems", change: "changes", good: "as desired" };
-
-export function ChangesPage({ address }) {
-  const { last, loads } = useLive();
-  const query = address.searchParams;
-  const [events, set] = useState(null);
-  const [error, setError] = useState(null);
-  const said = ["text", "node", "kind", "meaning"].map((name) => query.get(name) || "");
-  const key = said.join("\n");
-  useEffect(() => {
-    const asked = new URLSearchParams();
-    ["text", "node", "kind", "meaning"].forEach((name, place) => said[place] && asked.set(name, said[place]));
-    const timer = setTimeout(() => ask(`/api/events?${asked}`).then((found) => { set(found.events); setError(null); }, setError), events ? 1000 : 0);
-    return () => clearTimeout(timer);
-  }, [key, last, loads]);
-  const submit = (event) => {
-    event.preventDefault();
-    const form = new FormData(event.target);
-    go(withQuery(Object.fromEntries(["text", "node", "kind", "meaning"].map((name) => [name, String(form.get(name) || "").trim()]))));
-  };
-  return html`
-    <div class="title"><h1>Changes</h1><p class="sub">search the events of the last hour</p><span class="spacer"></span><${Export} name="changes" table=${() => exportedEvents(events || [])} /></div>
-    <form class="filters" role="search" onSubmit=${submit} key=${key}>
-      <label>Text <input name="text" defaultValue=${said[0]} autocomplete="off" /></label>
-      <label>Node <input name="node" defaultValue=${said[1]} placeholder="web*" autocomplete="off" autocapitalize="off" /></label>
-      <label>Kind <select name="kind">${KINDS.map((kind) => html`<option value=${kind} selected=${kind === said[2]}>${kind || "any"}</option>`)}</select></label>
-      <label>Outcome <select name="meaning">${Object.entries(MEANINGS).map(([value, text]) => html`<option value=${value} selected=${value === said[3]}>${text}</option>`)}</select></label>
-      <span class="buttons"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go("/changes")}>All events</button></span>
-    </form>
-    <${Problem} error=${error} />
-    ${events && (events.length ? html`<${EventTable} events=${events} label="Events" />` : html`<p class="empty">No such event in the last hour.</p>`)}`;
 }

@@ -1,0 +1,91 @@
+"""Who holds the slots of the fleet and who waits, and what is locked on which node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import BusSetupError
+from ccm_agent.model.slots import SlotState, decode_entry
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_agent.model.maintenance import ResourceLock
+    from ccm_agent.model.wire import Disabled
+    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.ports import Bucket, Fleet
+
+WHOLE_NODE = "all"
+"""In place of a resource: the node is disabled."""
+
+
+class SlotPlace(Struct, frozen=True, kw_only=True):
+    """
+    A node that holds a slot or waits for it.
+
+    Attributes:
+        slot: The name of the slot.
+        state: What the node wrote.
+        position: Its place in the queue, from 1; 0: it holds the slot.
+    """
+
+    slot: str
+    state: SlotState
+    position: int
+
+    def fields(self) -> dict[str, object]:
+        """For programs."""
+        entry = self.state.entry
+        return {
+            "slot": self.slot,
+            "node": self.state.node,
+            "state": "waiting" if not entry.is_held else "failed" if entry.has_failed else "held",
+            "position": self.position or None,
+            "count": entry.count or None,
+            "since": entry.since,
+            "resource": entry.resource or None,
+            "run": entry.run or None,
+        }
+
+
+def need_slots(fleet: Fleet) -> Bucket:
+    """
+    The bucket of slots.
+
+    Raises:
+        BusSetupError: This broker has none that these credentials can read.
+    """
+    if fleet.slots is None:
+        raise BusSetupError("the slots of this broker cannot be read")
+    return fleet.slots
+
+
+async def read_slots(bucket: Bucket) -> list[SlotPlace]:
+    """All entries: by slot, holders by name before the queue in its order."""
+    found: dict[str, list[SlotState]] = {}
+    for one in await bucket.matching([">"]):
+        name, _, node = one.key.partition(".")
+        entry = decode_entry(one.value)
+        state = SlotState(node=node, revision=one.revision, written=one.created, entry=entry)
+        found.setdefault(name, []).append(state)
+    places = []
+    for name, states in sorted(found.items()):
+        holders = sorted((one for one in states if one.entry.is_held), key=lambda one: one.node)
+        queue = sorted((one for one in states if not one.entry.is_held), key=lambda one: one.place)
+        places += [SlotPlace(slot=name, state=one, position=0) for one in holders]
+        places += [SlotPlace(slot=name, state=one, position=place) for place, one in enumerate(queue, 1)]
+    return places
+
+
+def find_locks(inventory: Inventory, now: datetime) -> list[tuple[str, str, ResourceLock | Disabled]]:
+    """What is locked now: node, resource or WHOLE_NODE, and the lock; by node."""
+    found: list[tuple[str, str, ResourceLock | Disabled]] = []
+    for name, node in sorted(inventory.nodes.items()):
+        if node.record is None:
+            continue
+        if node.record.disabled is not None:
+            found.append((name, WHOLE_NODE, node.record.disabled))
+        found += [(name, one.resource, one) for one in node.record.locks if one.until > now]
+    return found

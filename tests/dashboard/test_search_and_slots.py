@@ -1,0 +1,83 @@
+"""The search of events of any time, and slots and locks, in a real browser."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.dashboard.conftest import SCRIPT, Site, serious
+from tests.support.fleet import manifest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def held(site: Site) -> Site:
+    """A slot that db1 keeps after a failure, and a lock; their texts are hostile."""
+    failing = ("exec", f"restart {SCRIPT}", {"command": "false", "control": {"slots": "pg-restart/1"}})
+    path = site.fleet.write("restart.yaml", manifest(failing))
+    assert site.fleet.ctl("apply", path, "-t", "role=db,node=db1", "--yes").code == 2
+    locked = ("web2", "--resource", "service#nginx", "--for", "8h", "--why", SCRIPT, "--yes")
+    done = site.fleet.ctl("lock", *locked)
+    assert done.code == 0, done.err
+    return site
+
+
+def test_slots_and_locks_are_shown(page: Page, held: Site) -> None:
+    page.goto(f"{held.address}/slots")
+
+    slot = page.get_by_role("region", name="Slots").last.locator("tbody tr")
+    expect(slot).to_have_count(1)
+    expect(slot).to_contain_text("pg-restart/1")
+    expect(slot).to_contain_text("db1")
+    expect(slot).to_contain_text("kept after a failure")
+    expect(slot).to_contain_text(f"exec#restart {SCRIPT}")
+    locks = page.get_by_role("region", name="Locks").last.locator("tbody tr")
+    expect(locks).to_have_count(1)
+    expect(locks).to_contain_text("service#nginx")
+    expect(locks).to_contain_text(SCRIPT)
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_a_table_is_saved_for_programs(page: Page, held: Site) -> None:
+    page.goto(f"{held.address}/slots")
+    section = page.get_by_role("region", name="Slots").first
+    with page.expect_download() as saved:
+        section.get_by_role("button", name="JSON").press("Enter")
+
+    [row] = json.loads(saved.value.path().read_text())
+    assert (row["Node"], row["State"], row["For"]) == ("db1", "failed", f"exec#restart {SCRIPT}")
+
+
+def test_events_of_any_time_are_found_by_an_expression(page: Page, held: Site) -> None:
+    page.goto(f"{held.address}/changes")
+    page.get_by_label("Where").fill('failed && name startsWith "migrate"')
+    page.get_by_label("Period").select_option("all")
+    page.get_by_label("Where").press("Enter")
+
+    expect(page.locator("tbody tr").first).to_contain_text("migrate <script>")
+    expect(page.locator("tbody tr").filter(has_text="restart")).to_have_count(0)
+    expect(page.get_by_text("This is all of the period.")).to_be_visible()
+    assert "where=" in page.url
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_an_expression_that_does_not_parse_is_explained(page: Page, held: Site) -> None:
+    page.goto(f"{held.address}/changes?where=faild")
+
+    expect(page.get_by_role("alert")).to_contain_text("faild")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 375])
+def test_axe_finds_nothing_serious(page: Page, held: Site, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page.set_viewport_size({"width": width, "height": 800})
+    for path in ("/slots", "/changes?period=all&where=failed"):
+        page.goto(held.address + path)
+        page.locator("tbody tr").first.wait_for()
+
+        assert (path, serious(page)) == (path, [])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
