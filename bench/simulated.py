@@ -2,13 +2,15 @@
 Simulated agents, several to a process: `python -m bench.simulated ours|bare|controller URL …`.
 
 `ours` are real agents on real connections; only their engine is replaced: it tells 50 stable resources and touches no host.
-`bare` are nats-py programs that send the same messages in the same way. `controller` is the bare program that asks them, and
-waits until it holds every summary. Each says `ready` on a line when all of its nodes listen, and ends at the end of its input.
+`bare` are nats-py programs that send the same messages in the same way. Of `ours-changed` and `bare-changed` one of the
+resources changed, with a diff of 2 KiB. `controller` is the bare program that asks them, and waits until it holds every
+summary. Each says `ready` on a line when all of its nodes listen, and ends at the end of its input.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import sys
 import tempfile
@@ -25,10 +27,14 @@ from bench.secured import credentials_of
 
 RESOURCES = 50
 PROTOCOL = "io.choria.ccm.v1"
+DIFF_TEXT = "".join(f"-listen 80{i:02} old\n+listen 80{i:02} new\n" for i in range(60))
+"""The unified diff of a changed file: 2 KiB."""
 
 
 class StableEngine:
     """An engine of 50 resources that are as they should be."""
+
+    changes = 0
 
     async def apply(self, source: Any, options: Any) -> Any:
         from ccm_agent.model.ids import new_id
@@ -47,6 +53,7 @@ class StableEngine:
                 **names,
             )
         )
+        self.tell_changes(options, now)
         return SessionSummary(
             protocol=SESSION_SUMMARY,
             event_id=new_id(),
@@ -55,10 +62,35 @@ class StableEngine:
             end_time=now,
             total_resources=RESOURCES,
             unique_resources=RESOURCES,
-            stable_resources=RESOURCES,
-            state="stable",
+            stable_resources=RESOURCES - self.changes,
+            changed_resources=self.changes,
+            state="changed" if self.changes else "stable",
             **names,
         )
+
+    def tell_changes(self, options: Any, now: datetime) -> None:
+        """Nothing changed."""
+
+
+class ChangingEngine(StableEngine):
+    """An engine of 50 resources of which one changed, with a diff of 2 KiB."""
+
+    changes = 1
+
+    def tell_changes(self, options: Any, now: datetime) -> None:
+        """One file changed."""
+        from ccm_agent.model.ids import new_id
+        from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
+        from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
+
+        options.on_event(
+            TransactionEvent(
+                protocol=TRANSACTION_EVENT, event_id=new_id(), timestamp=now, type="file", provider="posix", name="/etc/app.conf",
+                requested_ensure="present", final_ensure="present", duration=1, properties={}, status={}, error=[], changed=True,
+                refreshed=False, failed=False, skipped=False, noop=False, unmet_requirements=[],
+                diff=ResourceDiff(files=[FileDiff(path="/etc/app.conf", text=DIFF_TEXT, added=60, removed=60)]),
+            )
+        )  # fmt: skip
 
 
 async def ended() -> None:
@@ -69,7 +101,14 @@ async def ended() -> None:
     await reader.read()
 
 
-async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitStack, **ports: Any) -> Any:
+async def simulated_agent(
+    url: str,
+    node: str,
+    folder: Path,
+    stack: AsyncExitStack,
+    engine: type[StableEngine] = StableEngine,
+    **ports: Any,
+) -> Any:
     """A real agent on a connection of its own, its engine replaced, and what else the arguments say."""
     from msgspec.structs import replace
 
@@ -91,7 +130,7 @@ async def simulated_agent(url: str, node: str, folder: Path, stack: AsyncExitSta
     await stack.enter_async_context(connection)
     made = replace(
         app_agent.agent_ports(connection, settings, trust=read_trust(creds, "")),
-        make_engine=lambda *_: StableEngine(),
+        make_engine=lambda *_: engine(),
         gather_facts=lambda: {"host": {"info": {"hostname": "bench"}}},
     )
     changed = {name: make(getattr(made, name)) for name, make in ports.items()}
@@ -120,7 +159,7 @@ class CountedEvents:
             raise
 
 
-async def ours(url: str, first: int, count: int) -> None:
+async def ours(url: str, first: int, count: int, engine: type[StableEngine] = StableEngine) -> None:
     """Real agents, their engine replaced. At their end they print how often they published, and how often in vain."""
     folder = tempfile.TemporaryDirectory(prefix="bench-")
     stop, ready = asyncio.Event(), 0
@@ -134,7 +173,7 @@ async def ours(url: str, first: int, count: int) -> None:
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for i in range(first, first + count):
             node = f"node{i:05}"
-            agent = await simulated_agent(url, node, Path(folder.name), stack, events=CountedEvents)
+            agent = await simulated_agent(url, node, Path(folder.name), stack, engine, events=CountedEvents)
             group.create_task(agent.run(stop, one_more, lambda: None), name=node)
         await ended()
         print(CountedEvents.attempts, CountedEvents.failures, flush=True)
@@ -151,10 +190,11 @@ async def serve_bare(connect: Callable[[str], Awaitable[Any]], first: int, count
         await client.close()
 
 
-async def bare(url: str, first: int, count: int) -> None:
+async def bare(url: str, first: int, count: int, words: tuple[str, ...] = ("start", "summary")) -> None:
     """The same messages, with nothing around them."""
     import nats
-    from ksuid import Ksuid
+
+    from ccm_agent.model.ids import new_id
 
     encoder = msgspec.json.Encoder()
 
@@ -166,10 +206,13 @@ async def bare(url: str, first: int, count: int) -> None:
             run = msgspec.json.decode(message.data)["run"]
             answer = {"protocol": f"{PROTOCOL}.session.answer", "run": run, "node": node, "state": "accepted"}
             await client.publish(f"{PROTOCOL}.session.answer.{run}.{node}", encoder.encode(answer))
-            for number, word in enumerate(("start", "summary"), 1):
-                protocol, event_id = f"{PROTOCOL}.session.{word}", str(Ksuid())
+            for number, word in enumerate(words, 1):
+                kind = "transaction.event" if word == "event" else f"session.{word}"
+                protocol, event_id = f"{PROTOCOL}.{kind}", new_id()
                 event = {"protocol": protocol, "event_id": event_id, "node": node, "run": run, "number": number,
                          "timestamp": datetime.now(UTC), "manifest": "m.yaml", "stable_resources": RESOURCES}  # fmt: skip
+                if word == "event":
+                    event["diff"] = {"files": [{"path": "/etc/app.conf", "text": DIFF_TEXT}]}
                 headers = {"Nats-Msg-Id": event_id, "Nats-Expected-Stream": "CCM_EVENTS"}
                 await stream.publish(
                     f"{protocol}.{run}.{node}", encoder.encode(event), headers=headers, timeout=30
@@ -185,10 +228,11 @@ async def bare(url: str, first: int, count: int) -> None:
 async def controller(url: str, count: int) -> None:
     """Ask the bare nodes, and print how long it took until every summary was here."""
     import nats
-    from ksuid import Ksuid
+
+    from ccm_agent.model.ids import new_id
 
     client = await nats.connect(url)
-    run, done, summaries = str(Ksuid()), asyncio.Event(), set()
+    run, done, summaries = new_id(), asyncio.Event(), set()
 
     async def heard(message: Any) -> None:
         event = msgspec.json.decode(message.data)
@@ -210,5 +254,11 @@ async def controller(url: str, count: int) -> None:
 
 if __name__ == "__main__":
     kind, address, *numbers = sys.argv[1:]
-    programs = {"ours": ours, "bare": bare, "controller": controller}
+    programs = {
+        "ours": ours,
+        "bare": bare,
+        "controller": controller,
+        "ours-changed": functools.partial(ours, engine=ChangingEngine),
+        "bare-changed": functools.partial(bare, words=("start", "event", "summary")),
+    }
     asyncio.run(programs[kind](address, *map(int, numbers)))

@@ -14,7 +14,11 @@ the returned actions, and shows `news`.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent, end_state
 from ccm_agent.model.wire import (
@@ -32,6 +36,8 @@ from ccm_ctl.fleet.node_run import READS, Event, EventReceived, News, NodeRun, P
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from ccm_agent.model.resource_diff import ResourceDiff
 
 RESEND_AFTER_S = 1.0
 """Seconds after which, and after twice which, the request is repeated for nodes that have not answered."""
@@ -123,6 +129,7 @@ class Run:
         self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
         self._read_all = not asked
         self._news: list[News] = []
+        self._diffs: dict[bytes, ResourceDiff] = {}
         # Nodes that have not ended, or with missing events: only these are checked in each turn, not all of thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
@@ -223,6 +230,7 @@ class Run:
         ):
             return
         node = self._heard(name, now) or known
+        event = self._with_shared_diff(event)
         node.seen[event.number] = event
         node.known = max(node.known, event.number)
         if isinstance(event, SessionSummary):
@@ -345,6 +353,14 @@ class Run:
             node.wants_summary = state in CARRIED_OUT
             # the answer's word for a stopped run is one that older controllers know
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
+
+    def _with_shared_diff(self, event: Event) -> Event:
+        """Return the event with one object for all equal diffs: thousands of nodes send the same kilobytes."""
+        if not isinstance(event, TransactionEvent) or event.diff is None:
+            return event
+        digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
+        known = self._diffs.setdefault(digest, event.diff)
+        return event if known is event.diff else replace(event, diff=known)
 
     def _give(self, node: NodeRun, number: int) -> None:
         """Pass on a missing event, or those that follow without a gap."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from ccm_agent.model.outcome import (
@@ -15,6 +16,7 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
+from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
 from ccm_ctl.fleet.gaps import Gaps
 from ccm_ctl.fleet.node_run import READS, Event, EventReceived, PendingActions, StateChange
@@ -302,6 +304,22 @@ def test_a_number_that_no_run_has_costs_no_memory(number: int) -> None:
     assert lacking == Gaps([(2, number - 1)])
     assert lacking.first(3) == [2, 3, 4]
     assert peak_bytes < 1 << 20
+
+
+def test_equal_diffs_of_many_nodes_are_kept_once() -> None:
+    names = [f"web{i}" for i in range(50)]
+    run = a_run(*names)
+
+    for name in names:
+        diff = ResourceDiff(
+            files=[FileDiff(path="/etc/motd", text="+hello\n" if name != "web7" else "+bye\n")]
+        )
+        run.happened(name, msgspec.structs.replace(changed(1), diff=diff), 0.1)
+
+    kept = [run.nodes[name].events[1].diff for name in names]
+    assert len({id(diff) for diff in kept}) == 2
+    assert kept[7] == ResourceDiff(files=[FileDiff(path="/etc/motd", text="+bye\n")])
+    assert kept[0] == kept[49] == ResourceDiff(files=[FileDiff(path="/etc/motd", text="+hello\n")])
 
 
 def test_a_negative_number_is_not_an_event() -> None:
