@@ -140,8 +140,16 @@ for _command in (list_command, _status, _history):
     assignment.add_command(_command)
 
 
+WAIT_LINES_MOST = 100
+"""The most lines about a wait where there is no terminal."""
+
+
 class _WaitProgress:
-    """What an operator sees while `assignment status --wait` waits: a live line, and a line for each failure."""
+    """
+    What an operator sees while `assignment status --wait` waits: a line for each failure, and how many nodes are in which state.
+
+    That is a live line on a terminal, and elsewhere a line each time the numbers change.
+    """
 
     def __init__(self, application: Application, name: str) -> None:
         from ccm_ctl.commands.failure_lines import FailureLines
@@ -149,6 +157,8 @@ class _WaitProgress:
         self._terminal = application.terminal
         self._name = name
         self._failures = FailureLines(application.terminal)
+        self._counts: dict[str, int] = {}
+        self._lines_left = WAIT_LINES_MOST
 
     def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
         """Name new failures, and draw where all nodes are."""
@@ -158,9 +168,15 @@ class _WaitProgress:
         for one in sorted(found, key=lambda one: natural(one.node)):
             if one.has_failed:
                 self._failures.name(one.node, one.state, one.reason, one.run)
+        counts = count_states(found)
+        style = self._terminal.live_style
         if self._terminal.is_live:
-            style = self._terminal.live_style
-            self._terminal.live(wait_line(self._name, count_states(found), left_s, style))
+            self._terminal.live(wait_line(self._name, counts, left_s, style))
+        elif counts != self._counts and not self._terminal.json and self._lines_left:
+            self._lines_left -= 1
+            more = "" if self._lines_left else "; further changes are not shown"
+            self._terminal.note(f"{wait_line(self._name, counts, left_s, style)}{more}")
+        self._counts = counts
 
     def end(self) -> None:
         """Make room for the table."""

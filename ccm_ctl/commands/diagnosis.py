@@ -204,6 +204,11 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
     """Return the command that repeats a failed run, which depends on the origin of the run."""
     start = evidence.starts.get(run)
     cause = start.cause if start is not None else ""
+    if run in evidence.recorded:
+        cause = "request"  # also when the start of the run has left the stream
+    elif start is None and not any(judged.run == run for judged in evidence.judged.values()):
+        # what started it is not known, and `run-now` does nothing about a schedule
+        return (Next(f"ccmctl history {evidence.node.name}", "what it did before and after"),)
     if cause == "request":
         # an agent repeats no request, and `run-now` applies what the node converges on
         again = "what was requested; send it again when the cause is fixed"

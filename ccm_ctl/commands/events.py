@@ -135,11 +135,11 @@ def events(
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
-        from ccm_ctl.fleet.history import History
+        from ccm_ctl.fleet.find_run import find_id
 
         # without streams agents publish nothing, and following would wait forever
         await fleet.nodes.revision()
-        wanted_run = await History(fleet).find(run) if run else ""
+        wanted_run = await find_id(fleet, run) if run else ""
         authors = await read_authors(fleet)
         now = fleet.clock.now()
         period = (since.before(now) if since else None, until.before(now) if until else None)

@@ -64,7 +64,8 @@ def retry(
     Repeat a run on the nodes on which it did not succeed.
 
     The nodes get exactly the same manifest. A directory is stored with its run. A single file is not stored, because it may
-    contain passwords, so name it again as FILE. Exit codes are those of `ccmctl apply`.
+    contain passwords, so name it again as FILE. A run of a schedule is repeated as long as its schedule is stored unchanged. Exit
+    codes are those of `ccmctl apply`.
     """
     wanted = _states(only)
 
@@ -73,13 +74,12 @@ def retry(
         from ccm_ctl.commands.rollout_drive import known_ends
         from ccm_ctl.commands.run_view import start_and_watch
         from ccm_ctl.fleet.discovery import read_inventory
-        from ccm_ctl.fleet.history import History
+        from ccm_ctl.fleet.find_run import find_run
         from ccm_ctl.fleet.run_request import prepare
 
-        history = History(fleet)
-        recorded = await history.load(await history.find(run))
+        recorded = await find_run(fleet, run)
         left = _left(recorded, await known_ends(fleet, recorded), wanted)
-        request = _request(fleet, recorded, path)
+        request = await _request(fleet, recorded, path)
         resolved = _targets(recorded, left, await read_inventory(fleet))
         record = recorded.record
         if record.action == "apply" and not await confirm(
@@ -117,11 +117,16 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: frozenset[N
     return left
 
 
-def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequest:
-    """The request of the run; of a single file its text comes from `path`."""
+async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequest:
+    """The request of the run; of a single file its text comes from `path`, or from its schedule."""
     from ccm_ctl.commands.rollout_drive import build_request
+    from ccm_ctl.fleet.find_run import find_request
 
     record = recorded.record
+    if not recorded.is_on_record:
+        if path is not None:
+            raise UsageError(f"{path}: no operator sent {record.run}; leave out FILE")
+        return await find_request(fleet, recorded)
     if record.action not in ("apply", "plan", "check"):
         raise RunError(f"{record.run}: only runs of manifests can be retried, not `{record.action}`")
     part = record.request.get("part")

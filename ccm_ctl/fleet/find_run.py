@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ccm_agent.bus.subjects import event_subject, request_subject
 from ccm_agent.model.errors import (
     BusSetupError,
@@ -13,7 +15,6 @@ from ccm_agent.model.errors import (
     RunError,
     SelectorError,
 )
-from ccm_agent.model.ids import is_id
 from ccm_agent.model.run_records import NodeEnd, RunRecord, RunState
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import (
@@ -21,6 +22,7 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_PLAN,
     AgentEvent,
+    ManifestRequest,
     NodeState,
 )
 from ccm_ctl.fleet.discovery import TargetSpec, resolve
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 REFUSALS_READ = 200
 """The most nodes without a session whose refusals are read from the stream."""
 
+REFUSALS_LIMIT = 10_000
+"""The most events that are read to find the refusals of all nodes."""
+
 SCOPES_LIMIT = 1000
 """A run is stopped on its nodes' own subjects only for so many nodes; with more, everywhere."""
 
@@ -50,23 +55,36 @@ async def find_run(fleet: Fleet, word: str) -> Recorded:
     Raises:
         RunError: There is no such run, or several begin so.
     """
-    history = History(fleet)
+    history, run = History(fleet), await find_id(fleet, word)
     try:
-        return await history.load(await history.find(word))
+        return await history.load(run)
     except UnknownRunError:
-        if word == NEWEST:
+        if found := await read_run(fleet, run):
+            return await describe(fleet, found)
+        if (schedule := await _find_last(fleet, run)) is not None:
+            return await describe_last(fleet, schedule)
+        raise
+
+
+async def find_id(fleet: Fleet, word: str) -> str:
+    """
+    The id of a run, from the beginning of it or `last`; a whole id is not looked up.
+
+    Raises:
+        RunError: There is no such run, or several begin so.
+    """
+    try:
+        return await History(fleet).find(word)
+    except UnknownRunError:
+        runs = await find_runs(fleet, word) if word != NEWEST else []
+        if not runs:
             raise
-        runs = [word] if is_id(word) else await find_runs(fleet, word)
         if len(runs) > 1:
             raise RunError(
                 f"run `{word}` is ambiguous: {len(runs)} runs begin with it, such as {runs[0]} and {runs[1]}; "
                 "use more characters"
             ) from None
-        if found := await read_run(fleet, runs[0]) if runs else None:
-            return await describe(fleet, found)
-        if is_id(word) and (schedule := await _find_last(fleet, word)) is not None:
-            return await describe_last(fleet, schedule)
-        raise
+        return runs[0]
 
 
 async def describe_last(fleet: Fleet, schedule: Schedule) -> Recorded:
@@ -131,6 +149,36 @@ async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = N
         origin=schedule.name if schedule else found.origin,
         note=note,
         is_on_record=False,
+    )
+
+
+async def find_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
+    """
+    The request of a run of a schedule, as an operator can send it again.
+
+    Raises:
+        RunError: The run is not one of a schedule that is still stored as it was then.
+    """
+    run = recorded.record.run
+    if recorded.cause != SCHEDULE:
+        raise RunError(
+            f"{run}: no request started it, so there is none to send again; `ccmctl run-now` lets nodes converge at once"
+        )
+    stored = (one for one in await read_schedules(fleet) if one.name == recorded.origin)
+    schedule = next(stored, None)
+    if schedule is None or recorded.record.time is None or not is_from(schedule, recorded.record.time):
+        raise RunError(
+            f"{run}: the schedule {recorded.origin} was stored again since, or removed, so its request is not known"
+        )
+    return msgspec.structs.replace(
+        schedule.request,
+        protocol=schedule.protocol,
+        run=run,
+        time=fleet.clock.now(),
+        requester=fleet.operator,
+        cause="request",
+        deadline_s=0,
+        catch_up=False,
     )
 
 
@@ -199,6 +247,24 @@ async def _read_refusals(fleet: Fleet, run: str, nodes: Collection[str], since: 
                 continue
             if isinstance(said, AgentEvent) and said.details.get("run") == run:
                 found[node] = said.message
+    return found
+
+
+async def read_refusals(fleet: Fleet, runs: Collection[str], since: datetime) -> dict[str, set[str]]:
+    """The nodes that refused runs, by run, as they said in the stream. Reading is bounded."""
+    found: dict[str, set[str]] = {}
+    count = 0
+    async for event in fleet.events.scan(f"{AGENT_REFUSED}.>", since=since):
+        count += 1
+        if count > REFUSALS_LIMIT:
+            break
+        try:
+            heard = decode_agent_message(event)
+        except ProtocolError:
+            continue
+        run = heard.said.details.get("run") if isinstance(heard.said, AgentEvent) else None
+        if isinstance(run, str) and run in runs:
+            found.setdefault(run, set()).add(heard.node)
     return found
 
 

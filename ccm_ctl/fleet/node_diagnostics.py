@@ -27,6 +27,8 @@ from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.messages import decode_agent_message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ccm_agent.model.ports import KeyValueEntry, StoredEvent
     from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.convergence import NodeStanding
@@ -113,6 +115,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         heard_of: When it was last heard of; None for never.
         twins: The agents that use its identity, when there are two.
         starts, summaries: How its last run, and the last run of each assignment, began and ended, by run id.
+        recorded: Those of these runs whose start is not in the stream, and that are in an operator's record.
         standing: The stored assignments that apply to it, by name.
         judged: Its state for each of them.
         answer: What its agent answered, all of it; None when it did not.
@@ -126,6 +129,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     twins: list[DuplicateIdentity] = []
     starts: dict[str, SessionStart] = {}
     summaries: dict[str, SessionSummary] = {}
+    recorded: frozenset[str] = frozenset()
     standing: dict[str, Standing] = {}
     judged: dict[str, NodeStanding] = {}
     answer: dict[str, Any] | None = None
@@ -160,6 +164,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         heard_of=max((moment for moment in moments if moment is not None), default=None),
         twins=await read_twins(fleet, name) if "duplicate" in told else [],
         starts=starts,
+        recorded=await _read_recorded(fleet, [run for run in _wanted_runs(node) if run not in starts]),
         summaries=summaries,
         standing=standing,
         judged={one: judge(node, found, now, away, newest) for one, found in standing.items()},
@@ -205,12 +210,24 @@ async def _read_told(fleet: Fleet, name: str) -> dict[str, AgentEvent]:
     return found
 
 
+def _wanted_runs(node: Node) -> list[str]:
+    """The node's last run, and the last run of each of its assignments."""
+    record = node.record or NodeRecord(node=node.name)
+    runs = [record.last_run, *(state.run for state in record.assignments.values())]
+    return list(dict.fromkeys(run for run in runs if is_id(run)))[: RUNS_READ + 1]
+
+
+async def _read_recorded(fleet: Fleet, runs: Iterable[str]) -> frozenset[str]:
+    """Those of the runs that an operator recorded."""
+    patterns = [f"*.{run}.request" for run in runs]
+    entries = await fleet.runs.matching(patterns) if patterns else []
+    return frozenset(entry.key.split(".")[1] for entry in entries)
+
+
 async def _read_sessions(
     fleet: Fleet, node: Node
 ) -> tuple[dict[str, SessionStart], dict[str, SessionSummary]]:
-    record = node.record or NodeRecord(node=node.name)
-    runs = [record.last_run, *(state.run for state in record.assignments.values())]
-    wanted = list(dict.fromkeys(run for run in runs if is_id(run)))[: RUNS_READ + 1]
+    wanted = _wanted_runs(node)
     kinds = (SESSION_START, SESSION_SUMMARY)
     starts, summaries = {}, {}
     for message in await fleet.events.newest(

@@ -14,7 +14,7 @@ from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.run_records import RunRecord, RunState
 from ccm_agent.model.wire import MANIFEST_PLAN, NodeState
 from ccm_ctl.fleet.authors import read_authors
-from ccm_ctl.fleet.find_run import is_from, match_now, read_schedules
+from ccm_ctl.fleet.find_run import is_from, match_now, read_refusals, read_schedules
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import close_ended, look_at_ends
 from ccm_ctl.fleet.stream_runs import (
@@ -110,6 +110,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         closed_by: The operator who saw it end, if that was not the one who began it; else "".
         cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
         others: How many older runs of the same assignment are counted with it, the newest of each node.
+        nodes: Nodes with a session, of a run that no operator started.
     """
 
     record: RunRecord
@@ -118,6 +119,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     cause: str = REQUEST
     origin: str = ""
     others: int = 0
+    nodes: frozenset[str] = frozenset()
 
 
 class ListedRuns(Struct, frozen=True, kw_only=True):
@@ -223,6 +225,7 @@ def _entry(runs: list[StreamRun]) -> ListedRun:
         cause=newest.cause,
         origin=newest.origin,
         others=len(runs) - 1,
+        nodes=frozenset(sessions),
     )
 
 
@@ -241,22 +244,38 @@ async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilt
             )
             state = RunState(run=record.run, state="done")
             entries.append(ListedRun(record=record, state=state, cause=SCHEDULE, origin=schedule.name))
-    expected: dict[str, int] = {}
-    completed = []
+    expected: dict[str, set[str]] = {}
+    absent: dict[str, set[str]] = {}
+    times = []
     for one in entries:
         stored = schedules.get(one.origin) if one.cause == SCHEDULE else None
         if stored is not None and one.record.time and is_from(stored, one.record.time):
             if one.origin not in expected:
-                expected[one.origin] = len(await match_now(fleet, stored))
-            absent = max(expected[one.origin] - one.record.nodes, 0)
-            counts = one.state.counts | ({str(NodeState.OFFLINE): absent} if absent else {})
-            one = msgspec.structs.replace(
-                one,
-                record=msgspec.structs.replace(one.record, nodes=one.record.nodes + absent, offline=absent),
-                state=msgspec.structs.replace(one.state, counts=counts),
-            )
-        completed.append(one)
-    return completed
+                expected[one.origin] = set(await match_now(fleet, stored))
+            if missing := expected[one.origin] - one.nodes:
+                absent[one.record.run] = missing
+                times.append(one.record.time)
+    refusals = await read_refusals(fleet, absent, min(times)) if times else {}
+    return [
+        _with_absent(one, absent[one.record.run], refusals.get(one.record.run, set()))
+        if one.record.run in absent
+        else one
+        for one in entries
+    ]
+
+
+def _with_absent(one: ListedRun, absent: set[str], refused: set[str]) -> ListedRun:
+    """The same with nodes that have no session, some of which may have refused the run."""
+    refused = absent & refused
+    counts = Counter(one.state.counts)
+    counts[str(NodeState.OFFLINE)] += len(absent - refused)
+    counts[str(NodeState.REFUSED)] += len(refused)
+    nodes = one.record.nodes + len(absent)
+    return msgspec.structs.replace(
+        one,
+        record=msgspec.structs.replace(one.record, nodes=nodes, offline=len(absent - refused)),
+        state=msgspec.structs.replace(one.state, counts=dict(+counts)),
+    )
 
 
 async def _looked_at(fleet: Fleet, listed: ListedRun, authors: Authors | None) -> ListedRun:

@@ -300,14 +300,41 @@ def test_waiting_names_failures_as_they_happen_and_shows_progress_on_a_terminal(
         "assignment", "status", "web", "--wait", "1h", is_terminal=is_terminal, environ={"NO_COLOR": "1"}
     )
 
-    frames = [frame for frame in said.err.split("\r\x1b[2K") if frame]
+    frames = [frame for frame in said.err.replace("\n", "\n\r\x1b[2K").split("\r\x1b[2K") if frame]
     live = [frame for frame in frames if frame.startswith("web  ")]
     assert said.code == 2
     assert frames[0] == "web1: failed: file#/etc/motd: \\x1b[2Jno space\n"
     assert said.err.count("web1: failed") == 1
-    assert {frame.rpartition(" · ")[0] for frame in live} == (
-        {"web  2 nodes · 1 failed, 1 waiting"} if is_terminal else set()
-    )
+    assert {frame.rpartition(" · ")[0] for frame in live} == {"web  2 nodes · 1 failed, 1 waiting"}
+    assert is_terminal or len(live) == 1
+
+
+def test_waiting_without_a_terminal_prints_each_change_of_the_numbers_up_to_a_limit(
+    motd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convergence, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("ccm_ctl.commands.assignment.WAIT_LINES_MOST", 2)
+    nodes = [FakeNode(f"web{number}", WEB) for number in range(1, 5)]
+    desk, digest = assigned(motd, *nodes)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def converge(broker: MemoryBroker) -> None:
+        for count, node in enumerate(nodes):
+            await reached(lambda: f"{4 - min(count, 1)} waiting" in desk.err.getvalue())  # noqa: B023
+            node.record = says("changed", digest=digest)
+            await node.begin(broker)
+
+    async def begin(broker: MemoryBroker) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(converge(broker), name="converge"))
+
+    desk.hooks.append(begin)
+    said = desk.ccmctl("assignment", "status", "web", "--wait", "1h", environ={"NO_COLOR": "1"})
+
+    assert said.code == 0
+    assert said.err.splitlines() == [
+        "web  4 nodes · 4 waiting · 1h left",
+        "web  4 nodes · 1 converged, 3 waiting · 1h left; further changes are not shown",
+    ]
 
 
 def test_each_scope_of_a_name_is_shown_with_the_state_of_its_nodes(motd: str) -> None:

@@ -18,6 +18,7 @@ from ccm_ctl.fleet import stream_runs
 from ccm_ctl.fleet.stored_schedule import Schedule
 from tests.support.controller import NOW, Desk, FakeNode, event
 
+MOTD = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n"
 DUE = NOW - timedelta(hours=9)
 
 
@@ -128,6 +129,48 @@ def test_run_of_a_schedule_is_shown_and_watched_by_its_id(night: tuple[Desk, str
     assert not desk.broker.buckets.get("CCM_RUNS")
 
 
+def test_run_of_a_schedule_is_retried_and_its_events_shown_by_the_beginning_of_its_id(
+    night: tuple[Desk, str],
+) -> None:
+    desk, run = night
+    request = ManifestRequest(
+        protocol=MANIFEST_APPLY,
+        name="site",
+        targets=["role=web"],
+        manifest=MOTD,
+        cause="schedule",
+        catch_up=True,
+        deadline_s=60,
+    )
+    desk.schedules = [a_schedule("nightly", run, request=request)]
+
+    events = desk.ccmctl("events", "--run", run[:12], "--no-follow", "--json")
+    retried = desk.ccmctl("run", "retry", run[:12], "--only", "refused", "--yes", "--json")
+
+    assert {one["node"] for one in events.named("event")} == {"web1"}
+    assert (retried.code, [one["node"] for one in retried.named("result")]) == (0, ["web2"])
+    sent = next(one for one in desk.nodes[1].heard if one["run"] == retried.named("run")[0]["run"])
+    assert (sent["manifest"], sent["targets"], sent["requester"]) == (MOTD, ["role=web,node in (web2)"], "op")
+    assert not {"cause", "catch_up", "deadline_s"} & set(sent)
+
+
+def test_run_is_not_retried_when_its_request_is_not_known(night: tuple[Desk, str]) -> None:
+    desk, run = night
+    own = run_at(NOW - timedelta(minutes=5))
+    failing = desk.nodes[3]
+    failing.does = [event("/etc/motd", 2, failed=True)]
+    converge(desk, own, [failing], "interval", "base")
+    desk.schedules = [a_schedule("nightly", run, stored=NOW)]
+
+    of_node = desk.ccmctl("run", "retry", own, "--yes").err
+    desk.nodes[0].does = ()
+
+    assert of_node == (
+        f"ccmctl: {own}: no request started it, so there is none to send again; `ccmctl run-now` lets nodes converge at once\n"
+    )
+    assert desk.ccmctl("run", "retry", run, "motd.yaml", "--yes").code == 1
+
+
 def test_run_that_no_node_began_is_shown_as_missed(night: tuple[Desk, str]) -> None:
     desk, _ = night
     desk.schedules = [a_schedule("weekly", run_at(DUE))]
@@ -167,7 +210,7 @@ def test_list_has_runs_of_schedules_and_the_newest_run_of_each_node_of_an_assign
     assert [line.split(None, 1)[1] for line in said.out.splitlines()] == [
         "WHEN     BY                WHAT        NODES  OUTCOME",
         "+2  10m ago  assignment base   apply motd      2  1 stable, 1 changed",
-        "9h ago   schedule nightly  apply motd      3  1 changed, 2 offline",
+        "9h ago   schedule nightly  apply motd      3  1 changed, 1 offline, 1 refused",
     ]
     assert [(one["cause"], one["origin"], one["nodes"]) for one in single] == [("assignment", "base", 1)] * 3
 
@@ -183,6 +226,7 @@ def test_list_has_runs_of_schedules_and_the_newest_run_of_each_node_of_an_assign
         (["--node", "web1"], ["nightly"]),
         (["--node", "db1"], []),
         (["--state", "offline"], ["nightly"]),
+        (["--state", "refused"], ["nightly"]),
         (["--state", "failed"], []),
         (["--since", "2h"], []),
     ],

@@ -18,6 +18,7 @@ from ccm_agent.model.outcome import (
     SessionStart,
     SessionSummary,
 )
+from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import (
     AGENT_DUPLICATE,
@@ -184,6 +185,35 @@ def test_advice_after_a_failed_run_names_the_command_to_repeat_it(cause: str, co
     [record] = an_adhoc_failure(cause).ccmctl("why", "web1", "--json").records
 
     assert [step["command"] for step in record["next"]][1:] == [command]
+
+
+@pytest.mark.parametrize(
+    ("is_on_record", "command"), [(True, f"ccmctl run show {RUN}"), (False, "ccmctl history web1")]
+)
+def test_advice_holds_when_the_start_of_the_failed_run_has_left_the_stream(
+    *, is_on_record: bool, command: str
+) -> None:
+    summary = a_summary(
+        state="failed", failed_resources=1, failed=[FailedResource(resource="exec#migrate", error=["no"])]
+    )
+    record = a_record(last_run=RUN, last_state="failed", last_time=before(minutes=12))
+    desk = a_desk(record, summary, assigned=False)
+
+    async def put_on_record(broker: MemoryBroker) -> None:
+        request = RunRecord(
+            run=RUN, action="apply", name="motd", requester="anna", time=before(minutes=13), nodes=1
+        )
+        await (
+            MemoryBus(broker, "anna")
+            .bucket("CCM_RUNS")
+            .put(f"anna.{RUN}.request", msgspec.json.encode(request))
+        )
+
+    if is_on_record:
+        desk.hooks.append(put_on_record)
+    [said] = desk.ccmctl("why", "web1", "--json").records
+
+    assert [step["command"] for step in said["next"]][1:] == [command]
 
 
 def test_a_long_error_is_shortened_after_a_word() -> None:
