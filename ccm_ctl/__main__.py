@@ -40,6 +40,7 @@ VERBS = {
     "state": "Show the current or past state of a node's resources.",
     "report": "Write a report of a run to a file.",
     "dashboard": "Serve the fleet as a web page.",
+    "studio": "Write manifests in a browser.",
     "top": "Show the fleet live on the terminal.",
     "completion": "Print the completion script of a shell.",
     "help": "Show the help of a command.",

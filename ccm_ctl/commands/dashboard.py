@@ -97,6 +97,7 @@ def dashboard(
         from ccm_ctl.commands.diagnosis import explain
         from ccm_ctl.commands.why import describe
         from ccm_ctl.dashboard.server import Dashboard, DashboardOptions
+        from ccm_ctl.studio.studio_pages import StudioPages
 
         await fleet.nodes.revision()  # without streams there is nothing to show
         access = await asyncio.to_thread(_access, fleet, tokens, may_act=allow_actions)
@@ -118,6 +119,7 @@ def dashboard(
             access=access,
             explain=lambda evidence: describe(evidence, explain(evidence, fleet.clock.now())),
             on_sign_in=on_sign_in if is_local else lambda: None,
+            pages=(StudioPages(None),),
         )
         async with Dashboard(fleet, options).serving() as address:
             printed[0] = address

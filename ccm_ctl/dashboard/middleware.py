@@ -31,6 +31,12 @@ log = logging.getLogger(__name__)
 
 ACCESS: web.AppKey[Access] = web.AppKey("access", Access)
 
+HAS_FLEET: web.AppKey[bool] = web.AppKey("has_fleet", bool)
+"""Whether there is a broker; without one only the studio is served."""
+
+READING: web.AppKey[set[str]] = web.AppKey("reading", set)
+"""Paths of requests that have a body and change nothing on the fleet; they need a genuine page, and not the right to act."""
+
 FORGERY_HEADER = "X-CCM-Action"
 
 POLICY = (
@@ -144,7 +150,7 @@ async def require_user(request: web.Request, handler: Handler) -> web.StreamResp
     if request.method not in ("GET", "HEAD"):
         if problem := _forged(request, access, cookie):
             return refusal(403, problem)
-        if user.right is not Right.ACT:
+        if user.right is not Right.ACT and request.path not in request.app[READING]:
             return refusal(403, "you may look, and not act")
     return await handler(request)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 from msgspec import Struct
@@ -14,7 +14,7 @@ from ccm_ctl.dashboard.action_pages import ActionPages
 from ccm_ctl.dashboard.feed import EventFeed
 from ccm_ctl.dashboard.fleet_pages import FleetPages
 from ccm_ctl.dashboard.fleet_state import FleetState
-from ccm_ctl.dashboard.middleware import ACCESS, guard_host, require_user
+from ccm_ctl.dashboard.middleware import ACCESS, HAS_FLEET, READING, guard_host, require_user
 from ccm_ctl.dashboard.node_pages import NodePages
 from ccm_ctl.dashboard.run_pages import RunPages
 from ccm_ctl.dashboard.search_pages import SearchPages
@@ -43,6 +43,13 @@ class ListenError(CcmError):
     code = "dashboard.listen"
 
 
+class FurtherPages(Protocol):
+    """What pages of another room ask for."""
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it."""
+
+
 class DashboardOptions(Struct, frozen=True, kw_only=True):
     """
     Where the dashboard is served, and to whom.
@@ -54,6 +61,7 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
         access: Signs browsers in.
         explain: What `ccmctl why` says of a node, for programs.
         on_sign_in: Called when the printed address was used.
+        pages: What further pages ask for.
     """
 
     listen: str
@@ -63,6 +71,7 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
     access: Access
     explain: Explain
     on_sign_in: Callable[[], None] = lambda: None
+    pages: tuple[FurtherPages, ...] = ()
 
 
 class Dashboard:
@@ -91,7 +100,8 @@ class Dashboard:
         live = LiveEvents(
             self._fleet, on_events=self._take, on_restart=self.feed.restart, on_state=self._connection
         )
-        async with self._listening() as address, asyncio.TaskGroup() as tasks:
+        listening = serve_pages(self._options, self._add_pages, has_fleet=True)
+        async with listening as address, asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(live.run(), name="dashboard:events")
             looking = tasks.create_task(self.state.run(lambda: self.feed.readers > 0), name="dashboard:fleet")
             try:
@@ -109,32 +119,7 @@ class Dashboard:
         self.feed.wake()
         self.state.look_soon()
 
-    @contextlib.asynccontextmanager
-    async def _listening(self) -> AsyncIterator[str]:
-        options, hosts = self._options, set[str]()
-        runner = web.AppRunner(
-            self._application(hosts),
-            access_log=None,
-            handle_signals=False,
-            handler_cancellation=True,
-            shutdown_timeout=1.0,
-        )
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, options.listen, options.port, ssl_context=options.tls)
-            await _start(site, options)
-            host, port = runner.addresses[0][:2]
-            hosts |= host_headers(host, port, options)
-            yield f"{'https' if options.tls else 'http'}://{_bracketed(_shown(options, host))}:{port}"
-        finally:
-            await runner.cleanup()
-
-    def _application(self, hosts: set[str]) -> web.Application:
-        application = web.Application(
-            middlewares=[guard_host(hosts), require_user], client_max_size=BODY_BYTES
-        )
-        application[ACCESS] = self._options.access
-        add_session(application, self._options.on_sign_in)
+    def _add_pages(self, application: web.Application) -> None:
         application.router.add_get("/api/stream", EventStreams(self.feed, self.state).serve)
         FleetPages(self._fleet, self.feed, self.state).add_to(application)
         NodePages(self._fleet, self.state, self._options.explain).add_to(application)
@@ -142,8 +127,43 @@ class Dashboard:
         StoredPages(self._fleet, self.state).add_to(application)
         SearchPages(self._fleet).add_to(application)
         ActionPages(self._fleet).add_to(application)
-        add_pages(application, read_static())
-        return application
+        for pages in self._options.pages:
+            pages.add_to(application)
+
+
+@contextlib.asynccontextmanager
+async def serve_pages(
+    options: DashboardOptions, add: Callable[[web.Application], None], *, has_fleet: bool
+) -> AsyncIterator[str]:
+    """
+    Serve pages within the block, which gets the address.
+
+    Args:
+        options: Where and to whom.
+        add: Adds what the pages ask for.
+        has_fleet: There is a broker.
+
+    Raises:
+        ListenError: The port is taken, or the host has no such address.
+    """
+    hosts = set[str]()
+    application = web.Application(middlewares=[guard_host(hosts), require_user], client_max_size=BODY_BYTES)
+    application[ACCESS], application[READING], application[HAS_FLEET] = options.access, set(), has_fleet
+    add_session(application, options.on_sign_in)
+    add(application)
+    add_pages(application, read_static())
+    runner = web.AppRunner(
+        application, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=1.0
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.listen, options.port, ssl_context=options.tls)
+        await _start(site, options)
+        host, port = runner.addresses[0][:2]
+        hosts |= host_headers(host, port, options)
+        yield f"{'https' if options.tls else 'http'}://{_bracketed(_shown(options, host))}:{port}"
+    finally:
+        await runner.cleanup()
 
 
 async def _start(site: web.TCPSite, options: DashboardOptions) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.version import VERSION
 from ccm_ctl.dashboard.access import SESSION_S
-from ccm_ctl.dashboard.middleware import ACCESS, answer, cookie_name, is_own_origin, refusal
+from ccm_ctl.dashboard.middleware import ACCESS, HAS_FLEET, answer, cookie_name, is_own_origin, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,5 +81,6 @@ def _session(request: web.Request, cookie: str) -> web.Response:
             "right": user.right,
             "action": access.forgery_token(cookie),
             "version": VERSION,
+            "fleet": request.app[HAS_FLEET],
         }
     )

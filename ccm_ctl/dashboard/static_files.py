@@ -33,6 +33,7 @@ PAGES = (
     "/schedules",
     "/registrations",
     "/slots",
+    "/studio",
 )
 """Paths of pages. All of them are one document, whose script shows what the path says."""
 

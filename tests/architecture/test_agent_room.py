@@ -36,7 +36,7 @@ BESIDE = {
 """Services that run beside the walk: they publish what it did, and listen for other things. Their tasks are not on it."""
 
 
-UNDRAWN = {"dashboard", "top"}
+UNDRAWN = {"dashboard", "studio", "top"}
 """Folders of the controller that the page leaves out: they show what `fleet` and `render` make."""
 
 

@@ -55,7 +55,8 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "dashboard": {"fleet", "render"},
     "notify": {"fleet"},
     "top": {"fleet", "render", "dashboard"},
-    "commands": {"fleet", "render", "dashboard", "notify", "top", "app"},
+    "studio": {"fleet", "render", "dashboard"},
+    "commands": {"fleet", "render", "dashboard", "notify", "top", "studio", "app"},
     "app": {"fleet", "render", "dashboard", "commands"},
     "python_client": {"fleet", "app", "commands"},
     "main": {"app", "commands"},
@@ -68,6 +69,8 @@ FROM_AGENT_BY_ROOM = {
     "notify": {"model", "bus", "templates"},
     "render": {"model", "clikit"},
     "top": {"model", "clikit", "templates"},
+    # resources: their schemas, which none of the code that changes a host is imported for
+    "studio": {"model", "templates", "hiera", "manifest", "resources"},
     # engine: `bundle get` unpacks a bundle with the same checks as an agent
     "commands": {"model", "bus", "clikit", "templates", "registration", "manifest", "engine"},
     "app": {"model", "bus", "clikit", "templates", "registration"},
@@ -86,6 +89,7 @@ ONE_IMPORTER: dict[str, set[str]] = {
         "ccm_agent/system",
         "ccm_agent/agent/node/metrics_server.py",
         "ccm_ctl/dashboard",
+        "ccm_ctl/studio",
         "ccm_ctl/notify/channels.py",
     },
     "yaml": {"ccm_agent/model"},

@@ -9,6 +9,7 @@ import { RolloutActions } from "./actions.js";
 import { ChangesPage } from "./changes.js";
 import { SlotsPage } from "./slots.js";
 import { AssignmentPage, AssignmentsPage, DataPage, DocumentPage, RegistrationsPage, SchedulesPage } from "./stored.js";
+import { later } from "./later.js";
 
 const PAGES = [
   ["/", "Fleet", FleetPage],
@@ -19,7 +20,9 @@ const PAGES = [
   ["/schedules", "Schedules", SchedulesPage],
   ["/registrations", "Registrations", RegistrationsPage],
   ["/slots", "Slots and locks", SlotsPage],
+  ["/studio", "Studio", later(() => import("./studio.js"))],
 ];
+const shownPages = () => (session.fleet ? PAGES : PAGES.filter(([to]) => to === "/studio"));
 const THINGS = [
   [/^\/nodes\/([^/]+)$/, NodePage],
   [/^\/runs\/([^/]+)$/, RunPage],
@@ -29,9 +32,9 @@ const THINGS = [
 
 // The page that a path names: its title, what shows it, and the names within the path.
 function find(path) {
-  const listed = PAGES.find(([to]) => to === path);
+  const listed = shownPages().find(([to]) => to === path);
   if (listed) return [listed[1], listed[2], []];
-  for (const [pattern, Shown] of THINGS) {
+  for (const [pattern, Shown] of session.fleet ? THINGS : []) {
     const match = pattern.exec(path);
     if (!match) continue;
     try {
@@ -74,7 +77,9 @@ function ThemeButton() {
 
 function Connection() {
   useLive();
-  const [state, text] = live.connected === null
+  const [state, text] = !session.fleet
+    ? ["quiet", "no fleet"]
+    : live.connected === null
     ? ["quiet", "connecting"]
     : !live.connected
     ? ["bad", "reconnecting"]
@@ -89,7 +94,7 @@ function Header({ address }) {
     <a class="skip" href="#main">To the content</a>
     <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="22" height="22" /> CCM fleet<//>
     <nav aria-label="Pages">
-      ${PAGES.map(
+      ${shownPages().map(
         ([to, name]) =>
           html`<${Link} to=${to} aria-current=${isCurrent(address.pathname, to) ? "page" : undefined}>${name}<//>`,
       )}
@@ -143,7 +148,7 @@ function App() {
   const [state, set] = useState({ phase: "opening", problem: "" });
   const begin = async (said) => {
     Object.assign(session, said);
-    await start();
+    if (session.fleet) await start();
     set({ phase: "open", problem: "" });
   };
   useEffect(() => {

@@ -8,7 +8,7 @@ export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 
 export const html = htm.bind(h);
 
-export const session = { name: "", right: "read", action: "", version: "" };
+export const session = { name: "", right: "read", action: "", version: "", fleet: true };
 
 export class ApiError extends Error {
   constructor(status, said) {

@@ -19,7 +19,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.access import Access, DashboardUser, Right
 from ccm_ctl.dashboard.middleware import HEADERS
-from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, host_headers
+from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, FurtherPages, host_headers
 from ccm_ctl.fleet.live_events import LiveEvent
 from ccm_ctl.fleet.messages import AgentMessage
 from tests.support.controller import NOW, FakeNode, event, fleet_on
@@ -66,12 +66,12 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def served(**tokens: DashboardUser) -> AsyncIterator[Site]:
+async def served(*pages: FurtherPages, **tokens: DashboardUser) -> AsyncIterator[Site]:
     broker = MemoryBroker(now=lambda: NOW)
     for node in (FakeNode("web1", {"role": "web"}), FakeNode("db1", {"role": "db"}, is_present=False)):
         await node.begin(broker)
     access = Access(b"k" * 32, "op", tokens, lambda: 1000.0, may_act=True)
-    options = DashboardOptions(listen="127.0.0.1", port=0, access=access, explain=lambda _: {})
+    options = DashboardOptions(listen="127.0.0.1", port=0, access=access, explain=lambda _: {}, pages=pages)
     board = Dashboard(fleet_on(MemoryBus(broker, "op")), options)
     async with board.serving() as address:
         site = Site(address, access, broker, board)

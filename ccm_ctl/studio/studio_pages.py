@@ -1,0 +1,132 @@
+"""What the Studio page asks for: the schema, files, findings of lint."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.dashboard.middleware import READING, answer
+from ccm_ctl.studio.workspace import FILE_BYTES
+
+if TYPE_CHECKING:
+    from ccm_agent.manifest.findings import Finding
+    from ccm_ctl.studio.workspace import Workspace
+
+T = TypeVar("T")
+
+BODY_BYTES = 2 * FILE_BYTES
+"""The largest request: a manifest, whose characters JSON may write longer."""
+
+FINDINGS = 500
+"""Findings of one manifest that are given."""
+
+
+class LintRequest(Struct, frozen=True, kw_only=True):
+    """A manifest as it stands in the editor."""
+
+    text: str
+    path: str = ""
+
+
+class SaveRequest(Struct, frozen=True, kw_only=True):
+    """A manifest to save, and the digest of the file as it was opened; "": as a new file."""
+
+    path: str
+    text: str
+    digest: str = ""
+
+
+class StudioPages:
+    """
+    The interface of the Studio page.
+
+    Args:
+        workspace: The files that may be opened and saved; None: none, the text stays in the browser.
+    """
+
+    def __init__(self, workspace: Workspace | None) -> None:
+        self._workspace = workspace
+        self._linting = asyncio.Semaphore(2)
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it. Lint changes nothing, and files are only open where the operator of this host is the only user."""
+        application[READING].update(("/api/studio/lint", "/api/studio/files"))
+        application.router.add_get("/api/studio", self._show)
+        application.router.add_get("/api/studio/schema", self._schema)
+        application.router.add_post("/api/studio/lint", self._lint)
+        application.router.add_get("/api/studio/files", self._open)
+        application.router.add_put("/api/studio/files", self._save)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        """The folder that is open, and the files in it."""
+        if self._workspace is None:
+            return answer({"folder": None, "only": "", "files": []})
+        files = await asyncio.to_thread(self._workspace.files)
+        return answer({"folder": str(self._workspace.root), "only": self._workspace.only, "files": files})
+
+    async def _schema(self, request: web.Request) -> web.Response:
+        """The JSON Schema of manifests, with the types that are installed here."""
+        return answer(await asyncio.to_thread(manifest_schema))
+
+    async def _open(self, request: web.Request) -> web.Response:
+        """A file."""
+        return answer(await asyncio.to_thread(self._files().read, request.query.get("path", "")))
+
+    async def _save(self, request: web.Request) -> web.Response:
+        """Save a file."""
+        said = await read_body(request, SaveRequest)
+        digest = await asyncio.to_thread(self._files().write, said.path, said.text, said.digest)
+        return answer({"digest": digest})
+
+    async def _lint(self, request: web.Request) -> web.Response:
+        """What `ccm lint` says about a text."""
+        said = await read_body(request, LintRequest)
+        async with self._linting:
+            found = await asyncio.to_thread(partial(lint_text, said.text, said.path or "manifest.yaml"))
+        return answer({"findings": found[:FINDINGS], "count": len(found)})
+
+    def _files(self) -> Workspace:
+        if self._workspace is None:
+            raise NotFoundError("no folder is open here; `ccmctl studio FOLDER` opens one")
+        return self._workspace
+
+
+async def read_body(request: web.Request, kind: type[T]) -> T:
+    """
+    The body of a request. The pages' limit for bodies is smaller than a manifest may be.
+
+    Raises:
+        UsageError: It is too large, or something else.
+    """
+    content = bytearray()
+    async for chunk in request.content.iter_any():
+        content += chunk
+        if len(content) > BODY_BYTES:
+            raise UsageError(f"the request is larger than {BODY_BYTES >> 20} MiB")
+    try:
+        return decode_foreign(bytes(content), kind)
+    except msgspec.MsgspecError as err:
+        raise UsageError("the body is not what this request takes") from err
+
+
+def manifest_schema() -> dict[str, object]:
+    """The JSON Schema of manifests, as `ccm schema` prints it."""
+    from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.resources.schema import manifest_schema
+
+    return manifest_schema(Catalog().all())
+
+
+def lint_text(text: str, name: str) -> list[Finding]:
+    """Findings in a text. It is not resolved against any folder: nothing of this host is read for it."""
+    from ccm_agent.manifest.document import make_document
+    from ccm_agent.manifest.lint import lint
+
+    return lint(make_document(text.encode(errors="replace"), name, "/"))

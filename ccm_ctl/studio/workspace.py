@@ -1,0 +1,226 @@
+"""
+The files that `ccmctl studio` opens: a folder, or one file of it.
+
+Paths come from a browser. Each step of a path is opened without following links, below the folder that was opened at first, so
+neither `..` nor a link that another user makes meanwhile leads out of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import InputError, NotFoundError, RevisionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUFFIXES = (".yaml", ".yml")
+FILE_BYTES = 1 << 20
+"""The largest file that is opened; lint and forms of a larger one would take seconds."""
+FILES = 500
+"""Files that are listed at most."""
+LOOKED_AT = 5000
+"""Entries of folders that are looked at for them: the folder may be a home directory."""
+DEPTH = 6
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class StudioFile(Struct, frozen=True, kw_only=True):
+    """A file as it was read: its text, and the digest by which a later save knows that it is still the same."""
+
+    path: str
+    text: str
+    digest: str
+
+
+class Workspace:
+    """
+    The folder that is open.
+
+    Args:
+        root: The folder.
+        only: The one file of it that may be read and written; "": all YAML files below it.
+
+    Attributes:
+        root: Its absolute path.
+    """
+
+    def __init__(self, root: Path, only: str = "") -> None:
+        self.root = root.absolute()
+        self.only = only
+
+    @classmethod
+    def open(cls, path: Path) -> Workspace:
+        """
+        A folder, or a file: one that is not there yet is made by the first save.
+
+        Raises:
+            InputError: It is neither, or not the name of a YAML file.
+        """
+        if path.is_dir():
+            return cls(path)
+        if path.suffix not in SUFFIXES:
+            raise InputError(
+                f"{path}: neither a folder nor a YAML file; name a folder, or a file such as site.yaml"
+            )
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a regular file")
+        if not path.parent.is_dir():
+            raise InputError(f"{path}: the folder {path.parent} does not exist")
+        return cls(path.parent, path.name)
+
+    def files(self) -> list[str]:
+        """Paths of the YAML files, sorted. Hidden folders, links and what lies deep are left out."""
+        if self.only:
+            return [self.only] if (self.root / self.only).is_file() else []
+        found: list[str] = []
+        left = LOOKED_AT
+        for folder, folders, names in os.walk(self.root):
+            inner = Path(folder).relative_to(self.root)
+            folders[:] = sorted(one for one in folders if one[0] != ".") if len(inner.parts) < DEPTH else []
+            left -= len(folders) + len(names)
+            found += [
+                str(inner / name)
+                for name in names
+                if name.endswith(SUFFIXES) and name[0] != "." and (Path(folder) / name).is_file()
+            ]
+            if left < 0 or len(found) >= FILES:
+                break
+        return sorted(found)[:FILES]
+
+    def read(self, path: str) -> StudioFile:
+        """
+        A file.
+
+        Raises:
+            InputError: The path leads elsewhere, or the file is not text or too large.
+            NotFoundError: There is no such file.
+        """
+        with self._folder_of(path) as (folder, name):
+            content, _ = _read(folder, name, path)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as err:
+            raise InputError(f"{path}: is not UTF-8 text") from err
+        return StudioFile(path=path, text=text, digest=digest_of(content))
+
+    def write(self, path: str, text: str, digest: str) -> str:
+        """
+        Save a file at once or not at all; its new digest.
+
+        Args:
+            path: Where, below the folder.
+            text: The new text.
+            digest: That of the file as it was opened; "": there was none.
+
+        Raises:
+            RevisionError: The file on disk is another one than was opened.
+            InputError: The path leads elsewhere, or it cannot be written.
+        """
+        content = text.encode(errors="surrogatepass")
+        if len(content) > FILE_BYTES:
+            raise InputError(f"{path}: larger than {FILE_BYTES >> 10} KiB")
+        with self._folder_of(path) as (folder, name):
+            try:
+                _replace(folder, name, path, content, digest)
+            except OSError as err:
+                raise InputError(f"{path}: cannot be written: {err.strerror}") from err
+        return digest_of(content)
+
+    @contextlib.contextmanager
+    def _folder_of(self, path: str) -> Iterator[tuple[int, str]]:
+        """The open folder of a file, and its name."""
+        parts = self._parts(path)
+        with contextlib.ExitStack() as stack:
+            folder = os.open(self.root, _FOLDER & ~os.O_NOFOLLOW)  # the operator may have named a link
+            stack.callback(os.close, folder)
+            for part in parts[:-1]:
+                try:
+                    folder = os.open(part, _FOLDER, dir_fd=folder)
+                except FileNotFoundError as err:
+                    raise NotFoundError(f"{path}: the folder {part} does not exist") from err
+                except OSError as err:
+                    raise InputError(f"{path}: {part} is not a folder that is opened here") from err
+                stack.callback(os.close, folder)
+            yield folder, parts[-1]
+
+    def _parts(self, path: str) -> list[str]:
+        parts = path.split("/")
+        if not all(parts) or any(part.startswith(".") or "\0" in part for part in parts):
+            raise InputError(f"{path}: not a path below the folder that is open")
+        if not path.endswith(SUFFIXES):
+            raise InputError(f"{path}: manifests are named *.yaml or *.yml")
+        if self.only and path != self.only:
+            raise InputError(f"{path}: only {self.only} is open; `ccmctl studio FOLDER` opens a folder")
+        return parts
+
+
+def digest_of(content: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read(folder: int, name: str, path: str) -> tuple[bytes, os.stat_result]:
+    try:
+        number = os.open(name, _FILE, dir_fd=folder)
+    except FileNotFoundError as err:
+        raise NotFoundError(f"{path}: there is no such file") from err
+    except OSError as err:
+        raise InputError(f"{path}: cannot be opened here: {err.strerror}") from err
+    with os.fdopen(number, "rb") as file:
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path}: not a regular file")
+        content = file.read(FILE_BYTES + 1)
+    if len(content) > FILE_BYTES:
+        raise InputError(f"{path}: larger than {FILE_BYTES >> 10} KiB")
+    return content, found
+
+
+def _replace(folder: int, name: str, path: str, content: bytes, digest: str) -> None:
+    """Put a new file in the place of the one that was opened, with its owner and mode."""
+    temporary = f".{name[:100]}.{secrets.token_hex(6)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    number = os.open(temporary, flags, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            if digest:
+                _take_over(number, folder, name, path, digest)
+            file.flush()
+            os.fsync(number)
+        if digest:
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            try:
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError as err:
+                raise RevisionError(f"{path}: exists already; open it, or save under another name") from err
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+    os.fsync(folder)
+
+
+def _take_over(number: int, folder: int, name: str, path: str, digest: str) -> None:
+    """Give a file the mode and owner of the one that it replaces, which must still be the one that was opened."""
+    changed = f"{path}: changed on disk since it was opened; open it again"
+    try:
+        before, found = _read(folder, name, path)
+    except NotFoundError as err:
+        raise RevisionError(f"{path}: was removed since it was opened; save it as a new file") from err
+    if digest_of(before) != digest:
+        raise RevisionError(changed)
+    if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+        with contextlib.suppress(PermissionError):  # an ordinary user cannot give files away
+            os.fchown(number, found.st_uid, found.st_gid)
+    os.fchmod(number, stat.S_IMODE(found.st_mode))

@@ -1,0 +1,99 @@
+"""The studio over HTTP: who may check and save, from which page, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from ccm_ctl.dashboard.access import DashboardUser, Right
+from ccm_ctl.dashboard.middleware import FORGERY_HEADER
+from ccm_ctl.studio.studio_pages import BODY_BYTES, StudioPages
+from ccm_ctl.studio.workspace import Workspace
+from tests.contract.dashboard.test_server import Site, served
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+READER = {hashlib.sha256(TOKEN.encode()).hexdigest(): DashboardUser(name="ann", right=Right.READ)}
+LINT = "/api/studio/lint"
+FILES = "/api/studio/files"
+
+
+def genuine(site: Site) -> dict[str, str]:
+    """The headers that a page of the dashboard sends."""
+    return {"Origin": site.address, FORGERY_HEADER: site.action}
+
+
+@contextlib.asynccontextmanager
+async def studio(folder: Path | None) -> AsyncIterator[Site]:
+    """A studio for a user who may only look at the fleet."""
+    pages = StudioPages(Workspace.open(folder) if folder else None)
+    async with served(pages, **READER) as site:
+        await site.sign_in(TOKEN)
+        yield site
+
+
+async def test_a_user_who_may_only_look_checks_a_manifest() -> None:
+    text = "ccm:\n  resources:\n    - package: [{zsh: {ensure: 1.10}}]\n"
+    async with studio(None) as site:
+        status, said = await site.ask("POST", LINT, headers=genuine(site), body={"text": text})
+        schema, types = await site.ask("GET", "/api/studio/schema")
+
+    assert status == schema == 200
+    assert [(one["rule"], one["place"]["line"]) for one in said["findings"]] == [("unquoted", 3)]
+    assert "package_properties" in types["$defs"]
+
+
+async def test_a_page_of_another_origin_is_refused(tmp_path: Path) -> None:
+    body = {"path": "site.yaml", "text": "a: 1\n"}
+    async with studio(tmp_path) as site:
+        elsewhere = {"Origin": "https://evil.example", FORGERY_HEADER: site.action}
+        refused = [
+            (await site.ask("PUT", FILES, headers=elsewhere, body=body))[0],
+            (await site.ask("PUT", FILES, headers={"Origin": site.address}, body=body))[0],
+            (await site.ask("POST", LINT, headers=elsewhere, body={"text": ""}))[0],
+        ]
+
+    assert refused == [403, 403, 403]
+    assert not (tmp_path / "site.yaml").exists()
+
+
+async def test_without_a_session_nothing_is_read(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("password: hunter2\n")
+    async with served(StudioPages(Workspace.open(tmp_path))) as site:
+        answers = [(await site.ask("GET", path))[0] for path in ("/api/studio", f"{FILES}?path=site.yaml")]
+
+    assert answers == [401, 401]
+
+
+async def test_a_file_is_opened_saved_and_guarded(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("a: 1\n")
+    async with studio(tmp_path) as site:
+        _, listed = await site.ask("GET", "/api/studio")
+        _, file = await site.ask("GET", f"{FILES}?path=site.yaml")
+        body = {"path": "site.yaml", "text": "a: 2\n", "digest": file["digest"]}
+        saved, _ = await site.ask("PUT", FILES, headers=genuine(site), body=body)
+        conflict, said = await site.ask("PUT", FILES, headers=genuine(site), body=body)
+        outside, _ = await site.ask("GET", f"{FILES}?path=../x.yaml")
+
+    assert (listed["files"], saved, conflict, outside) == (["site.yaml"], 200, 409, 400)
+    assert "changed on disk" in said["error"]
+    assert (tmp_path / "site.yaml").read_text() == "a: 2\n"
+
+
+async def test_the_dashboard_has_no_files_to_open() -> None:
+    async with studio(None) as site:
+        status, said = await site.ask("GET", f"{FILES}?path=site.yaml")
+
+    assert (status, said["error"]) == (404, "no folder is open here; `ccmctl studio FOLDER` opens one")
+
+
+async def test_a_body_that_is_too_large_or_something_else_is_refused() -> None:
+    async with studio(None) as site:
+        body = io.BytesIO(b'{"text": "' + b"x" * BODY_BYTES + b'"}')
+        async with site.http.post(site.address + LINT, headers=genuine(site), data=body) as answer:
+            large = answer.status
+        other, _ = await site.ask("POST", LINT, headers=genuine(site), body=["text"])
+
+    assert (large, other) == (400, 400)

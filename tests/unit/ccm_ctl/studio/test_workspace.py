@@ -1,0 +1,150 @@
+"""The files that the studio opens: nothing outside of the folder is read or written, and no change on disk is lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ccm_agent.model.errors import CcmError, InputError, NotFoundError, RevisionError
+from ccm_ctl.studio.workspace import FILE_BYTES, Workspace, digest_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a file, and beside it one that is not for the browser."""
+    (tmp_path / "secret.yaml").write_text("password: hunter2\n")
+    made = tmp_path / "site"
+    (made / "web").mkdir(parents=True)
+    (made / "web/manifest.yaml").write_text("ccm: {}\n")
+    return made
+
+
+def test_a_file_is_read_and_saved_with_its_mode(folder: Path) -> None:
+    path = folder / "web/manifest.yaml"
+    path.chmod(0o640)
+    workspace = Workspace.open(folder)
+
+    opened = workspace.read("web/manifest.yaml")
+    digest = workspace.write("web/manifest.yaml", "new: 1\n", opened.digest)
+
+    assert (opened.text, path.read_text(), digest) == ("ccm: {}\n", "new: 1\n", digest_of(b"new: 1\n"))
+    assert path.stat().st_mode & 0o7777 == 0o640
+    assert [one.name for one in path.parent.iterdir()] == ["manifest.yaml"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret.yaml",
+        "web/../../secret.yaml",
+        "/etc/motd.yaml",
+        "",
+        "web//manifest.yaml",
+        "./web/manifest.yaml",
+        ".hidden.yaml",
+        "web/manifest.txt",
+        "a\0.yaml",
+        "link.yaml",
+        "linked/secret.yaml",
+        "web/manifest.yaml/x.yaml",
+        "pipe.yaml",
+    ],
+)
+def test_no_path_leads_out_of_the_folder(folder: Path, path: str) -> None:
+    (folder / "link.yaml").symlink_to(folder.parent / "secret.yaml")
+    (folder / "linked").symlink_to(folder.parent)
+    os.mkfifo(folder / "pipe.yaml")
+    workspace = Workspace.open(folder)
+    digest = digest_of((folder.parent / "secret.yaml").read_bytes())
+
+    for attempt in (
+        lambda: workspace.read(path),
+        lambda: workspace.write(path, "x", digest),
+        lambda: workspace.write(path, "x", ""),
+    ):
+        with pytest.raises(CcmError):
+            attempt()
+
+    assert (folder.parent / "secret.yaml").read_text() == "password: hunter2\n"
+
+
+def test_a_file_that_changed_on_disk_is_not_overwritten(folder: Path) -> None:
+    workspace = Workspace.open(folder)
+    opened = workspace.read("web/manifest.yaml")
+    (folder / "web/manifest.yaml").write_text("by: another editor\n")
+
+    with pytest.raises(RevisionError, match="changed on disk"):
+        workspace.write("web/manifest.yaml", "mine: 1\n", opened.digest)
+
+    assert (folder / "web/manifest.yaml").read_text() == "by: another editor\n"
+
+
+def test_a_new_file_does_not_replace_one(folder: Path) -> None:
+    workspace = Workspace.open(folder)
+
+    workspace.write("new.yaml", "a: 1\n", "")
+    with pytest.raises(RevisionError, match="exists already"):
+        workspace.write("new.yaml", "b: 1\n", "")
+
+    assert (folder / "new.yaml").read_text() == "a: 1\n"
+
+
+def test_a_file_that_was_removed_is_not_made_again_unasked(folder: Path) -> None:
+    workspace = Workspace.open(folder)
+    opened = workspace.read("web/manifest.yaml")
+    (folder / "web/manifest.yaml").unlink()
+
+    with pytest.raises(RevisionError, match="was removed"):
+        workspace.write("web/manifest.yaml", "a: 1\n", opened.digest)
+
+    assert list((folder / "web").iterdir()) == []
+
+
+def test_yaml_files_are_listed_without_links_and_hidden_folders(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    (folder / ".git/x.yaml").touch()
+    (folder / "notes.txt").touch()
+    (folder / "a.yml").touch()
+
+    assert Workspace.open(folder).files() == ["a.yml", "web/manifest.yaml"]
+
+
+def test_one_file_is_open_alone(folder: Path) -> None:
+    (folder / "other.yaml").touch()
+    workspace = Workspace.open(folder / "new.yaml")
+
+    before = workspace.files()
+    workspace.write("new.yaml", "a: 1\n", "")
+
+    assert (before, workspace.files()) == ([], ["new.yaml"])
+    with pytest.raises(InputError, match=r"only new\.yaml is open"):
+        workspace.read("other.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("latin.yaml", b"\xff", "not UTF-8"),
+        ("large.yaml", b"#" * (FILE_BYTES + 1), "larger than 1024 KiB"),
+    ],
+)
+def test_what_is_not_a_text_of_a_manifests_size_is_refused(
+    folder: Path, name: str, content: bytes, problem: str
+) -> None:
+    (folder / name).write_bytes(content)
+
+    with pytest.raises(InputError, match=problem):
+        Workspace.open(folder).read(name)
+
+
+def test_a_file_that_is_not_there_is_not_found(folder: Path) -> None:
+    with pytest.raises(NotFoundError):
+        Workspace.open(folder).read("none.yaml")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "none/site.yaml", "web.d"])
+def test_what_cannot_be_opened_is_refused_at_the_start(folder: Path, name: str) -> None:
+    with pytest.raises(InputError):
+        Workspace.open(folder / name)
