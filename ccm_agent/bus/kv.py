@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
+    EXPECTED_SEQUENCE,
     Stored,
     call,
     parse_time,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPERATION = "KV-Operation"
-_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 
@@ -105,7 +105,7 @@ class NatsKeyValue:
         """See `KeyValue.update`."""
         headers = _ttl(key, ttl_s)
         try:
-            return await self._write(key, value, {**headers, _EXPECTED: str(revision)})
+            return await self._write(key, value, {**headers, EXPECTED_SEQUENCE: str(revision)})
         except RevisionError:
             if revision:
                 raise
@@ -115,7 +115,7 @@ class NatsKeyValue:
             raise RevisionError(
                 f"{key}: it exists already in {self.bucket}; read it, then update that revision"
             )
-        return await self._write(key, value, {**headers, _EXPECTED: str(deleted.revision)})
+        return await self._write(key, value, {**headers, EXPECTED_SEQUENCE: str(deleted.revision)})
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
         """
@@ -124,12 +124,12 @@ class NatsKeyValue:
         Raises:
             RevisionError: It has not; nothing was written.
         """
-        among = {_EXPECTED: str(revision), _EXPECTED_SUBJECT: key_subject(self.bucket, pattern)}
+        among = {EXPECTED_SEQUENCE: str(revision), _EXPECTED_SUBJECT: key_subject(self.bucket, pattern)}
         return await self._write(key, value, among)
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """See `SignedStore.store_signed`."""
-        headers = {_EXPECTED: str(revision), **({SIGNATURE_HEADER: signature} if signature else {})}
+        headers = {EXPECTED_SEQUENCE: str(revision), **({SIGNATURE_HEADER: signature} if signature else {})}
         return await self._store(key, value, headers)
 
     async def purge_before(self, key: str, revision: int) -> None:

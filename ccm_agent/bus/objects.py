@@ -19,9 +19,24 @@ from msgspec import Struct
 
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import RetryWindow, call, read_all, read_last, read_newest, store
+from ccm_agent.bus.streams import (
+    EXPECTED_SEQUENCE,
+    RetryWindow,
+    call,
+    read_all,
+    read_last,
+    read_newest,
+    store,
+)
 from ccm_agent.bus.subjects import notification_subject
-from ccm_agent.model.errors import BusDeniedError, BusError, NotFoundError, ProtocolError
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    BusUnavailableError,
+    NotFoundError,
+    ProtocolError,
+    RevisionError,
+)
 from ccm_agent.model.ports import StoredObject
 from ccm_agent.model.untrusted_json import decode_foreign
 
@@ -90,7 +105,13 @@ class NatsObjects:
                 meta = _Meta()
             if meta is not None:
                 found.append(
-                    StoredObject(name=name, digest=_hex(meta.digest), size_bytes=meta.size, time=stored.time)
+                    StoredObject(
+                        name=name,
+                        digest=_hex(meta.digest),
+                        size_bytes=meta.size,
+                        time=stored.time,
+                        revision=stored.sequence,
+                    )
                 )
         return found
 
@@ -130,8 +151,17 @@ class NatsObjects:
     async def put(self, name: str, content: bytes) -> None:
         """See `Objects.put`."""
         digest = hashlib.sha256(content).digest()
-        before = await self._meta(name)
-        if before is not None and before.size == len(content) and _hex(before.digest) == digest.hex():
+        patience = RetryWindow()
+        while True:
+            sequence, before = await self._described(name)
+            if before is None or before.size != len(content) or _hex(before.digest) != digest.hex():
+                break
+            try:
+                await self._renew(name, before, sequence)
+            except RevisionError:  # it was removed or stored meanwhile
+                if await patience.pause():
+                    continue
+                break
             return
         nuid = secrets.token_hex(11)
         pieces = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
@@ -157,6 +187,54 @@ class NatsObjects:
         if before is not None:
             await self._purge(self._chunks(before.nuid))
             await self._purge(subject, keep=1)
+
+    async def _renew(self, name: str, meta: _Meta, sequence: int) -> None:
+        """
+        Store the description of an object again, so that the object is as young as one that was stored just now.
+
+        Raises:
+            RevisionError: The description with this sequence is not the newest any more: its chunks may be gone.
+        """
+        subject = self._meta_subject(name)
+        signature = self._signatory.object(subject, _hex(meta.digest)) if self._signatory else {}
+        headers = {EXPECTED_SEQUENCE: str(sequence), **signature}
+        await store(self._connection, subject, msgspec.json.encode(meta), headers)
+
+    async def remove(self, name: str, revision: int) -> bool:
+        """See `Objects.remove`."""
+        sequence, meta = await self._described(name)
+        if meta is None or sequence != revision:
+            return False
+        subject = self._meta_subject(name)
+        # Only up to this revision: a description that is stored meanwhile stays, and `_renew` fails after this.
+        await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": subject, "seq": revision + 1})
+        newer = await self._described_since(name, revision)
+        if newer is None or newer.nuid != meta.nuid:
+            await self._purge(self._chunks(meta.nuid))
+        return newer is None
+
+    async def _described_since(self, name: str, revision: int) -> _Meta | None:
+        """
+        The description that was stored after a revision that was just purged, if there is one.
+
+        Raises:
+            BusUnavailableError: A replica still has what was purged.
+        """
+        patience = RetryWindow()
+        while True:
+            sequence, meta = await self._described(name)
+            if not sequence or sequence > revision:
+                return meta
+            if not await patience.pause():
+                raise BusUnavailableError(f"{name}: a replica of {self.bucket} lags behind; try again")
+
+    async def trim(self) -> None:
+        """See `Objects.trim`."""
+        question = {"subjects_filter": f"$O.{self.bucket}.M.*"}
+        info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
+        for subject, count in (info["state"].get("subjects") or {}).items():
+            if count > 1:
+                await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": subject, "keep": 1})
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
         """See `Objects.digest`."""
@@ -191,8 +269,12 @@ class NatsObjects:
         return stop
 
     async def _meta(self, name: str, at_least: int = 0) -> _Meta | None:
+        return (await self._described(name, at_least))[1]
+
+    async def _described(self, name: str, at_least: int = 0) -> tuple[int, _Meta | None]:
+        """The sequence and the content of the newest description of an object; 0 and None if nothing is stored."""
         stored = await read_last(self._connection, self._stream, self._meta_subject(name), at_least)
-        return None if stored is None else _decode_meta(name, self.bucket, stored)
+        return (0, None) if stored is None else (stored.sequence, _decode_meta(name, self.bucket, stored))
 
     async def _store_chunks(self, nuid: str, pieces: list[bytes]) -> None:
         """Store chunks with several in flight; the broker keeps the order of one connection."""

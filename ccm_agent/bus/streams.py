@@ -41,6 +41,9 @@ PAGE_BYTES = 4 << 20
 LAG_S = 5.0
 """How long a replica may lag behind a write that is known to be stored."""
 
+EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+"""Header: the broker stores the message only if the newest of its subject has this sequence (0: there is none)."""
+
 _SEQUENCE_DIGITS = 20
 _FOUND_NONE = "404"
 _END_OF_PAGE = "204"

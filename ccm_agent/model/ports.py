@@ -671,13 +671,15 @@ class StoredObject(Struct, frozen=True, kw_only=True):
         name: Its name; of a bundle the digest.
         digest: SHA-256 (hex) of its bytes, as its description says; "" if the description cannot be read.
         size_bytes: Its size, as its description says.
-        time: When it was stored.
+        time: When it was stored last, also with the content that it had.
+        revision: The stream sequence of its description.
     """
 
     name: str
     digest: str
     size_bytes: int
     time: datetime
+    revision: int = 0
 
 
 class Objects(Protocol):
@@ -692,7 +694,36 @@ class Objects(Protocol):
         ...
 
     async def put(self, name: str, content: bytes) -> None:
-        """Store an object, unless one with the same name and content exists."""
+        """
+        Store an object. One that has the same name and content is not sent again; only its time is renewed.
+
+        So an object that was stored a moment ago is never an old one that `remove` may take away.
+        """
+        ...
+
+    async def remove(self, name: str, revision: int) -> bool:
+        """
+        Remove an object, unless it was stored again since.
+
+        Args:
+            name: Its name.
+            revision: Its revision, as `all` said.
+
+        Returns:
+            Whether it was removed.
+
+        Raises:
+            BusDeniedError: Only operators with `--admin` may.
+        """
+        ...
+
+    async def trim(self) -> None:
+        """
+        Remove what `put` left of earlier times of objects.
+
+        Raises:
+            BusDeniedError: Only operators with `--admin` may.
+        """
         ...
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:

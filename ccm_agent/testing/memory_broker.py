@@ -79,6 +79,7 @@ class MemoryBroker:
         self.objects: dict[str, dict[str, bytes]] = {}
         self.object_signatures: dict[str, str] = {}
         self.object_times: dict[str, datetime] = {}
+        self.object_revisions: dict[str, int] = {}
         self.due: dict[str, Sent] = {}
         self.schedule_index: list[str] = []
         self._sequences: dict[str, int] = {}

@@ -12,7 +12,6 @@ acknowledgements, or denying subjects. The suites in tests/contract run against 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import (
     check_key,
     due_subject,
-    encode_token,
     key_subject,
     notification_subject,
     parse_event,
@@ -38,14 +36,14 @@ from ccm_agent.bus.subjects import (
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusUnavailableError,
-    NotFoundError,
     ProtocolError,
     RevisionError,
     RevisionGoneError,
     UsageError,
 )
-from ccm_agent.model.ports import IncomingRequest, KeyValueEntry, Published, StoredEvent, StoredObject
+from ccm_agent.model.ports import IncomingRequest, KeyValueEntry, Published, StoredEvent
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent, StoredWrite
+from ccm_agent.testing.memory_objects import MemoryObjects
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatory import Signatory
@@ -89,7 +87,7 @@ class MemoryBus:
 
     def objects(self, name: str) -> MemoryObjects:
         """The `Objects` port of a store."""
-        return MemoryObjects(self, name)
+        return MemoryObjects(self.broker, self.identity, name, self.signatory, self.subscribe)
 
     def check(self, subject: str, size: int = 0) -> None:
         """Raise the broker's error if it refuses this operation."""
@@ -292,71 +290,6 @@ class MemoryKeyValue:
         return headers[SIGNATURE_HEADER]
 
 
-class MemoryObjects:
-    """The `Objects` port."""
-
-    def __init__(self, bus: MemoryBus, bucket: str) -> None:
-        self.bucket = bucket
-        self._bus = bus
-        self._stored = bus.broker.objects.setdefault(bucket, {})
-
-    async def all(self) -> list[StoredObject]:
-        """See `Objects.all`."""
-        self._bus.check(f"$O.{self.bucket}.M")
-        now, times = self._bus.broker.now(), self._bus.broker.object_times
-        found = [
-            StoredObject(name=name, digest=_hex(body), size_bytes=len(body), time=times.get(name, now))
-            for name, body in self._stored.items()
-        ]
-        return sorted(found, key=lambda one: one.time)
-
-    async def get(self, name: str, limit_bytes: int) -> bytes:
-        """See `Objects.get`."""
-        self._bus.check(f"$O.{self.bucket}.M")
-        content = self._stored.get(name)
-        if content is None:
-            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed, or never stored there")
-        if len(content) > limit_bytes:
-            raise ProtocolError(f"{name}: {len(content)} bytes, more than the {limit_bytes} that are taken")
-        return content
-
-    async def put(self, name: str, content: bytes) -> None:
-        """See `Objects.put`."""
-        self._bus.check(f"$O.{self.bucket}.M")
-        if self._stored.get(name) == content:
-            return
-        self._stored[name] = content
-        self._bus.broker.object_times[name] = self._bus.broker.now()
-        signatory = self._bus.signatory
-        signed = signatory.object(self._subject(name), _hex(content)) if signatory else {}
-        self._bus.broker.object_signatures[self._subject(name)] = signed.get(SIGNATURE_HEADER, "")
-        self._bus.broker.deliver(Sent(self._notification(name), b"", {"Nats-Sequence": "1"}))
-
-    async def watch_changes(self, name: str, on_change: Callable[[int], None]) -> Stop:
-        """See `Objects.watch_changes`."""
-        return self._bus.subscribe(
-            self._notification(name), lambda message: on_change(int(message.headers["Nats-Sequence"]))
-        )
-
-    async def signature(self, name: str) -> tuple[str, str]:
-        """See `Objects.signature`."""
-        subject = self._subject(name)
-        self._bus.check(subject)
-        return subject, self._bus.broker.object_signatures.get(subject, "")
-
-    def _subject(self, name: str) -> str:
-        return f"$O.{self.bucket}.M.{encode_token(name)}"
-
-    def _notification(self, name: str) -> str:
-        return notification_subject(self.bucket, encode_token(name))
-
-    async def digest(self, name: str, at_least: int = 0) -> str | None:
-        """See `Objects.digest`."""
-        self._bus.check(f"$O.{self.bucket}.M")
-        content = self._stored.get(name)
-        return None if content is None else _hex(content)
-
-
 class MemoryRequests:
     """The `Requests` port."""
 
@@ -493,7 +426,3 @@ class MemoryEvents:
         found = [event for pattern in patterns for event in await self.read(pattern)]
         newest = {event.subject: event for event in sorted(found, key=lambda event: event.sequence)}
         return sorted(newest.values(), key=lambda event: event.sequence)
-
-
-def _hex(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

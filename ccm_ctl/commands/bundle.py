@@ -1,4 +1,4 @@
-"""`ccmctl bundle list|get`: the bundles in the object store, and getting one back as files."""
+"""`ccmctl bundle list|get|gc`: the bundles in the object store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.text import ago, one_line, short_id, size
+from ccm_agent.clikit.text import ago, one_line, plural, short_id, size
 from ccm_agent.model.errors import FileError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.bundle_collection import collect
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.render import records
 
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
 @group(
     "bundle",
     no_args_is_help=True,
-    examples=["ccmctl bundle list", "ccmctl bundle get 3f9a1c07b2de --out site-of-last-week"],
+    examples=[
+        "ccmctl bundle list",
+        "ccmctl bundle get 3f9a1c07b2de --out site-of-last-week",
+        "ccmctl bundle gc --older-than 30d --dry-run",
+    ],
 )
 def bundle(application: Application) -> None:
-    """List the bundles that are stored on the broker, and get one back as files."""
+    """List the bundles that are stored on the broker, get one back as files, and remove those that nothing needs."""
 
 
 @verb("list", examples=["ccmctl bundle list", "ccmctl bundle list --json | jq 'select(.references == null)'"])
@@ -38,8 +43,9 @@ def _list(application: Application) -> Exit:
     """
     List bundles, the newest first, and what needs each of them.
 
-    Needed are the bundles of assignments, of each earlier revision that `ccmctl rollback` could restore, of schedules, and of
-    runs and rollouts that have not ended. Saved plans need theirs, too, but are not known here.
+    Needed are the bundles of assignments, of each earlier revision that `ccmctl rollback` could restore, of schedules, of
+    rollouts, and of all runs on record: `ccmctl run retry` sends an ended run again, and a saved plan is applied from its run.
+    `ccmctl bundle gc` removes the others.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -112,25 +118,30 @@ def _get(application: Application, digest: str, out: Path) -> Exit:
     return application.run(work)
 
 
-for _command in (_list, _get):
+for _command in (_list, _get, collect):
     bundle.add_command(_command)
 
 
 def _format_references(references: Sequence[BundleReference]) -> str:
     """What needs a bundle, in words: `assignment web, revisions 2 and 3 of db, schedule nightly`."""
-    from ccm_ctl.fleet.bundle_references import REVISION, ROLLOUT, RUN
+    from ccm_ctl.fleet.bundle_references import ENDED_RUN, REVISION, ROLLOUT, RUN
 
     words: list[str] = []
     revisions: dict[str, list[int]] = {}
+    ended = sum(one.kind == ENDED_RUN for one in references)
     for one in references:
         if one.kind == REVISION:
             revisions.setdefault(one.name, []).append(one.revision)
+        elif one.kind == ENDED_RUN:
+            continue
         else:
             name = short_id(one.name) if one.kind in (RUN, ROLLOUT) else one.name
             words.append(f"{one.kind} {name}")
     for name, numbers in revisions.items():
         shown = ", ".join(map(str, sorted(numbers)))
         words.append(f"{'revision' if len(numbers) == 1 else 'revisions'} {shown} of {name}")
+    if ended:
+        words.append(plural(ended, "ended run"))
     return "; ".join(words)
 
 

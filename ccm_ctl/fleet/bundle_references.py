@@ -1,17 +1,18 @@
 """
-The stored bundles, and what on the broker needs each of them: assignments and their history, schedules, open runs and rollouts.
+The stored bundles, and what on the broker needs each of them: assignments and their history, schedules, runs and rollouts.
 
-A saved plan, which is a file of an operator, and a closed run that is sent again need a bundle as well; that is not known here.
+A run that has ended needs its bundle as long as it is on record: it can be sent again, and a plan that was saved can be applied.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.model.errors import NotFoundError, ProtocolError, UsageError
 from ccm_ctl.fleet.assignments import build_standing
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.find_run import read_schedules
@@ -37,6 +38,7 @@ ASSIGNMENT = "assignment"
 REVISION = "revision"
 SCHEDULE = "schedule"
 RUN = "run"
+ENDED_RUN = "ended run"
 ROLLOUT = "rollout"
 
 
@@ -45,7 +47,7 @@ class BundleReference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Something that needs a bundle.
 
     Attributes:
-        kind: `assignment`, `revision` (an earlier one of an assignment), `schedule`, `run` or `rollout`.
+        kind: `assignment`, `revision` (an earlier one of an assignment), `schedule`, `run`, `ended run` or `rollout`.
         name: Name of the assignment or schedule, or id of the run.
         revision: Revision of the assignment.
         scope: Scope of the assignment or schedule.
@@ -117,7 +119,10 @@ async def read_references(fleet: Fleet) -> BundleReferences:
     """Read what needs the stored bundles."""
     found = BundleReferences()
     await _add_assignments(fleet, found)
-    for schedule in await read_schedules(fleet):
+    left_out: list[str] = []
+    schedules = await read_schedules(fleet, left_out)
+    found.unreadable += [f"the schedule {subject}" for subject in sorted(left_out)]
+    for schedule in schedules:
         bundle = _requested(schedule.request)
         if bundle is not None:
             found.add(bundle.digest, BundleReference(kind=SCHEDULE, name=schedule.name, scope=schedule.scope))
@@ -146,16 +151,51 @@ async def _add_assignments(fleet: Fleet, found: BundleReferences) -> None:
 
 
 async def _add_runs(fleet: Fleet, found: BundleReferences) -> None:
-    rollouts = {one.run for one in await RolloutStore(fleet).open_rollouts()}
     left_out: list[str] = []
+    rollouts = {one.run for one in await RolloutStore(fleet).open_rollouts(left_out)}
     async for record, state, _ in History(fleet).newest_first(left_out):
-        is_rollout = record.run in rollouts
-        if state.state == "done" and not is_rollout:
-            continue
         digest = _recorded_digest(record.request)
         if digest:
-            found.add(digest, BundleReference(kind=ROLLOUT if is_rollout else RUN, name=record.run))
+            ended = ENDED_RUN if state.state == "done" else RUN
+            kind = ROLLOUT if record.run in rollouts else ended
+            found.add(digest, BundleReference(kind=kind, name=record.run))
     found.unreadable += [f"the record {key}" for key in sorted(left_out)]
+
+
+async def find_unused(fleet: Fleet, older_than_s: float) -> list[StoredObject]:
+    """
+    Find the bundles that nothing on the broker needs, the newest first.
+
+    They are listed before what needs them is read: a bundle that a command stores meanwhile has another revision than the listed
+    one, so `Objects.remove` keeps it.
+
+    Args:
+        fleet: The bus.
+        older_than_s: Only bundles that were not stored within this time: a command stores a bundle first, and then what needs it.
+
+    Raises:
+        ProtocolError: Something that may need a bundle cannot be read.
+    """
+    bundles = await find_bundles(fleet)
+    oldest = await fleet.assignments.now() - timedelta(seconds=older_than_s)
+    for bucket in (fleet.assignments, fleet.runs):
+        await bucket.matching(
+            [">"], obeyed=True, deletions=True
+        )  # a copied entry could hide one that needs a bundle
+    references = await read_references(fleet)
+    if references.unreadable:
+        more = len(references.unreadable) - 1
+        others = f" (and {more} more)" if more else ""
+        raise ProtocolError(
+            f"{references.unreadable[0]}{others}: cannot be read, and may need any bundle, so no bundle is removed; "
+            "remove what cannot be read first"
+        )
+    return [
+        one
+        for one in bundles
+        # An unreadable description does not say which chunks are the bundle's.
+        if one.digest == one.name and one.time < oldest and not references.of(one.name)
+    ]
 
 
 def _requested(request: ManifestRequest) -> Bundle | None:

@@ -204,10 +204,12 @@ async def _find_last(fleet: Fleet, run: str) -> Schedule | None:
     return next((one for one in await read_schedules(fleet) if one.last_run == run), None)
 
 
-async def read_schedules(fleet: Fleet) -> list[Schedule]:
-    """The schedules; none where the broker has none."""
+async def read_schedules(fleet: Fleet, left_out: list[str] | None = None) -> list[Schedule]:
+    """The schedules; none where the broker has none. The subjects of unreadable ones are added to `left_out`."""
     try:
-        return await fleet.schedules() if fleet.schedules is not None else []
+        return (
+            await fleet.schedules([] if left_out is None else left_out) if fleet.schedules is not None else []
+        )
     except BusSetupError:
         return []
 

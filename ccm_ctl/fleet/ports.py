@@ -94,7 +94,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signatory: Signs for the operator; None if the credentials contain no key.
         trust: The trust block of the operator's credentials; None: it has none.
         signers: The bucket CCM_TRUST; None: it is not read.
-        schedules: Reads the schedules; None: they cannot be read. Raises BusSetupError where the broker has none.
+        schedules: Reads the schedules, and adds the subjects of unreadable ones to a list; None: they cannot be read. Raises
+            BusSetupError where the broker has none.
         services: Answers `registrations()` in a gate; None: it cannot be asked.
         slots: The bucket CCM_SLOTS; None: it is not read.
     """
@@ -114,7 +115,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     trust: Trust | None = None
     signers: Bucket | None = None
     services: BrokerClient | None = None
-    schedules: Callable[[], Awaitable[list[Schedule]]] | None = None
+    schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
     slots: Bucket | None = None
 
 

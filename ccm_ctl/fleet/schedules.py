@@ -19,7 +19,7 @@ from ccm_agent.bus.events import EXPECTED_STREAM
 from ccm_agent.bus.layout import SCHEDULES_VERSION
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_index
-from ccm_agent.bus.streams import call, read_last, read_newest, store
+from ccm_agent.bus.streams import EXPECTED_SEQUENCE, call, read_last, read_newest, store
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     SCHEDULE_PREFIX,
@@ -71,14 +71,18 @@ class SchedulePlacement(Struct, frozen=True, kw_only=True):
     has_own_subject: bool
 
 
-async def read_schedules(connection: Connection) -> list[Schedule]:
+async def read_schedules(connection: Connection, left_out: list[str]) -> list[Schedule]:
     """
     All schedules, by name.
+
+    Args:
+        connection: The connection to the broker.
+        left_out: Gets the subjects of what cannot be read.
 
     Raises:
         BusSetupError: The broker has none.
     """
-    return await Schedules(connection).all()
+    return await Schedules(connection).all(left_out=left_out)
 
 
 class Schedules:
@@ -104,18 +108,26 @@ class Schedules:
         self._connection = connection
         self._signatory = signatory
 
-    async def all(self, at_least: int = 0) -> list[Schedule]:
+    async def all(self, at_least: int = 0, left_out: list[str] | None = None) -> list[Schedule]:
         """
         All schedules, by name; those too that were due once and are not due again. A message that was copied there is not one.
 
         Args:
             at_least: What the stream held at this sequence is among it.
+            left_out: Gets the subjects of schedules that cannot be read.
         """
         stored = await read_newest(
             self._connection, SCHEDULES_STREAM, [f"{SCHEDULE_PREFIX}.>", f"{DUE_PREFIX}.>"], at_least
         )
         due = {each.subject: each for each in stored if each.subject.startswith(f"{DUE_PREFIX}.")}
         found = [read_schedule(each, due) for each in stored if each.subject not in due and not each.copied]
+        if left_out is not None:
+            readable = {one.subject for one in found if one is not None}
+            left_out += [
+                one.subject
+                for one in stored
+                if one.body and one.subject not in due and one.subject not in readable
+            ]
         lasting = {one.subject for one in found if one is not None}
         past = [read_past(each) for each in stored if each.subject in due and not each.copied]
         removed = {each.subject for each in stored if not each.body}
@@ -243,7 +255,7 @@ class Schedules:
                 return
             headers = {
                 EXPECTED_STREAM: SCHEDULES_STREAM,
-                "Nats-Expected-Last-Subject-Sequence": str(sequence),
+                EXPECTED_SEQUENCE: str(sequence),
             }
             with contextlib.suppress(RevisionError):
                 await store(self._connection, INDEX_SUBJECT, msgspec.json.encode(wanted), headers)

@@ -198,7 +198,8 @@ class BundleReferenceFields(Struct, frozen=True, kw_only=True):
     kind: Annotated[
         str,
         Meta(
-            description="`assignment`; `revision`, an earlier one of an assignment; `schedule`; `run`, an open run; `rollout`."
+            description="`assignment`; `revision`, an earlier one of an assignment; `schedule`; `run`, an open run; "
+            "`ended run`, which can be sent again; `rollout`."
         ),
     ]
     name: Annotated[str, Meta(description="Name of the assignment or schedule, or id of the run.")]
@@ -217,6 +218,9 @@ class BundleLine(Line, frozen=True, kw_only=True, tag="bundle", omit_defaults=Tr
         Meta(description="What needs it; in `bundle list`. Missing if nothing does."),
     ] = UNSET
     folder: Annotated[Text, Meta(description="Where it was unpacked; in `bundle get`.")] = UNSET
+    removed: Annotated[
+        Flag, Meta(description="Whether it was removed; in `bundle gc`. False with `--dry-run`.")
+    ] = UNSET
 
 
 class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):

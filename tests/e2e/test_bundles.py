@@ -1,4 +1,4 @@
-"""Bundles of earlier revisions are had back as files, by an operator who may only look."""
+"""Bundles are had back as files by an operator without a role, and only those that nothing needs are removed."""
 
 from __future__ import annotations
 
@@ -32,3 +32,23 @@ def test_an_operator_without_a_role_gets_the_files_of_an_earlier_revision_back(t
     ]
     assert (got.code, got.err) == (0, "")
     assert {path.name: path.read_text() for path in out.iterdir()} == {"manifest.yaml": texts[0]}
+
+
+def test_bundles_that_a_command_used_lately_or_that_a_run_on_record_needs_are_not_removed(
+    tmp_path: Path,
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (tmp_path / "fleet").mkdir()
+    (site / "manifest.yaml").write_text(manifest(a_file("first")))
+
+    with secured_fleet(tmp_path / "fleet") as one:
+        planned = one.as_("bob", "plan", str(site), "-t", "role=web")
+        listed = one.as_("tester", "bundle", "list", "--json").named("bundle")
+        kept = one.as_("tester", "bundle", "gc", "--older-than", "1h", "--yes")
+        may_not = one.as_("bob", "bundle", "gc", "--dry-run")
+
+    assert planned.code == 0, planned.err
+    assert [[each["kind"] for each in one["references"]] for one in listed] == [["ended run"]]
+    assert [(done.code, done.err) for done in (kept, may_not)] == [(0, "")] * 2
+    assert kept.out == "nothing to remove: each bundle is needed, or younger than 1h\n"

@@ -81,6 +81,7 @@ assignment list                              # assignment
 rollback web --yes                           # assignment
 bundle list                                  # bundle
 bundle get {bundle} --out site-of-before     # bundle
+bundle gc --dry-run
 why web1                                     # why
 unassign web --yes                           # assignment
 schedule add nightly site.yaml --cron "0 2 * * *" --all --yes     # schedule

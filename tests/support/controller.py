@@ -362,6 +362,7 @@ class Desk:
         self.trust = trust
         self.hooks: list[Hook] = []
         self.schedules: list[Schedule] = []
+        self.unreadable_schedules: list[str] = []
         self.err = Screen()
         self._come: set[str] = set()
 
@@ -401,7 +402,8 @@ class Desk:
             await hook(self.broker)
         yield Broker(msgspec.structs.replace(fleet_on(bus, self.trust), schedules=self._read_schedules))
 
-    async def _read_schedules(self) -> list[Schedule]:
+    async def _read_schedules(self, left_out: list[str]) -> list[Schedule]:
+        left_out += self.unreadable_schedules
         return self.schedules
 
 

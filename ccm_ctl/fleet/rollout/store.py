@@ -91,13 +91,15 @@ class RolloutStore:
         if found is not None and not found[0].phase.is_over:
             await self.change(run, lambda state: abort(state, by, "the run was stopped"))
 
-    async def open_rollouts(self) -> list[RolloutState]:
-        """The rollouts that are not over, oldest first; those that cannot be read are left out."""
+    async def open_rollouts(self, left_out: list[str] | None = None) -> list[RolloutState]:
+        """The rollouts that are not over, oldest first; the keys of those that cannot be read are added to `left_out`."""
         found = []
         for entry in await self._bucket.matching([f"{ROLLOUTS}.*"]):
             try:
                 state = _decode(entry)
             except ProtocolError:
+                if left_out is not None:
+                    left_out.append(entry.key)
                 continue
             if not state.phase.is_over:
                 found.append(state)

@@ -68,6 +68,63 @@ async def test_all_objects_are_listed_with_digest_and_size_oldest_first(broker) 
     ]
 
 
+async def test_an_object_that_is_stored_again_is_renewed(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    await objects.put("site", b"one")
+    await objects.put("other", b"two")
+    before = {one.name: one for one in await objects.all()}
+
+    await objects.put("site", b"one")
+
+    after = await objects.all()
+    assert [one.name for one in after] == ["other", "site"]
+    assert after[1].revision > before["site"].revision
+    assert after[1].time > before["site"].time
+    assert await objects.get("site", LIMIT) == b"one"
+
+
+async def test_an_object_is_removed_with_its_bytes(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    await objects.put("site", b"one" * CHUNK)
+    await objects.put("site", b"one" * CHUNK)
+    await objects.put("other", b"two")
+    revisions = {one.name: one.revision for one in await objects.all()}
+
+    assert await objects.remove("site", revisions["site"]) is True
+    assert await objects.remove("site", revisions["site"]) is False
+
+    assert [one.name for one in await objects.all()] == ["other"]
+    assert await objects.digest("site") is None
+    with pytest.raises(NotFoundError):
+        await objects.get("site", LIMIT)
+    await objects.put("site", b"one" * CHUNK)
+    assert await objects.get("site", LIMIT) == b"one" * CHUNK
+
+
+async def test_an_object_that_was_stored_again_is_not_removed(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    await objects.put("site", b"one")
+    listed = (await objects.all())[0]
+    await objects.put("site", b"one")
+
+    assert await objects.remove("site", listed.revision) is False
+
+    assert await objects.get("site", LIMIT) == b"one"
+
+
+async def test_trimming_keeps_each_object(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    for _ in range(3):
+        await objects.put("site", b"one")
+        await objects.put("other", b"two")
+    before = await objects.all()
+
+    await objects.trim()
+
+    assert await objects.all() == before
+    assert [await objects.get(name, LIMIT) for name in ("site", "other")] == [b"one", b"two"]
+
+
 async def test_names_may_be_any_text(broker) -> None:
     objects = (await broker.connect("op")).objects(STORE)
     names = ["a b", "a.b", "*", ">", "é", "dir/site.tar.gz", "0" * 64]
@@ -85,7 +142,6 @@ async def test_watchers_are_notified_when_an_object_changes(broker) -> None:
     stop = await node.objects(STORE).watch_changes("site a/b", heard.put_nowait)
 
     await operator.objects(STORE).put("another", b"one")
-    await operator.objects(STORE).put("site a/b", b"one")
     await operator.objects(STORE).put("site a/b", b"two")
     async with asyncio.timeout(10):
         revision = await heard.get()

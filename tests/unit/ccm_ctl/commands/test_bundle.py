@@ -1,4 +1,4 @@
-"""`ccmctl bundle list|get`: what needs a stored bundle, and getting one back as files."""
+"""`ccmctl bundle list|get|gc`: what needs a stored bundle, getting one back as files, and removing old ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import io
 import stat
 import tarfile
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -21,6 +23,7 @@ from tests.support.bundles import digest_of, packed
 from tests.support.controller import NOW, Desk, FakeNode
 
 MANIFEST = "ccm: {{resources: [{{exec: [{{'{word}': {{}}}}]}}]}}\n"
+A, B = b"a" * 121, b"b" * 121
 RUN = "2zzzzzzzzzzzzzzzzzzzzzzzzzz"
 
 
@@ -29,6 +32,17 @@ def put(desk: Desk, content: bytes, name: str = "") -> str:
     digest = digest_of(content)
     asyncio.run(MemoryBus(desk.broker, "op").objects("CCM_MANIFESTS").put(name or digest, content))
     return digest
+
+
+def put_old(desk: Desk, content: bytes, age: timedelta = timedelta(days=8), name: str = "") -> str:
+    """Store a bundle some time ago; its digest."""
+    digest = put(desk, content, name)
+    desk.broker.object_times[name or digest] = NOW - age
+    return digest
+
+
+def stored(desk: Desk) -> set[str]:
+    return set(desk.broker.objects["CCM_MANIFESTS"])
 
 
 def put_key(desk: Desk, bucket: str, key: str, value: bytes) -> None:
@@ -82,7 +96,7 @@ def test_current_and_earlier_revisions_of_an_assignment_need_their_bundles(tmp_p
     assert references(desk) == {first: [("revision", "web")], second: [("revision", "web")]}
 
 
-def test_schedules_and_open_runs_need_their_bundles_and_ended_runs_do_not() -> None:
+def test_schedules_and_runs_on_record_need_their_bundles() -> None:
     desk = Desk()
     scheduled, part, open_one, done = (put(desk, packed(word)) for word in ("a", "b", "c", "d"))
     bundles = [Bundle(digest=digest, size_bytes=1) for digest in (scheduled, part, open_one, done)]
@@ -108,8 +122,9 @@ def test_schedules_and_open_runs_need_their_bundles_and_ended_runs_do_not() -> N
         scheduled: [("schedule", "nightly")],
         part: [("schedule", "nightly")],
         open_one: [("run", f"{RUN[:-1]}2")],
-        done: [],
+        done: [("ended run", f"{RUN[:-1]}3")],
     }
+    assert "1 ended run\n" in desk.ccmctl("bundle", "list").out
 
 
 def test_objects_that_are_not_bundles_are_not_listed_and_an_unreadable_revision_is_named() -> None:
@@ -204,3 +219,133 @@ def test_bytes_of_another_digest_and_paths_that_lead_out_write_nothing(tmp_path:
     assert "has another one; refused" in said[0].err
     assert "leads out of the bundle" in said[1].err
     assert [path.name for path in tmp_path.rglob("*")] == ["in"]
+
+
+def test_old_bundles_that_nothing_needs_are_removed(tmp_path: Path) -> None:
+    desk = Desk(FakeNode("web1", {"role": "web"}))
+    assign(desk, tmp_path, "one")
+    assign(desk, tmp_path, "two")
+    needed = stored(desk)
+    for digest in needed:
+        desk.broker.object_times[digest] = NOW - timedelta(days=90)
+    unused = put_old(desk, A)
+    young = put_old(desk, B, timedelta(days=6))
+    source = put_old(desk, b"source", name="site.tar.gz")
+    put_old(desk, b"source", name="site.tar.gz")
+
+    said = desk.ccmctl("bundle", "gc", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == f"DIGEST        SIZE   STORED\n{unused[:12]}  121 B  8d ago\nremoved 1 bundle, 121 B\n"
+    assert source not in needed
+    assert stored(desk) == needed | {young, "site.tar.gz"}
+
+
+def test_a_dry_run_removes_nothing_and_the_age_can_be_chosen() -> None:
+    desk = Desk()
+    digests = {put_old(desk, word, timedelta(hours=hours)) for word, hours in ((A, 2), (B, 200))}
+
+    said = desk.ccmctl("bundle", "gc", "--older-than", "1h", "--dry-run", "--json")
+    screen = desk.ccmctl("bundle", "gc", "--dry-run").out
+
+    assert {one["digest"]: one["removed"] for one in said.named("bundle")} == dict.fromkeys(digests, False)
+    assert screen.splitlines()[-1] == "would remove 1 bundle, 121 B"
+    assert stored(desk) == digests
+
+
+def test_removing_bundles_is_confirmed_first() -> None:
+    desk = Desk()
+    digest = put_old(desk, A)
+
+    scripted = desk.ccmctl("bundle", "gc")
+    declined = desk.ccmctl("bundle", "gc", typed="n\n")
+    agreed = desk.ccmctl("bundle", "gc", typed="y\n")
+
+    assert (scripted.code, declined.code, agreed.code) == (1, 1, 0)
+    assert "remove 1 bundle, 121 B?" in declined.out + declined.err
+    assert "removed 1 bundle, 121 B" in agreed.out
+    assert digest not in stored(desk)
+
+
+def test_a_bundle_of_a_command_that_is_under_way_is_too_young() -> None:
+    desk = Desk()
+    put_old(desk, A, timedelta(minutes=59))
+
+    refused = desk.ccmctl("bundle", "gc", "--older-than", "59m", "--yes")
+    kept = desk.ccmctl("bundle", "gc", "--older-than", "1h", "--yes")
+
+    assert (refused.code, refused.err) == (
+        1,
+        "ccmctl: --older-than 59m: at least 1h, because commands that are under way need their bundles\n",
+    )
+    assert kept.out == "nothing to remove: each bundle is needed, or younger than 1h\n"
+    assert len(stored(desk)) == 1
+
+
+def test_storing_a_bundle_again_makes_it_young(tmp_path: Path) -> None:
+    desk = Desk()
+    put_old(desk, A)
+    put(desk, A)
+
+    assert desk.ccmctl("bundle", "gc", "--yes").out.startswith("nothing to remove")
+
+
+def copy(desk: Desk, bucket: str, key: str) -> None:
+    """Put an entry into a bucket as a redirected read does."""
+
+    async def inject() -> None:
+        desk.broker.inject(f"$KV.{bucket}.{key}", b"{}", {"Nats-Stream": f"KV_{bucket}"})
+
+    asyncio.run(inject())
+
+
+def _copied_assignment(desk: Desk) -> None:
+    copy(desk, "CCM_ASSIGNMENTS", "all.web")
+
+
+def _copied_record(desk: Desk) -> None:
+    copy(desk, "CCM_RUNS", f"op.{RUN}.request")
+
+
+def _unreadable_schedule(desk: Desk) -> None:
+    desk.unreadable_schedules.append("ccm.schedule.x")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"),
+    [
+        pytest.param(
+            lambda desk: put_key(desk, "CCM_ASSIGNMENTS", "all.web", b"{"),
+            "entry 1 of the assignment all.web: cannot be read",
+            id="an assignment",
+        ),
+        pytest.param(
+            lambda desk: put_key(desk, "CCM_RUNS", f"op.{RUN}.request", b"{"),
+            f"the record op.{RUN}.request: cannot be read",
+            id="the record of a run",
+        ),
+        pytest.param(
+            lambda desk: put_key(desk, "CCM_RUNS", f"=rollout.{RUN}", b"{"),
+            f"the record =rollout.{RUN}: cannot be read",
+            id="a rollout",
+        ),
+        pytest.param(_unreadable_schedule, "the schedule ccm.schedule.x: cannot be read", id="a schedule"),
+        pytest.param(_copied_assignment, "all.web: refused: the entry", id="a copy over an assignment"),
+        pytest.param(_copied_record, f"op.{RUN}.request: refused: the entry", id="a copy over a record"),
+        pytest.param(
+            lambda desk: desk.broker.deny("op", "$KV.CCM_RUNS.>"), "", id="records that may not be read"
+        ),
+    ],
+)
+def test_nothing_is_removed_if_something_that_may_need_it_cannot_be_read(
+    spoil: Callable[[Desk], None], named: str
+) -> None:
+    desk = Desk()
+    digest = put_old(desk, A)
+    spoil(desk)
+
+    said = desk.ccmctl("bundle", "gc", "--yes")
+
+    assert said.code == 1
+    assert named in said.err
+    assert stored(desk) == {digest}
