@@ -40,6 +40,7 @@ from ccm_agent.model.wire import NodeRecord
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.storage.plan_store import PlanStore
 from ccm_agent.storage.spool import Spool
+from ccm_agent.storage.undo_store import UndoStore
 from ccm_agent.templates.target_matcher import Matches
 
 
@@ -107,6 +108,7 @@ class AgentContext:
         spool, events: Events that wait for the broker; what the agent reports about itself.
         request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.
         plans: What plans found that an operator may apply.
+        undo: What undoes the runs of this node.
         authenticator, revision_guard: Which requests and documents are obeyed.
         admission: Whether a run may start now.
         assigned, facts, scopes: Facts, and the scopes that requests to this node are sent to.
@@ -141,6 +143,9 @@ class AgentContext:
         self.run_queue = RunQueue(settings.queue_limit)
         self.checkpoints = Checkpoints(state / "continuation.json")
         self.plans = PlanStore(state / "plans", clock)
+        self.undo = UndoStore(
+            state / "undo", clock, keep_s=settings.undo_keep_s, limit_bytes=settings.undo_limit_bytes
+        )
         facts_bucket = ports.bucket("CCM_FACTS")
         self.assigned = AssignedFacts(self.node, facts_bucket, self.revision_guard, state / "assigned.json")
         self.facts = FactCache(ports.gather_facts, self.assigned, clock, self.metrics)
@@ -169,6 +174,8 @@ class AgentContext:
         self.load_policy()
         self.admission.maintenance.open()
         self.locks.open()
+        self.undo.open()
+        self.record.undo = True
         self.authenticator.open()
         self.revision_guard.open()
         self.assigned.open()

@@ -50,6 +50,7 @@ from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, 
 from ccm_agent.resources.converge import ResolvedResource, would_have_changed
 
 if TYPE_CHECKING:
+    from ccm_agent.resources.undo import ResourceUndo
     from ccm_agent.templates.env import Environment
 
 MANIFEST_LIMIT_BYTES = 64 << 20
@@ -185,6 +186,10 @@ class ManifestContext:
     # ---- for the flow: RunContext ----
 
     @property
+    def undo(self) -> ResourceUndo:
+        return self.state.undo
+
+    @property
     def is_restricted(self) -> bool:
         return self.state.permission is not None and self.state.permission.is_restricted
 
@@ -256,7 +261,8 @@ class ManifestContext:
     async def diff(
         self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
     ) -> ResourceDiff | None:
-        return await self.state.diffs.of(declared, provider, found, decision, triggered_by)
+        hides = self.state.undo.hides(declared)
+        return await self.state.diffs.of(declared, provider, found, decision, triggered_by, hides=hides)
 
     def forget(self) -> None:
         self.state.changes.note()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.policy import DIFF
 from ccm_agent.model.resource_diff import (
@@ -60,9 +62,20 @@ class RunDiffs:
         self._left_bytes = RUN_LIMIT_BYTES
 
     async def of(
-        self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
+        self,
+        declared: ResolvedResource,
+        provider: Any,
+        found: Any,
+        decision: Decision,
+        triggered_by: str,
+        *,
+        hides: bool = False,
     ) -> ResourceDiff | None:
-        """Return what the steps of a decision change; None if the run was not asked for diffs. Never raises."""
+        """
+        Return what the steps of a decision change; None if the run was not asked for diffs. Never raises.
+
+        `hides`: the lines of files are not shown, as if not every local user could read them.
+        """
         if not self._is_wanted:
             return None
         if self._is_withheld:
@@ -70,7 +83,10 @@ class RunDiffs:
         why, contents = "", []
         try:
             if decision.contents is not None:
-                contents = list(await decision.contents(provider))
+                contents = [
+                    replace(one, is_private=True) if hides else one
+                    for one in await decision.contents(provider)
+                ]
         except CcmError as err:
             why = self._shown(str(err))
         shows_private = getattr(declared.wanted, "diff", False) and not self._is_restricted

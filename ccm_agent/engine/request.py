@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.undo import UndoLog, UndoRecord
 from ccm_agent.model.wire import STOPPED_CODE, NodeState
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class ManifestSource(Struct, frozen=True, kw_only=True):
         name: Its name in log lines and events; "" takes the path.
         digest: SHA-256 (hex) of the manifest or bundle as requested; "" computes that of the text.
         data_revisions: Revision of each hiera document that is part of `ApplyOptions.data`, by URL.
+        undo: What undoes a run, instead of a manifest; None: there is a manifest.
     """
 
     path: str = ""
@@ -111,6 +113,7 @@ class ManifestSource(Struct, frozen=True, kw_only=True):
     name: str = ""
     digest: str = ""
     data_revisions: Mapping[str, int] = {}
+    undo: UndoRecord | None = None
 
 
 class ApplyOptions(Struct, frozen=True, kw_only=True):
@@ -143,6 +146,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
             manifest's name, or its absolute path.
         diff: Events say what changes; see `model.resource_diff`.
         selection: The resources that the run applies; None: all. The others are skipped.
+        undo_log: Keeps what the run changes, so that it can be undone; None: it is not kept.
         lock: Called with the references of a resource: why an operator locked it on this node, "" if it is not locked.
     """
 
@@ -173,6 +177,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     scope: str = ""
     diff: bool = False
     selection: ResourceSelection | None = None
+    undo_log: UndoLog | None = None
     lock: Callable[[Sequence[str]], str] | None = None
 
 

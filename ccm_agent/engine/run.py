@@ -24,6 +24,7 @@ from ccm_agent.engine.order import check_order
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.run_state import SharedRunState
+from ccm_agent.engine.undo import undo_resources
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument, make_document
 from ccm_agent.manifest.expressions import has_markers, raise_refusal_behind
@@ -88,7 +89,9 @@ class LocalEngine:
         """
         state = await self._begin(options)
         with state.secrets.kept_out_of_errors():
-            return await self._load(source, state)
+            return await (
+                self._load(source, state) if source.undo is None else self._load_undo(source, state)
+            )
 
     async def _load(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
         document = await self._document(source)
@@ -101,6 +104,19 @@ class LocalEngine:
         except InputError as err:
             raise_refusal_behind(err)
             raise
+
+    async def _load_undo(self, source: ManifestSource, state: SharedRunState) -> PreparedManifest:
+        """Return the resources of an undo with their earlier states. Sources are the contents that this node kept."""
+        assert source.undo is not None
+        folder = source.undo.folder
+        if state.permission is not None:
+            state.permission.root = folder
+        state.undo.begin(source.undo)
+        document = ManifestDocument(text="", name=source.name, directory=folder, digest=source.digest)
+        expressions = state.expressions({}, folder)
+        resources = await asyncio.to_thread(undo_resources, source.undo, self.deps.catalog, expressions)
+        loaded = ResolvedManifest(document=document, resources=resources, data={}, expressions=expressions)
+        return PreparedManifest(loaded=loaded, state=state)
 
     async def _resolve(
         self, source: ManifestSource, state: SharedRunState, document: ManifestDocument
@@ -166,6 +182,7 @@ class LocalEngine:
             if is_complete and state.exclusions.is_empty:
                 broken = ManifestError(f"no resource of {loaded.document.name} matches {options.selection}")
             await state.refreshes.close(is_complete=is_complete)
+        await state.undo.close()
         return self._summary(plan, tally, broken)
 
     async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
@@ -210,6 +227,7 @@ class LocalEngine:
         finally:
             context.release()
             await state.refreshes.close(is_complete=False)
+            await state.undo.close()
 
     async def status(self, type_name: str, name: str, options: ApplyOptions) -> Any:
         """

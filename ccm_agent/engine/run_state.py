@@ -18,6 +18,7 @@ from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
 from ccm_agent.engine.selection import Exclusions
 from ccm_agent.engine.stoppable_runner import StoppableRunner
+from ccm_agent.engine.undo import RunUndo
 from ccm_agent.manifest.expressions import reads_host
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.converge import ResolvedResource
@@ -52,6 +53,7 @@ class SharedRunState:
         self.exclusions = Exclusions(options)
         self.refreshes = Refreshes(self, None)
         self.diffs = run_diffs(options, self.masker)
+        self.undo = RunUndo(deps.files, options, self.masker)
         confine = self.permission.confine if self.permission else None
         self.expressions = MakeExpressions(deps.make_expressions, facts, options.environ or {}, confine)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import ManifestError
 from ccm_agent.model.outcome import LOCKED, NOT_SELECTED
 from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.undo import NOT_UNDONE
 from ccm_agent.resources.converge import ResolvedResource, skip, subscriptions
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Exclusions:
         if self._selection is not None and not self._takes(declared, context, self._selection):
             event = skip(declared, context, f"not selected by {self._selection}")
             event.code = NOT_SELECTED
+        elif why := context.state.undo.why_not(declared):
+            event = skip(declared, context, why)
+            event.code = NOT_UNDONE
         elif self._lock is not None and (why := self._lock(_references(declared))):
             event = skip(declared, context, why)
             event.code = LOCKED

@@ -34,6 +34,7 @@ Every error that this project raises on purpose, in one tree.
     │   └── ProtocolError         a message breaks the rules of the protocol and is refused
     ├── PolicyError               the node's policy forbids it
     ├── PlanError                 a plan cannot be applied: the node does not have it, or has changed since
+    ├── UndoError                 a run cannot be undone on this node
     ├── Refusal                   a node does not start a run now; its code says why
     └── FleetError                the controller cannot do what was asked of the fleet
         ├── NoTargetError         a target matches no node
@@ -390,6 +391,12 @@ class PlanError(CcmError):
     """A plan cannot be applied: the node does not have it, or has changed since."""
 
     code = "run.plan"
+
+
+class UndoError(CcmError):
+    """A run cannot be undone on this node: there is no record of its changes."""
+
+    code = "run.undo"
 
 
 class RunError(FleetError):

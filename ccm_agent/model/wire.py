@@ -103,6 +103,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         cause: "request", "schedule" or "assignment".
         diff: Events say what changes, if the node's policy does not withhold it. Older agents ignore it.
         part: Only a part of the manifest is applied; then `manifest` and `bundle` are empty. None: all of it.
+        undo: The run that is undone; then there is no manifest, and the node takes the earlier states that it kept. "": none.
         keep, plan: The node keeps this plan; the run of a kept plan: an apply changes nothing unless the node is as it found it.
     """
 
@@ -117,6 +118,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     part: PartialManifest | None = None
     keep: bool = False
     plan: str = ""
+    undo: str = ""
 
     @property
     def content(self) -> ManifestRequest | PartialManifest:
@@ -408,6 +410,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         resource_locks: It knows locks of resources.
         selector_patterns: It reads `*` and `?` in values of facts, and compares the items of lists.
         locks: The resources that it skips. Some may have ended.
+        undo: It can undo runs.
     """
 
     node: str
@@ -433,6 +436,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     resource_locks: bool = False
     selector_patterns: bool = False
     locks: list[ResourceLock] = []
+    undo: bool = False
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import Clock, Files, Runner
     from ccm_agent.model.resource_diff import PropertyChange
     from ccm_agent.resources.changes import FileChange
+    from ccm_agent.resources.undo import UndoRules
     from ccm_agent.templates.env import Environment
 
 P = TypeVar("P", bound=CommonProperties)
@@ -396,6 +397,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         status_name: Converts the name given to `ccm status` to one that the type accepts. None: unchanged.
         reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
             allows the type only by name, and a restricted plan does not read its state.
+        undo: How its changes are undone; None: they cannot be.
         command: The command line of `ccm ensure TYPE`.
     """
 
@@ -422,6 +424,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     why_no_status: str = ""
     status_name: Callable[[str], str] | None = None
     reach: Callable[[P], HostAccess] | None = None
+    undo: UndoRules | None = None
     command: CommandLine = CommandLine()
 
     @property

@@ -26,7 +26,9 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
 from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ResourceDiff
+from ccm_agent.model.undo import CHANGED_SINCE
 from ccm_agent.resources.contract import AnyType, Decision, DecisionContext, StepResult
+from ccm_agent.resources.undo import ResourceUndo
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,8 @@ class RunContext(Protocol):
     def health_check_only(self) -> bool: ...
     @property
     def slots(self) -> ResourceSlots: ...
+    @property
+    def undo(self) -> ResourceUndo: ...
     @property
     def is_restricted(self) -> bool:
         """Whether the run is a plan or check that runs no commands of the manifest."""
@@ -341,6 +345,9 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
         # it was long ago that the state was read
         run.forget()
         found, decision, triggered_by = await _decide(declared, provider, run)
+    if decision.steps and (why := await run.undo.why_left(declared, provider)):
+        event.skipped, event.error, event.code = True, [why], CHANGED_SINCE
+        return
     state, changed, message = found, False, ""
     is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
@@ -349,7 +356,9 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
         if is_noop:
             message, changed = _noop_message(decision, kind.noop_separator), True
         else:
-            state = await _act(declared, provider, run, decision, event)
+            state = await run.undo.record(
+                declared, provider, found, decision, lambda: _act(declared, provider, run, decision, event)
+            )
             changed = kind.has_changed is None or kind.has_changed(found, state)
             if not changed:
                 event.diff = None

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ccm_agent.engine.diffs import RunDiffs
+from ccm_agent.engine.request import ApplyOptions
+from ccm_agent.engine.undo import RunUndo
 from ccm_agent.model.errors import PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
@@ -15,6 +17,7 @@ from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.secret import Masker
 from ccm_agent.resources.contract import AnyType, Decision
 from ccm_agent.resources.converge import ResolvedResource, converge
+from ccm_agent.testing.files import FakeFiles
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -43,6 +46,7 @@ class Run:
     ) -> None:
         self._diffs = diffs or RunDiffs(Masker(), is_wanted=False)
         self._provider = provider
+        self.undo = RunUndo(FakeFiles(), ApplyOptions(), Masker())
         self.noop = noop
         self._changed = changed
 

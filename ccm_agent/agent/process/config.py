@@ -181,6 +181,17 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     spool_limit_mib: Annotated[
         int, Meta(ge=1, description="Size of the spool of events not yet delivered.")
     ] = 256
+    undo_keep: Annotated[
+        Duration,
+        Meta(description="How long the node keeps what undoes a run; 0s: it keeps nothing."),
+    ] = "7d"
+    undo_max_mib: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Size of the earlier contents of files that the node keeps for this, of the newest runs; 0: nothing.",
+        ),
+    ] = 256
     template_cpu: Annotated[
         Duration, Meta(description="CPU time of one template, or of one directory of them, in whole seconds.")
     ] = "10s"
@@ -260,6 +271,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     spool_limit_bytes: int = 256 << 20
     spool_segment_bytes: int = 4 << 20
     ledger_keep_s: float = 86_400
+    undo_keep_s: float = 7 * 86_400
+    undo_limit_bytes: int = 256 << 20
     template_cpu_s: int = 10
     template_memory_bytes: int = 256 << 20
     progress_s: float = 5
@@ -374,6 +387,8 @@ def parse_config(text: str, source: str = "") -> Settings:
         is_policy_required=bool(config.policy_file),
         queue_limit=config.queue_limit,
         spool_limit_bytes=config.spool_limit_mib << 20,
+        undo_keep_s=seconds("undo_keep", 0),
+        undo_limit_bytes=config.undo_max_mib << 20,
         template_cpu_s=int(seconds("template_cpu", 1)),
         template_memory_bytes=config.template_memory_mib << 20,
         drain_s=seconds("drain", 0),

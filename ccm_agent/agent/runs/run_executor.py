@@ -241,6 +241,11 @@ class RunExecutor:
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
         content = request.content
+        if request.undo:
+            if content.bundle is not None or content.manifest or request.part or request.keep or request.plan:
+                raise ProtocolError(f"{request.name}: the request names a manifest and a run to undo")
+            record = await self._context.undo.find(request.undo)
+            return ManifestSource(name=request.name, undo=record)
         if content.bundle is None:
             text = content.manifest.encode()
             if request.digest and hashlib.sha256(text).hexdigest() != request.digest:
@@ -300,6 +305,7 @@ class RunExecutor:
             is_literal=isinstance(request, ExecRequest),
             scope=own.scope if own is not None else f"request {job.name}",
             diff=not isinstance(request, ExecRequest) and request.diff,
+            undo_log=context.undo if context.undo.is_on else None,
             # checks go on: a lock keeps a resource from being changed, not from being watched
             lock=context.locks.why if job.action != "check" else None,
             selection=request.part if isinstance(request, ManifestRequest) else None,

@@ -9,6 +9,8 @@ from ccm_agent.resources.contract import ProviderSpec, ResourceContext, Resource
 from ccm_agent.resources.file.command import COMMAND
 from ccm_agent.resources.file.model import FileProperties, FileState
 from ccm_agent.resources.file.resource import check, decide, finalize, find_extensions, reach
+from ccm_agent.resources.file.undo import earlier, identify
+from ccm_agent.resources.undo import UndoRules
 
 
 def _make_posix(context: ResourceContext) -> Any:
@@ -30,6 +32,7 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     stable_when_changed=True,
     status_name=posixpath.abspath,
     reach=reach,
+    undo=UndoRules(earlier=earlier, identify=identify),
     providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
     command=COMMAND,
 )

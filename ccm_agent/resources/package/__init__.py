@@ -9,6 +9,8 @@ from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import CommandLine, Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, decide, has_changed, reach
+from ccm_agent.resources.package.undo import earlier, identify
+from ccm_agent.resources.undo import UndoRules
 
 
 def _make_apt(context: ResourceContext) -> Any:
@@ -59,6 +61,7 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     check=check,
     has_changed=has_changed,
     reach=reach,
+    undo=UndoRules(earlier=earlier, identify=identify),
     command=CommandLine(alias="pkg", gather=_gather),
     providers=(
         ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt, fits=_is_other),

@@ -1,0 +1,246 @@
+"""
+The undo of one run: what the run records of its changes, and, if it is itself an undo, what it leaves alone.
+
+An undo is a run of resources with their earlier states. Each is changed only if it still is as the undone run left it; that is
+looked at again just before the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.manifest.build import ResourceBuilder
+from ccm_agent.model.errors import CcmError
+from ccm_agent.model.ports import ContentRef, FileInfo, Files
+from ccm_agent.model.secret import Masker
+from ccm_agent.model.undo import UndoEntry, UndoLog, UndoRecord
+from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.undo import EarlierFile, EarlierState
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.request import ApplyOptions
+    from ccm_agent.manifest.expressions import Expressions
+    from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.resources.contract import Decision
+
+SPECIAL_BITS = 0o7000
+"""setuid, setgid and sticky bit: the type `file` does not manage them."""
+
+
+class RunUndo:
+    """
+    What one run records for its undo; see `resources.undo.ResourceUndo`.
+
+    Args:
+        files: The files of the host.
+        options: Of the run.
+        masker: Knows the secrets of the run.
+    """
+
+    def __init__(self, files: Files, options: ApplyOptions, masker: Masker) -> None:
+        is_changing = not options.noop and not options.health_check_only
+        self._log: UndoLog | None = options.undo_log if is_changing and options.run else None
+        self._files = files
+        self._masker = masker
+        self._run = options.run
+        self._undone = ""
+        self._entries: dict[tuple[str, str], UndoEntry] = {}
+
+    def begin(self, record: UndoRecord) -> None:
+        """This run undoes another one."""
+        self._undone = record.run
+        self._entries = {(one.type, one.name): one for one in record.entries}
+
+    def why_not(self, declared: ResolvedResource) -> str:
+        """Why a change cannot be undone; "" if it can, and in other runs."""
+        entry = self._entry(declared)
+        return entry.why_not if entry is not None else ""
+
+    def hides(self, declared: ResolvedResource) -> bool:
+        """Whether diffs must not show the lines of a resource, because this run does not know the secrets in them."""
+        entry = self._entry(declared)
+        return entry is not None and entry.is_secret
+
+    async def why_left(self, declared: ResolvedResource, provider: Any) -> str:
+        """See `ResourceUndo`."""
+        entry, kind = self._entry(declared), declared.kind
+        if entry is None or kind.undo is None:
+            return ""
+        bare = kind.properties(name=declared.wanted.name, ensure=kind.default_ensure)
+        now, left = kind.undo.identify(await provider.status(bare)), entry.left or {}
+        differing = [name for name in sorted(now.keys() | left.keys()) if now.get(name) != left.get(name)]
+        if unknown := [name for name in now if now[name] is None or left.get(name, "") is None]:
+            return f"not compared with what the run {self._undone} left: its {unknown[0]} is too large or cannot be read"
+        return f"changed since the run {self._undone}: its {', '.join(differing)}" if differing else ""
+
+    async def record(
+        self,
+        declared: ResolvedResource,
+        provider: Any,
+        found: Any,
+        decision: Decision,
+        change: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        """See `ResourceUndo`."""
+        if self._log is None or declared.kind.contains_manifest:
+            return await change()
+        entry = await self._earlier(self._log, declared, found, decision)
+        await self._log.before(self._run, entry)
+        try:
+            state = await change()
+        except CcmError:
+            await self._left(self._log, declared, entry, found, await _look(declared, provider))
+            raise
+        await self._left(self._log, declared, entry, found, state)
+        return state
+
+    async def close(self) -> None:
+        """The run has ended."""
+        if self._log is not None:
+            await self._log.close(self._run)
+
+    # ---- inside ----
+
+    def _entry(self, declared: ResolvedResource) -> UndoEntry | None:
+        return self._entries.get((declared.kind.name, declared.wanted.name)) if self._entries else None
+
+    async def _earlier(
+        self, kept: UndoLog, declared: ResolvedResource, found: Any, decision: Decision
+    ) -> UndoEntry:
+        """Return the entry of a resource that is about to be changed."""
+        kind, name = declared.kind, declared.wanted.name
+        shown = self._masker.name(name)
+        if kind.undo is None:
+            earlier = EarlierState(why_not=f"what the type `{kind.name}` changes is not kept")
+        elif shown != name:
+            earlier = EarlierState(why_not="its name contains a secret")
+        else:
+            try:
+                earlier = await kind.undo.earlier(declared.wanted, found, decision, _Keeper(self, kept))
+            except CcmError as err:
+                earlier = EarlierState(why_not=f"its earlier state could not be kept: {err}")
+        return UndoEntry(
+            type=kind.name,
+            name=shown,
+            properties=earlier.properties,
+            content=earlier.content,
+            size_bytes=earlier.size_bytes,
+            why_not=self._masker.text(earlier.why_not),
+            is_secret=await self._has_secrets(kept, declared, earlier),
+        )
+
+    async def _left(
+        self, kept: UndoLog, declared: ResolvedResource, entry: UndoEntry, found: Any, state: Any
+    ) -> None:
+        """Record what a change left; without a state it is not known."""
+        rules, has_changed = declared.kind.undo, True
+        if rules is not None:
+            if state is None:
+                return
+            entry.left = rules.identify(state)
+            has_changed = entry.left != rules.identify(found)
+        elif state is not None and declared.kind.has_changed is not None:
+            has_changed = declared.kind.has_changed(found, state)
+        await kept.after(self._run, entry, has_changed=has_changed)
+
+    async def _has_secrets(self, kept: UndoLog, declared: ResolvedResource, earlier: EarlierState) -> bool:
+        """Whether contents before or after the change have secrets that only this run knows."""
+        if self.hides(declared):
+            return True  # an undo of the undo does not know them either
+        if self._masker.is_idle:
+            return False
+        values = msgspec.to_builtins(declared.wanted)
+        if getattr(declared.wanted, "source", "") or self._masker.value(values) != values:
+            return True
+        if not earlier.content:
+            return False
+        content = await self._files.read(f"{kept.folder}/{earlier.content}", kept.file_limit_bytes)
+        text = content.decode(errors="replace")
+        return await asyncio.to_thread(self._masker.text, text) != text
+
+    async def keep_file(self, kept: UndoLog, path: str, *, with_content: bool) -> EarlierFile:
+        """Keep a file's attributes, and its content if asked for; see `KeepFile`."""
+        limits = {path: [kept.file_limit_bytes]} if with_content else False
+        look = (await self._files.inspect([path], digest=limits, follow=False))[0]
+        earlier = EarlierFile(
+            is_directory=look.kind == "directory",
+            owner=look.owner,
+            group=look.group,
+            mode=f"{look.mode & 0o777:04o}",
+        )
+        why_not = _why_not(look)
+        if not why_not and with_content and not earlier.is_directory:
+            why_not = await self._keep_content(kept, look)
+            earlier = msgspec.structs.replace(earlier, sha256=look.sha256, size_bytes=look.size_bytes)
+        return EarlierFile(why_not=why_not) if why_not else earlier
+
+    async def _keep_content(self, kept: UndoLog, look: FileInfo) -> str:
+        """Copy a file; why that is not possible, "" if it is done."""
+        if not look.sha256:
+            return f"its content is not kept: {look.undigested or look.error}"
+        copy = f"{kept.folder}/{look.sha256}"
+        if (await self._files.inspect([copy]))[0].sha256 == look.sha256:
+            return ""
+        if why_not := await kept.make_room(self._run, look.size_bytes):
+            return f"its content is not kept: {why_not}"
+        try:
+            await self._files.write(copy, ContentRef(look.path), mode=0o600)
+            is_same = (await self._files.inspect([copy]))[0].sha256 == look.sha256
+            if not is_same:
+                # owner and mode are those of the file that was looked at, and would be given to another content
+                await self._files.remove(copy)
+        except CcmError as err:
+            return f"its content could not be kept: {err}"
+        return "" if is_same else "its content is not kept: it changed while it was copied"
+
+
+class _Keeper:
+    """A `KeepFile` for one change."""
+
+    def __init__(self, undo: RunUndo, kept: UndoLog) -> None:
+        self._undo = undo
+        self._kept = kept
+
+    async def __call__(self, path: str, *, with_content: bool) -> EarlierFile:
+        return await self._undo.keep_file(self._kept, path, with_content=with_content)
+
+
+def _why_not(look: FileInfo) -> str:
+    if look.kind not in ("file", "directory"):
+        return f"its earlier state is not kept: {look.error or f'it was {look.kind}'}"
+    if look.mode & SPECIAL_BITS:
+        return f"its mode was {look.mode:04o}, and setuid, setgid and sticky bits are not restored"
+    return ""
+
+
+async def _look(declared: ResolvedResource, provider: Any) -> Any:
+    """Return the state after a failed change; None if it cannot be read."""
+    try:
+        return await provider.status(declared.wanted)
+    except CcmError:
+        return None
+
+
+def undo_resources(record: UndoRecord, catalog: Catalog, expressions: Expressions) -> list[ResolvedResource]:
+    """
+    Return the resources of an undo. Those that cannot be undone have no properties besides their name, and are skipped.
+
+    Raises:
+        InputError: The record is of a type that does not exist here any more.
+    """
+    # names and paths are taken as they are: a later run must not evaluate what looks like a template
+    builder = ResourceBuilder(catalog, expressions, None, "", is_literal=True)
+    resources = []
+    for index, entry in enumerate(record.entries):
+        kind = catalog.find(entry.type)
+        if entry.why_not:
+            bare = kind.properties(name=entry.name, ensure=kind.default_ensure)
+            resources.append(ResolvedResource(kind=kind, wanted=bare, index=index))
+        else:
+            properties = {**entry.properties, "name": entry.name}
+            resources.append(builder.declare(kind, properties, (), index))
+    return resources

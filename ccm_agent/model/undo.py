@@ -1,0 +1,84 @@
+"""What a node keeps of the changes of a run, so that an operator can undo them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+CHANGED_SINCE = "undo.changed_since"
+"""Code of a resource that an undo leaves alone, because it is not as the run left it."""
+
+NOT_UNDONE = "undo.impossible"
+"""Code of a resource that an undo cannot bring back to its earlier state."""
+
+Identity = dict[str, str | None]
+"""What a state is recognized by, by property; None: this property could not be read."""
+
+
+class UndoEntry(Struct, kw_only=True, omit_defaults=True):
+    """
+    One resource that a run changed.
+
+    Attributes:
+        type, name: The resource; the name is masked if `why_not` says why it cannot be undone.
+        properties: What brings it back to its earlier state, without its name.
+        content: SHA-256 (hex) of the kept content that `properties` refer to; "" if there is none.
+        size_bytes: Size of that content.
+        left: What the run left; None while that is not known.
+        why_not: Why it cannot be undone; "" if it can.
+        is_secret: Its content has secrets that a later run does not know, so diffs do not show its lines.
+    """
+
+    type: str
+    name: str
+    properties: dict[str, Any] = {}
+    content: str = ""
+    size_bytes: int = 0
+    left: Identity | None = None
+    why_not: str = ""
+    is_secret: bool = False
+
+
+class UndoRecord(Struct, frozen=True, kw_only=True):
+    """
+    What undoes one run.
+
+    Attributes:
+        run: The run that is undone.
+        folder: Where kept contents are, named by their digests.
+        entries: The resources, in the order in which they are undone: the last one that the run changed first.
+    """
+
+    run: str
+    folder: str
+    entries: list[UndoEntry]
+
+
+class UndoLog(Protocol):
+    """
+    Keeps on this node what runs change; `storage.undo_store.UndoStore` is the real one.
+
+    Attributes:
+        folder: Where contents are kept, each in a file named by its digest.
+        file_limit_bytes: Larger contents are not kept.
+    """
+
+    folder: str
+    file_limit_bytes: int
+
+    async def make_room(self, run: str, size_bytes: int) -> str:
+        """Make room for a content by forgetting older runs; why there is none, "" if there is."""
+        ...
+
+    async def before(self, run: str, entry: UndoEntry) -> None:
+        """Record a resource before it is changed. Never raises."""
+        ...
+
+    async def after(self, run: str, entry: UndoEntry, *, has_changed: bool) -> None:
+        """Record what a change left, in `entry.left`. Never raises."""
+        ...
+
+    async def close(self, run: str) -> None:
+        """The run has ended: make its record outlive a power cut, and forget what is too old. Never raises."""
+        ...

@@ -1,0 +1,36 @@
+"""What undoes the change of a package: the version that was installed before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.resource import ABSENT
+from ccm_agent.resources.package.model import PackageProperties, PackageState
+from ccm_agent.resources.undo import EarlierState, KeepFile
+
+if TYPE_CHECKING:
+    from ccm_agent.model.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: PackageProperties, found: PackageState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    if found.ensure == ABSENT:
+        return EarlierState(properties={"ensure": ABSENT})
+    epoch = _epoch(found)
+    # without an epoch, dnf may take a version of a higher one
+    version = f"{epoch}:{found.metadata.version}" if epoch else found.metadata.version
+    return EarlierState(properties={"ensure": version})
+
+
+def identify(state: PackageState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    if state.ensure == ABSENT:
+        return {"version": ABSENT}
+    return {"version": state.metadata.version, "epoch": _epoch(state)}
+
+
+def _epoch(state: PackageState) -> str:
+    return str(state.metadata.extended.get("epoch", ""))

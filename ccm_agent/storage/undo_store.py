@@ -1,0 +1,304 @@
+"""
+What undoes the runs of this node: a journal for each run that changed something, and the earlier contents of its files.
+
+Contents are files named by their SHA-256, so equal ones take the space of one. All of it is for the owner alone: the folders have
+mode 0700, the files 0600. Nothing of it leaves the node but what an undo shows in its diffs.
+
+A resource is on record before it is changed, so a kill at any moment leaves no change without a record. If the record cannot be
+written, the whole record of the run is removed: an undo that silently leaves something out would be worse than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import FileError, UndoError
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.undo import Identity, UndoEntry, UndoRecord
+from ccm_agent.model.untrusted_json import Moment, decode_foreign
+from ccm_agent.storage.journal import Journal, read_records
+
+log = logging.getLogger(__name__)
+
+RUNS_LIMIT = 1000
+"""The newest runs on record; each takes a small file."""
+
+FILE_LIMIT_BYTES = 32 << 20
+"""The largest content that is kept."""
+
+UNKNOWN_END = "it is not known what the run left: the agent ended while it changed this"
+
+_DIGEST_LENGTH = 64
+
+
+class UndoLine(Struct, kw_only=True, omit_defaults=True):
+    """
+    One record of a journal.
+
+    Attributes:
+        time: Of the first record: when the run changed its first resource.
+        before: A resource is about to be changed.
+        type, name, left, has_changed: A change has ended, and what it left.
+    """
+
+    time: Moment | None = None
+    before: UndoEntry | None = None
+    type: str = ""
+    name: str = ""
+    left: Identity | None = None
+    has_changed: bool = True
+
+
+class _KeptRun(Struct, kw_only=True):
+    """
+    The journal of a run.
+
+    Attributes:
+        path: Its file.
+        run: The run.
+        time: When it changed its first resource.
+        lines: What is in it.
+        is_damaged: Some of it cannot be read.
+    """
+
+    path: Path
+    run: str
+    time: datetime
+    lines: list[UndoLine]
+    is_damaged: bool
+
+    @property
+    def contents(self) -> set[str]:
+        """Digests of the contents that it refers to."""
+        return {line.before.content for line in self.lines if line.before and line.before.content}
+
+
+class UndoStore:
+    """
+    Keeps what undoes the runs of this node; see `model.undo.UndoLog`.
+
+    Args:
+        folder: Where it is kept.
+        clock: Tells how old a run is.
+        keep_s: How long it is kept; 0: not at all.
+        limit_bytes: Size of all contents together; 0: nothing is kept.
+
+    Attributes:
+        folder: Where contents are.
+        file_limit_bytes: Larger contents are not kept.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, *, keep_s: float, limit_bytes: int) -> None:
+        self.folder = str(folder / "content")
+        self.file_limit_bytes = min(FILE_LIMIT_BYTES, limit_bytes)
+        self._root = folder
+        self._runs = folder / "runs"
+        self._clock = clock
+        self._keep_s = keep_s
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._journal: Journal | None = None
+        self._run = ""
+        self._is_usable = False
+
+    @property
+    def is_on(self) -> bool:
+        """Changes are kept."""
+        return self._keep_s > 0 and self._limit_bytes > 0 and self._is_usable
+
+    def open(self) -> None:
+        """Make the folders, and remove what an earlier process left half done, and what is too old. Blocking."""
+        try:
+            for folder in (self._root, self._runs, Path(self.folder)):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder.chmod(0o700)
+            self._is_usable = True
+            self._forget_old("")
+        except OSError as err:
+            self._is_usable = False
+            log.warning("what runs change is not kept, so it cannot be undone", extra={"reason": str(err)})
+
+    async def find(self, run: str) -> UndoRecord:
+        """
+        Return what undoes a run.
+
+        Raises:
+            UndoError: It is not on record here, or the record is damaged.
+        """
+        kept = await asyncio.to_thread(self._read, self._runs / f"{run}.log") if is_id(run) else None
+        if kept is None or not kept.lines or self._is_old(kept):
+            raise UndoError(
+                f"this node has no record of the run {run[:40]}: it changed nothing here, or the record is not kept any more "
+                f"({self._limits()})"
+            )
+        if kept.is_damaged:
+            raise UndoError(f"the record of the run {run} is damaged, so nothing is undone")
+        return UndoRecord(run=run, folder=self.folder, entries=fold(kept.lines))
+
+    async def make_room(self, run: str, size_bytes: int) -> str:
+        """See `UndoLog`."""
+        if self._used_bytes + size_bytes > self._limit_bytes:
+            await asyncio.to_thread(self._forget_old, run, size_bytes)
+        if self._used_bytes + size_bytes > self._limit_bytes:
+            return f"this run alone would need more than {self._limit_bytes >> 20} MiB (`undo_max_mib`)"
+        self._used_bytes += size_bytes
+        return ""
+
+    async def before(self, run: str, entry: UndoEntry) -> None:
+        """See `UndoLog`."""
+        if await self._begin(run):
+            await self._append(UndoLine(before=entry))
+
+    async def after(self, run: str, entry: UndoEntry, *, has_changed: bool) -> None:
+        """See `UndoLog`."""
+        if run == self._run:
+            await self._append(
+                UndoLine(type=entry.type, name=entry.name, left=entry.left, has_changed=has_changed)
+            )
+
+    async def close(self, run: str) -> None:
+        """See `UndoLog`."""
+        if run != self._run:
+            return
+        journal, self._journal, self._run = self._journal, None, ""
+        try:
+            if journal is not None:
+                await asyncio.to_thread(_close, journal)
+            await asyncio.to_thread(self._forget_old, "")
+        except (FileError, OSError) as err:
+            log.warning("the record of a run may be lost", extra={"run": run, "reason": str(err)})
+
+    # ---- inside ----
+
+    async def _begin(self, run: str) -> bool:
+        """Open the journal of a run; whether there is one."""
+        if run == self._run:
+            return self._journal is not None
+        if not self.is_on or not is_id(run):
+            return False
+        if self._journal is not None:  # of a run that ended with an error
+            await asyncio.to_thread(self._journal.close)
+        self._run, self._journal = run, None
+        journal = Journal(self._runs / f"{run}.log")
+        try:
+            found = await asyncio.to_thread(journal.open)
+        except FileError as err:
+            self._warn(err)
+            return False
+        self._journal = journal
+        if not found.records:
+            await self._append(UndoLine(time=self._clock.now()))
+        return self._journal is not None
+
+    async def _append(self, line: UndoLine) -> None:
+        journal = self._journal
+        if journal is None:
+            return
+        try:
+            journal.append(encode_message(line))
+        except FileError as err:
+            self._journal = None
+            self._warn(err)
+            try:
+                await asyncio.to_thread(journal.remove)
+            except OSError as again:
+                log.error("an incomplete record of a run stays", extra={"reason": str(again)})
+
+    def _warn(self, err: FileError) -> None:
+        log.warning("a run cannot be undone", extra={"run": self._run, "reason": str(err)})
+
+    def _limits(self) -> str:
+        if not self.is_on:
+            return "this node keeps none: see `undo_keep` and `undo_max_mib` in its configuration"
+        return f"`undo_keep` is {self._keep_s / 86_400:g}d, `undo_max_mib` is {self._limit_bytes >> 20}"
+
+    def _is_old(self, kept: _KeptRun) -> bool:
+        return self._clock.now() - kept.time >= timedelta(seconds=self._keep_s)
+
+    def _read(self, path: Path) -> _KeptRun | None:
+        """Read a journal; None if there is none. Blocking."""
+        try:
+            found = read_records(path.read_bytes())
+        except OSError:
+            return None
+        lines: list[UndoLine] = []
+        is_damaged = bool(found.damaged_bytes)
+        for _, payload in found.records:
+            try:
+                lines.append(decode_foreign(payload, UndoLine))
+            except msgspec.DecodeError:
+                is_damaged = True
+        time = lines[0].time if lines else None
+        return _KeptRun(
+            path=path,
+            run=path.stem,
+            time=time or datetime.fromtimestamp(0, self._clock.now().tzinfo),
+            lines=lines,
+            is_damaged=is_damaged,
+        )
+
+    def _forget_old(self, current: str, needed_bytes: int = 0) -> None:
+        """Remove the records that are too old or too many, and the contents that no record refers to. Blocking."""
+        sizes = self._sizes()
+        read = (self._read(path) for path in self._runs.glob("*.log"))
+        kept = sorted((one for one in read if one is not None), key=lambda one: (one.time, one.run))
+        room = self._limit_bytes - needed_bytes
+        while (old := next((one for one in kept if one.run != current), None)) is not None:
+            used = set[str]().union(*(one.contents for one in kept))
+            is_full = sum(sizes.get(digest, 0) for digest in used) > room
+            if not is_full and len(kept) <= RUNS_LIMIT and not self._is_old(old):
+                break
+            old.path.unlink(missing_ok=True)
+            kept.remove(old)
+        used = set[str]().union(*(one.contents for one in kept))
+        for name in sizes.keys() - used:
+            (Path(self.folder) / name).unlink(missing_ok=True)
+        self._used_bytes = sum(size for name, size in sizes.items() if name in used)
+
+    def _sizes(self) -> dict[str, int]:
+        """Sizes of all files among the contents, by name."""
+        return {path.name: path.lstat().st_size for path in Path(self.folder).iterdir()}
+
+
+def fold(lines: list[UndoLine]) -> list[UndoEntry]:
+    """
+    Return the resources that a run changed, in the order in which they are undone. Pure.
+
+    Of a resource that was changed several times the state before the first change counts, and what the last one left.
+    """
+    entries: dict[tuple[str, str], UndoEntry] = {}
+    is_open: set[tuple[str, str]] = set()
+    changed: set[tuple[str, str]] = set()
+    for line in lines:
+        if line.before is not None:
+            key = line.before.type, line.before.name
+            entries.setdefault(key, line.before)
+            is_open.add(key)
+            continue
+        key = line.type, line.name
+        entry = entries.get(key)
+        if entry is None:
+            continue
+        is_open.discard(key)
+        if line.has_changed:
+            changed.add(key)
+        entry.left = line.left
+    for key in is_open:
+        entries[key].why_not = entries[key].why_not or UNKNOWN_END
+    return [entry for key, entry in reversed(entries.items()) if key in changed or key in is_open]
+
+
+def _close(journal: Journal) -> Any:
+    try:
+        journal.flush()
+    finally:
+        journal.close()
