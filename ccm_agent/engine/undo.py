@@ -18,6 +18,7 @@ from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.undo import UndoEntry, UndoLog, UndoRecord
+from ccm_agent.resources.changes import private_paths
 from ccm_agent.resources.converge import ResolvedResource
 from ccm_agent.resources.undo import EarlierFile, EarlierState
 
@@ -61,7 +62,7 @@ class RunUndo:
         return entry.why_not if entry is not None else ""
 
     def hides(self, declared: ResolvedResource) -> bool:
-        """Whether diffs must not show the lines of a resource, because this run does not know the secrets in them."""
+        """Whether diffs must not show the lines of a resource: they were private, or this run does not know their secrets."""
         entry = self._entry(declared)
         return entry is not None and entry.is_secret
 
@@ -148,9 +149,12 @@ class RunUndo:
         await kept.after(self._run, entry, has_changed=has_changed)
 
     async def _has_secrets(self, kept: UndoLog, declared: ResolvedResource, earlier: EarlierState) -> bool:
-        """Whether contents before or after the change have secrets that only this run knows."""
+        """Whether contents before or after the change are private, or have secrets that only this run knows."""
         if self.hides(declared):
             return True  # an undo of the undo does not know them either
+        name = declared.wanted.name
+        if earlier.content and (await private_paths(self._files, [name]))[name]:
+            return True  # the run may make it readable for everyone
         if self._masker.is_idle:
             return False
         values = msgspec.to_builtins(declared.wanted)

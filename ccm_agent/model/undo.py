@@ -27,7 +27,8 @@ class UndoEntry(Struct, kw_only=True, omit_defaults=True):
         size_bytes: Size of that content.
         left: What the run left; None while that is not known.
         why_not: Why it cannot be undone; "" if it can.
-        is_secret: Its content has secrets that a later run does not know, so diffs do not show its lines.
+        is_secret: Diffs do not show its lines: not every local user could read them, or they have secrets that a later run does
+            not know.
     """
 
     type: str

@@ -85,7 +85,7 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
     record = recorded.record
     request = _stored_request(fleet, record, ManifestRequest)
-    if request.content.bundle is None and not request.content.manifest:
+    if request.content.bundle is None and not request.content.manifest and not request.undo:
         raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
     return request
 
@@ -198,12 +198,17 @@ class RolloutWatch:
 
 async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
     """How the nodes of a run have ended so far, from the stream and the record."""
+    return {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
+
+
+async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
+    """A run with what the stream and the record know of it so far; it is not followed."""
     now = asyncio.get_running_loop().time()
     run = run_on_record(recorded, now)
     proof = await read_proof(fleet)
     await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=ignore_news, proof=proof).look()
     restore_ends(run, recorded, now)
-    return {name: node.state for name, node in run.nodes.items()}
+    return run
 
 
 async def drive(

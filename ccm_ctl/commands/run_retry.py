@@ -129,6 +129,10 @@ async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> Manife
         return await find_request(fleet, recorded)
     if record.action not in ("apply", "plan", "check"):
         raise RunError(f"{record.run}: only runs of manifests can be retried, not `{record.action}`")
+    if record.request.get("undo"):
+        if path is not None:
+            raise UsageError(f"{path}: {record.run} undoes a run, without a manifest; leave out FILE")
+        return build_request(fleet, recorded)
     part = record.request.get("part")
     if (part if isinstance(part, dict) else record.request).get("bundle"):
         if path is not None:

@@ -28,7 +28,7 @@ from ccm_ctl.fleet.run import Run
 from ccm_ctl.fleet.run_session import follow_run, new_run
 from ccm_ctl.render import records
 from ccm_ctl.render.command import command_report, command_result, output_fields
-from ccm_ctl.render.left_out import format_left_out, format_locked
+from ccm_ctl.render.left_out import format_left_out, format_locked, format_not_undone
 from ccm_ctl.render.outcome import (
     At,
     end_line,
@@ -195,6 +195,7 @@ class RunView:
         for sentence in (
             *format_left_out({name: one.summary.left_out for name, one in nodes if one.summary}),
             *format_locked({name: one.events.values() for name, one in nodes}),
+            *format_not_undone({name: one.events.values() for name, one in nodes}),
         ):
             self._terminal.warn(sentence)
         self._tell_unproven()

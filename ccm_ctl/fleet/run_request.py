@@ -139,6 +139,7 @@ _TOLD = (
     "deadline",
     "diff",
     "plan",
+    "undo",
     "argv",
     "timeout_s",
 )

@@ -1,4 +1,4 @@
-"""Warnings about resources that a run left out: not selected, or locked."""
+"""Warnings about resources that a run left out: not selected, locked, or not undone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ccm_agent.clikit.text import fold_names, one_line
 from ccm_agent.model.outcome import LOCKED, TransactionEvent
+from ccm_agent.model.undo import CHANGED_SINCE, NOT_UNDONE
 
 SHOWN = 3
 """Resources that one warning names."""
@@ -25,6 +26,20 @@ def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[
     }
     for names, resources in _folded(reported):
         yield f"skipped on {names}: {resources}"
+
+
+def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
+    """The resources that an undo left alone, by node: one sentence for all nodes that report the same."""
+    reported = {
+        node: [
+            f"{one.type}#{one.name} ({'; '.join(one.error)})"
+            for one in found
+            if one.code in (CHANGED_SINCE, NOT_UNDONE)
+        ]
+        for node, found in events.items()
+    }
+    for names, resources in _folded(reported):
+        yield f"not undone on {names}: {resources}"
 
 
 def _folded(reported: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:

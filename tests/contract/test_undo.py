@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -41,6 +43,17 @@ class FilesThatFail(SystemFiles):
     ) -> None:
         if "/undo/content/" in path:
             raise FileError(f"{path}: cannot be written: No space left on device")
+        await super().write(path, content, owner=owner, group=group, mode=mode)
+
+
+class FilesThatAreSwapped(SystemFiles):
+    """Files of this host, except that another process replaces a file before it is copied into the undo store."""
+
+    async def write(
+        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
+    ) -> None:
+        if "/undo/content/" in path and isinstance(content, ContentRef):
+            await super().write(content.path, b"another file\n", mode=0o644)
         await super().write(path, content, owner=owner, group=group, mode=mode)
 
 
@@ -314,6 +327,18 @@ async def test_a_full_disk_does_not_stop_the_change(tmp_path: Path) -> None:
     assert node.events[0].error[0].startswith("its content could not be kept: ")
 
 
+async def test_a_content_that_is_not_the_one_that_was_looked_at_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "box").mkdir()
+    node = Node(tmp_path, files=FilesThatAreSwapped())
+    node.put("motd", "old\n")
+    run = await node.apply(node.resource("motd", content="new\n"))
+
+    await node.undo(run)
+
+    assert node.events[0].error == ["its content is not kept: it changed while it was copied"]
+    assert os.listdir(node.store.folder) == []
+
+
 async def test_content_beyond_the_limit_is_not_kept_and_the_change_is_made(tmp_path: Path) -> None:
     (tmp_path / "box").mkdir()
     node = Node(tmp_path, limit_bytes=3 << 20)
@@ -343,16 +368,31 @@ async def test_kept_content_is_for_the_owner_alone_and_is_checked_before_it_is_u
     assert "checksum mismatch" in node.events[0].error[0]
 
 
-async def test_lines_with_secrets_of_the_undone_run_are_not_shown(node: Node) -> None:
-    node.put("db.conf", "password=hunter22\n")
-    run = await node.apply(
-        node.resource("db.conf", content="password={{ Data.password }}\n"), data={"password": "hunter23"}
-    )
+async def test_lines_that_were_private_or_have_secrets_of_the_undone_run_are_not_shown() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = await asyncio.to_thread(open_to_everyone, Path(name))
+        node = await asyncio.to_thread(Node, folder)
+        node.put("public", "old\n")
+        node.put("private", "quiet 1\n", 0o600)
+        node.put("db.conf", "password=hunter22\n")
+        run = await node.apply(
+            node.resource("public", content="new\n"),
+            node.resource("private", content="quiet 2\n"),
+            node.resource("db.conf", content="password={{ Data.password }}\n"),
+            data={"password": "hunter23"},
+        )
 
-    undone = await node.undo(run, diff=True)
+        undone = await node.undo(run, diff=True)
 
-    diff = node.events[0].diff
-    assert diff is not None
-    assert "hunter" not in str(diff)
-    assert (await node.store.find(run)).entries[0].is_secret
-    assert (await node.store.find(undone)).entries[0].is_secret
+        shown = {Path(one.name).name: one.diff.files[0].text for one in node.events if one.diff}
+        assert shown == {"public": "@@ -1 +1 @@\n-new\n+old\n", "private": "", "db.conf": ""}
+        for one in (run, undone):
+            found = {Path(entry.name).name: entry.is_secret for entry in (await node.store.find(one)).entries}
+            assert found == {"public": False, "private": True, "db.conf": True}
+
+
+def open_to_everyone(folder: Path) -> Path:
+    """A folder whose files every user may read, and with a place for them."""
+    folder.chmod(0o755)
+    (folder / "box").mkdir()
+    return folder

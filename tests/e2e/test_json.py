@@ -48,6 +48,7 @@ data protect --noop
 data explain port --node web1                # explained
 plan site.yaml --all                         # run event result end
 apply site.yaml --all --yes                  # run event result end
+undo last --yes --diff                       # run event result end
 apply broken.yaml --all --yes                # error
 ensure exec true --all --yes                 # run result end
 ensure mount /srv mounted --unchecked --all --yes    # run result end

@@ -1,0 +1,137 @@
+"""`ccmctl undo`: bring back what a run changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.text import short_id
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
+from ccm_ctl.commands.apply import parse_deadline
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.conflicts import warn_of_resources
+from ccm_ctl.commands.stored_runs import format_heading, run_argument
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.run_request import Launch
+
+
+@verb(
+    "undo",
+    examples=[
+        "ccmctl undo last                  # shows what comes back, then asks",
+        "ccmctl undo 3HAAgFJs -t node=web1",
+        "ccmctl undo last --noop           # only shows it",
+        "ccmctl undo last --yes --diff",
+    ],
+    options=[
+        run_argument(),
+        *[option for option in run_options() if option.name not in ("all", "limit")],
+        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        diff_option(),
+    ],
+)
+def undo(application: Application, run: str, **options: Any) -> Exit:
+    """
+    Bring back content, mode and owner of files, and versions of packages, as they were before a run.
+
+    RUN is the ID of a run of an operator, a schedule or an assignment, or the beginning of one. `last` is the newest run of an
+    operator that was not a plan. Each node brings back what it kept itself, for a week by default.
+
+    Without --yes, a plan with diffs is shown first. A resource that has changed since the run is left alone, and what cannot be
+    undone, such as a command, is named. The undo is a run: it can be watched, stopped, retried and undone.
+
+    Exit codes are those of `ccmctl apply`.
+    """
+    if not options["yes"] and not options["noop"] and not application.terminal.can_ask:
+        raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
+
+    async def work(fleet: Fleet) -> Exit:
+        return await _undo(application, fleet, run, options)
+
+    return application.run(work)
+
+
+async def _undo(application: Application, fleet: Fleet, word: str, options: dict[str, Any]) -> Exit:
+    from ccm_ctl.commands.rollout_drive import read_known
+    from ccm_ctl.commands.undo_targets import (
+        changed_nodes,
+        changed_resources,
+        find_undoable,
+        undo_targets,
+    )
+    from ccm_ctl.fleet.discovery import read_inventory, resolve
+
+    recorded = await find_undoable(fleet, word)
+    application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
+    before = await read_known(fleet, recorded)
+    nodes = changed_nodes(recorded, before)
+    spec = target_spec(options)
+    chosen = None if spec.is_empty else (await resolve(fleet, spec))[1]
+    inventory = await read_inventory(fleet)
+    resolved = undo_targets(recorded, nodes, chosen, inventory)
+    known = [name for name in resolved.nodes if name in inventory.nodes]
+    await warn_of_resources(application, fleet, inventory, known, changed_resources(before))
+    if options["noop"] or not options["yes"]:
+        code, would_change = await _plan(application, fleet, recorded, resolved, options)
+        if options["noop"]:
+            return code
+        if not would_change:
+            application.terminal.note("there is nothing to undo on these nodes now")
+            return code
+    what = f"undo {short_id(recorded.record.run)} on"
+    if not await confirm(application, what, resolved, yes=options["yes"]):
+        return NOT_AGREED
+    launch = _launch(fleet, recorded, resolved, options, is_plan=False)
+    return await _watch(application, fleet, launch, options)
+
+
+async def _plan(
+    application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any]
+) -> tuple[Exit, bool]:
+    """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
+    ends = set[NodeState]()
+
+    async def note(run: Run) -> None:
+        ends.update(run.counts())
+
+    launch = _launch(fleet, recorded, resolved, options, is_plan=True)
+    code = await _watch(application, fleet, launch, options, on_end=note)
+    return code, bool(ends - {NodeState.STABLE, NodeState.FAILED, NodeState.REFUSED, NodeState.STOPPED})
+
+
+def _launch(
+    fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any], *, is_plan: bool
+) -> Launch:
+    from ccm_ctl.fleet.run_request import prepare
+
+    undone = recorded.record.run
+    name = f"undo of {short_id(undone)}"
+    request = ManifestRequest(
+        protocol=MANIFEST_PLAN if is_plan else MANIFEST_APPLY,
+        name=name,
+        undo=undone,
+        diff=is_plan or options["diff"],
+        deadline=parse_deadline(options["deadline"], fleet.clock.now()),
+    )
+    return prepare(fleet, request, resolved, "plan" if is_plan else "apply", name)
+
+
+async def _watch(
+    application: Application, fleet: Fleet, launch: Launch, options: dict[str, Any], **hooks: Any
+) -> Exit:
+    from ccm_ctl.commands.run_view import start_and_watch
+
+    offline_ok = options["offline"] == "ok"
+    return await start_and_watch(
+        application, fleet, launch, offline_ok=offline_ok, timeout_s=options["timeout"], **hooks
+    )

@@ -1,0 +1,115 @@
+"""The nodes on which a run may have changed something, and where its undo goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.subjects import node_scope
+from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.wire import NodeState
+from ccm_ctl.fleet.discovery import TargetSet
+from ccm_ctl.fleet.find_run import find_run
+from ccm_ctl.fleet.history import NEWEST, History
+
+if TYPE_CHECKING:
+    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+
+LOOKS = ("plan", "check")
+"""Actions of runs that change nothing."""
+
+MAY_HAVE_CHANGED = frozenset((NodeState.CHANGED, NodeState.FAILED, NodeState.STOPPED, NodeState.LOST))
+"""Ends of a run that may have changed something."""
+
+OWN_SCOPES_LIMIT = 1000
+"""So many nodes get the request on their own subjects; more get it on those of the run."""
+
+
+async def find_undoable(fleet: Fleet, word: str) -> Recorded:
+    """
+    Find the run to undo: as `find_run` does, but `last` is the newest run that is not a plan.
+
+    A plan of the undo is often the newest run.
+
+    Raises:
+        RunError: There is no such run, or it changes nothing.
+    """
+    history = History(fleet)
+    if word == NEWEST:
+        async for record, _, _ in history.newest_first([]):
+            if record.action not in LOOKS:
+                return await history.load(record.run)
+    recorded = await find_run(fleet, word)
+    action = recorded.record.action
+    if action in LOOKS:
+        raise RunError(f"{recorded.record.run}: a {action} changes nothing, so there is nothing to undo")
+    return recorded
+
+
+def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
+    """
+    Return the nodes on which a run may have changed something, sorted.
+
+    Raises:
+        RunError: It has not ended, or changed nothing.
+    """
+    record = recorded.record
+    if going_on := sorted(name for name, node in run.nodes.items() if not node.state.is_final):
+        raise RunError(
+            f"{record.run}: {plural(len(going_on), 'node')} {'has' if len(going_on) == 1 else 'have'} not ended "
+            f"({fold_names(going_on)}); wait with `ccmctl run watch`, or end it with `ccmctl run stop`"
+        )
+    found = sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
+    if not found:
+        raise RunError(f"{record.run}: it changed nothing on any node, so there is nothing to undo")
+    return found
+
+
+def changed_resources(run: Run) -> list[str]:
+    """Return the resources that a run changed, as `type#name`, each once."""
+    events = (event for node in run.nodes.values() for event in node.events.values())
+    return list(dict.fromkeys(f"{one.type}#{one.name}" for one in events if one.changed and not one.noop))
+
+
+def undo_targets(
+    recorded: Recorded, nodes: list[str], chosen: TargetSet | None, inventory: Inventory
+) -> TargetSet:
+    """
+    Return where an undo goes.
+
+    Args:
+        recorded: The run that is undone.
+        nodes: The nodes on which it may have changed something.
+        chosen: The nodes that the operator selected; None: all of them.
+        inventory: Tells which nodes are present, and which have older agents.
+
+    Raises:
+        UsageError: No node is left, or an agent is too old.
+    """
+    record = recorded.record
+    left = nodes if chosen is None else [name for name in nodes if name in chosen.nodes]
+    if not left:
+        raise UsageError(
+            f"{record.run}: it changed nothing on the selected nodes; it may have changed something on {fold_names(nodes)}"
+        )
+    known = {name: inventory.nodes[name] for name in left if name in inventory.nodes}
+    older = [name for name, node in known.items() if node.record is not None and not node.record.undo]
+    if older:
+        raise UsageError(
+            f"{fold_names(older)}: the agent is too old to undo runs; upgrade it, or select other nodes with --targets"
+        )
+    scopes = sorted({subject.partition(".request.")[2] for subject in record.subjects})
+    if chosen is not None:
+        scopes = chosen.scopes
+    elif not scopes and len(left) <= OWN_SCOPES_LIMIT:
+        scopes = [node_scope(name) for name in left]
+    return TargetSet(
+        nodes=left,
+        offline=[name for name in left if name not in known or not known[name].is_present],
+        scopes=scopes,
+        targets=[f"node in ({','.join(left)})"],
+        where="",
+    )

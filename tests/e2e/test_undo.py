@@ -1,0 +1,83 @@
+"""A run is undone on real agents: what it changed comes back, what has changed since does not, and the rest is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fleet import Fleet, a_file, a_gate, manifest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+def test_content_and_mode_come_back_and_what_cannot_be_undone_is_named(trio: Fleet) -> None:
+    mine, other = (trio.agents[name].files / "undone" for name in ("web1", "web2"))
+    for number, path in enumerate((mine, other)):
+        path.write_text(f"old {number}\n")
+        path.chmod(0o600)
+    path = trio.write(
+        "undone.yaml", manifest(a_file("undone", "new\n"), a_file("fresh"), ("exec", "true", {}))
+    )
+    applied = trio.ctl("apply", path, "-t", "role=web", "--yes", "--json")
+    run = applied.run
+
+    planned = trio.ctl("undo", run, "--noop")
+    kept = mine.read_text()
+    other.write_text("edited\n")
+    undone = trio.ctl("undo", run, "--yes", "--json")
+    shown = trio.ctl("run", "show", undone.run)
+    again = trio.ctl("undo", undone.run, "-t", "node=web1", "--yes", "--json")
+
+    assert applied.code == 0, applied.err
+    assert planned.code == 0, planned.err
+    assert kept == "new\n"
+    assert "not undone on web[1-2]: exec#true (what the type `exec` changes is not kept)\n" in planned.err
+    assert undone.states == {"web1": "changed", "web2": "changed"}, undone.out + undone.err
+    assert (other.read_text(), oct(other.stat().st_mode & 0o777)) == ("edited\n", "0o644")
+    assert not (trio.agents["web2"].files / "fresh").exists()
+    left = {one["code"] for one in undone.resources if one["skipped"] and one["node"] == "web2"}
+    assert left == {"undo.changed_since", "undo.impossible"}
+    assert f"apply undo of {run[:8]} by " in shown.out
+    assert f"changed since the run {run}: its content" in shown.err
+    # the undo of the undo
+    assert again.states == {"web1": "changed"}, again.out + again.err
+    assert (mine.read_text(), oct(mine.stat().st_mode & 0o777)) == ("new\n", "0o644")
+
+
+def test_a_run_whose_agent_was_killed_is_undone_as_far_as_it_came(trio: Fleet) -> None:
+    agent = trio.agents["web1"]
+    before, after = agent.files / "before", agent.files / "after"
+    before.write_text("old\n")
+    after.write_text("old\n")
+    gate = "undo-gate"
+    path = trio.write(
+        "killed.yaml", manifest(a_file("before", "new\n"), a_gate(gate), a_file("after", "new\n"))
+    )
+    trio.begin("apply", path, "-t", "node=web1", "--yes", "--json")
+    trio.wait_for(lambda: (agent.files / f"at-{gate}").exists(), "the run stands at its gate")
+    agent.kill()
+    (agent.files / gate).touch()
+    agent.start()
+    trio.wait_present(["web1"])
+    run = trio.ctl("run", "list", "--node", "web1", "--json").named("run")[0]["run"]
+    trio.ctl("run", "watch", run)
+
+    undone = trio.ctl("undo", run, "--yes", "--json")
+
+    assert (before.read_text(), after.read_text()) == ("old\n", "old\n"), undone.out + undone.err
+
+
+def test_a_run_that_a_node_does_not_know_fails_there_and_says_so(trio: Fleet) -> None:
+    path = trio.write("forgotten.yaml", manifest(a_file("forgotten")))
+    applied = trio.ctl("apply", path, "-t", "node=web2", "--yes", "--json")
+    agent = trio.agents["web2"]
+    agent.stop()
+    for record in (agent.directory / "state" / "undo" / "runs").iterdir():
+        record.unlink()
+    agent.start()
+    trio.wait_present(["web2"])
+
+    undone = trio.ctl("undo", applied.run, "--yes", "--json")
+
+    assert (undone.code, undone.states) == (2, {"web2": "failed"})
+    assert "this node has no record of the run" in undone.reasons["web2"]
+    assert (agent.files / "forgotten").exists()
