@@ -38,7 +38,7 @@ class StatePrefetcher:
         may_look: Callable[[ResolvedResource], bool] | None = None,
     ) -> None:
         """
-        Nothing is read yet.
+        Create it without reading any state.
 
         Args:
             resources: The resources of one manifest.

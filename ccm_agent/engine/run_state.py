@@ -43,7 +43,7 @@ class SharedRunState:
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
         self.is_paused_midway = False
-        """The run was paused before its end; another process goes on with it."""
+        """The run was paused before its end; another process continues it."""
         self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)

@@ -1,7 +1,7 @@
 """
-The slots of this node: taking one before a resource is changed, renewing it meanwhile, and giving it back.
+The slots of this node: acquire a slot before a resource is changed, renew it meanwhile, and release it.
 
-A slot that cannot be asked for is not taken: without the broker the resource fails, and nothing is changed.
+Slots need the broker: without a connection the resource fails, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME_LIMIT = 300
-"""Characters of a resource's name in an entry."""
+"""Maximum length of a resource's name in an entry."""
 
 POLL_S = 2.0
-"""The first of those who wait looks this often."""
+"""How often the first waiting node checks for a free slot."""
 
 POLL_AT_MOST_S = 10.0
-"""The last of those who wait looks this often; a waiter must be heard of every `model.slots.WAITER_S`."""
+"""How often the last waiting node checks; each waiter must renew its entry within `model.slots.WAITER_S`."""
 
 WATCH_S = 5.0
-"""How often held slots are looked at."""
+"""How often held slots are checked."""
 
 DEFAULT_WAIT = "10m"
-"""How long a resource waits for its slot when the manifest does not say."""
+"""The default time that a resource waits for its slot."""
 
 _NAMED = 3
-"""So many holders are named in an error."""
+"""The maximum number of holders that an error names."""
 
 
 class SlotBucket(Protocol):
-    """The bucket CCM_SLOTS as a node uses it."""
+    """The operations on the bucket CCM_SLOTS that a node uses."""
 
     async def matching(self, patterns: list[str], *, deletions: bool = False) -> list[KeyValueEntry]:
         """See `KeyValue.matching`."""
@@ -75,19 +75,20 @@ class SlotBucket(Protocol):
         ...
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
-        """Write a key, only if the newest entry of all keys that fit the pattern has this revision, else RevisionError."""
+        """Write a key if the newest entry of all keys that match the pattern has this revision. Raises RevisionError
+        otherwise."""
         ...
 
 
 class SlotClaim(Struct, frozen=True, kw_only=True):
     """
-    What a resource asks for.
+    The request of a resource for a slot.
 
     Attributes:
         slot: The slot.
-        resource, run: The resource and its run, for people.
-        wait_s: How long it waits.
-        is_stopped: Whether the run was stopped: it waits no longer.
+        resource, run: The resource and its run, for display.
+        wait_s: The maximum wait.
+        is_stopped: Whether the run was stopped, which ends the wait.
     """
 
     slot: Slot
@@ -98,7 +99,7 @@ class SlotClaim(Struct, frozen=True, kw_only=True):
 
 
 class _Held(Struct, kw_only=True):
-    """A slot that this node holds; `depth` resources want it; `until` (monotonic) only while its resource has failed."""
+    """A slot that this node holds for `depth` nested resources. `until` (monotonic) is set only after its resource has failed."""
 
     entry: SlotEntry
     revision: int
@@ -112,10 +113,10 @@ class NodeSlots:
     The slots of one node.
 
     Args:
-        node: Its identity.
+        node: The node's identity.
         bucket: CCM_SLOTS.
         clock: The time.
-        renew_s: How often held slots are renewed.
+        renew_s: The interval of renewals.
         hold_s: How long a slot is kept after its resource failed.
     """
 
@@ -131,10 +132,10 @@ class NodeSlots:
 
     async def take(self, claim: SlotClaim) -> bool:
         """
-        Take a slot, and hold it until `leave`; whether it had to wait, so that the host may have changed.
+        Acquire a slot and hold it until `leave`. Returns whether it had to wait, in which case the host may have changed.
 
         Raises:
-            SlotError: It is not free within the time, the run was stopped, or the broker cannot be asked.
+            SlotError: No slot became free in time, the run was stopped, or the broker cannot be reached.
         """
         name = claim.slot.name
         held = self._held.get(name)
@@ -149,7 +150,7 @@ class NodeSlots:
             ) from err
 
     async def leave(self, name: str) -> None:
-        """Give a slot back, of a resource that is well. Without the broker it is free once it expires."""
+        """Release the slot of a resource that succeeded. Without the broker the slot is free when it expires."""
         held = self._held.get(name)
         if held is None:
             return
@@ -158,7 +159,7 @@ class NodeSlots:
             await self._give_back(name)
 
     def fail(self, name: str) -> None:
-        """The resource failed: its slot is kept for a while, so that other nodes do not fail alike."""
+        """Keep the slot of a failed resource for a while, so that the next nodes do not fail in the same way."""
         held = self._held.get(name)
         if held is not None:
             held.depth -= 1
@@ -167,7 +168,7 @@ class NodeSlots:
             held.renewed_at = float("-inf")
 
     async def recover(self, name: str) -> None:
-        """The resource is well: a slot that was kept because it failed is given back."""
+        """Release a slot that was kept after a failure, because the resource has now succeeded."""
         held = self._held.get(name)
         if held is not None and held.until is not None and held.depth <= 0:
             await self._give_back(name)
@@ -179,7 +180,7 @@ class NodeSlots:
             await self.renew()
 
     async def renew(self) -> None:
-        """Renew the slots that are due, and forget those of failed resources whose time is over."""
+        """Renew the slots that are due, and drop those of failed resources whose time is over."""
         now = self._clock.monotonic()
         for name, held in list(self._held.items()):
             if held.until is not None and now >= held.until:
@@ -199,14 +200,14 @@ class NodeSlots:
                 await self._give_back(claim.slot.name)
                 raise _refusal(claim, turn)
             has_waited = True
-            if turn.is_free:  # another node wrote at the same time
+            if turn.is_free:  # another node wrote concurrently
                 await self._clock.sleep(random.uniform(0.05, 0.3))
                 continue
             await self._queue(claim, states, since)
             await self._clock.sleep(min(POLL_S + turn.ahead / 2, POLL_AT_MOST_S))
 
     async def _take(self, claim: SlotClaim, newest: int, since: datetime) -> bool:
-        """False: another node wrote meanwhile."""
+        """Try to acquire the slot; returns False if another node wrote concurrently."""
         name = claim.slot.name
         entry = SlotEntry(
             is_held=True, count=claim.slot.count, since=since, resource=claim.resource, run=claim.run
@@ -221,7 +222,7 @@ class NodeSlots:
         return True
 
     async def _queue(self, claim: SlotClaim, states: list[SlotState], since: datetime) -> None:
-        """Say that this node waits, and since when in the queue."""
+        """Write this node's place in the queue."""
         own = next((one for one in states if one.node == self._node and not one.entry.is_held), None)
         entry = SlotEntry(
             count=claim.slot.count,
@@ -233,7 +234,7 @@ class NodeSlots:
         await self._bucket.put(self._key(claim.slot.name), msgspec.json.encode(entry))
 
     async def _give_back(self, name: str) -> None:
-        """Remove this node's entry, of a slot that it holds or waits for."""
+        """Remove this node's entry for a slot that it holds or waits for."""
         self._held.pop(name, None)
         try:
             await self._bucket.put(self._key(name), b"")
@@ -253,7 +254,7 @@ class NodeSlots:
             log.warning("a slot could not be renewed", extra={"slot": name, "reason": str(err)})
 
     async def _read(self, name: str) -> tuple[list[SlotState], int]:
-        """The entries of a slot, and the newest revision among them, of those that were given back too."""
+        """Return the entries of a slot, and the newest revision among them (released entries included)."""
         found = await self._bucket.matching([f"{name}.>"], deletions=True)
         states = [
             SlotState(
@@ -282,11 +283,11 @@ def _refusal(claim: SlotClaim, turn: SlotDecision) -> SlotError:
 
 class ManifestSlots:
     """
-    The slot of the current resource of one manifest; see `resources.converge.ResourceSlots`.
+    The slot of the current resource of one manifest; implements `resources.converge.ResourceSlots`.
 
     Args:
-        keeper: Takes slots; None: this program takes none.
-        run: Id of the run, for people.
+        keeper: Acquires slots; None: this program does not use slots.
+        run: Id of the run, for display.
         masker: Masks secrets in the names of resources.
         is_stopped: Whether the run was stopped.
         noop: The manifest is applied under noop.
@@ -341,7 +342,7 @@ class ManifestSlots:
         self._taken = ""
 
     def _claim(self, declared: ResolvedResource) -> SlotClaim:
-        """What the resource asks for; other nodes and operators read its name."""
+        """The claim of the resource; other nodes and operators see its name."""
         control = declared.wanted.control or Control()
         return SlotClaim(
             slot=parse_slot(control.slots),

@@ -26,7 +26,7 @@ class StoppableRunner:
         """
         if self._stop.is_kill:
             raise self._killed(command, "not started")
-        # a task of its own: it can be cancelled while the resource goes on to report what happened
+        # a separate task: it can be canceled while the resource continues to report the outcome
         program = asyncio.create_task(self._runner.run(command, on_line), name="engine:program")
         end = self._stop.on_kill(program.cancel)
         try:

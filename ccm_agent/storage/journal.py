@@ -1,10 +1,10 @@
 """
-Journals: append-only files of checksummed records, which a kill at any byte leaves usable.
+Journals: append-only files of checksummed records. A journal stays usable if the process is killed at any byte.
 
 The spool and the request log are made of journals. A record is a magic word, the length and CRC-32 of its payload, and the
-payload. Whatever follows the last whole record is a torn tail and is cut off when the file is opened; a damaged stretch within
-is skipped to the next whole record. `append` writes to the page cache on the event loop (1 µs; a hop to a thread costs 100;
-ADR 20): that outlives a kill of the process. `flush` makes it outlive a power cut, and is for a thread.
+payload. Bytes after the last whole record are a torn tail, which `open` truncates; damaged bytes before it are skipped up to the
+next whole record. `append` writes to the page cache on the event loop (1 µs; switching to a thread costs 100 µs; ADR 20), so the
+record survives a kill of the process. `flush` makes it survive a power loss; call it in a thread.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ccm_agent.model.errors import FileError
 MAGIC = b"\xc3\xc3J1"
 _HEAD = struct.Struct(">4sII")
 RECORD_LIMIT_BYTES = 4 << 20
-"""No record of the agent is near this size; a larger length is damage."""
+"""The agent's records are far smaller; a larger length means damage."""
 
 
 class Read(Struct, frozen=True, kw_only=True):
     """
-    What a file held.
+    The content of a journal.
 
     Attributes:
         records: Offset and payload of each whole record, in order.
-        end: Where the last whole record ends.
-        damaged_bytes: Bytes within that belong to no whole record; the torn tail is not among them.
-        damaged_to: Where the last of them ends; -1 when there are none.
+        end: The end of the last whole record.
+        damaged_bytes: Bytes before `end` that do not belong to a whole record; without the torn tail.
+        damaged_to: The end of the last damaged byte range; -1 if there is none.
         torn_bytes: Bytes after the last whole record.
     """
 
@@ -46,7 +46,7 @@ class Read(Struct, frozen=True, kw_only=True):
 
 
 def read_records(data: bytes) -> Read:
-    """Whole records of a file's bytes. Pure, and linear in the size whatever the damage."""
+    """Find the whole records in a file's bytes. Pure; takes linear time, also for a damaged file."""
     records: list[tuple[int, bytes]] = []
     at = end = damaged = 0
     damaged_to = -1
@@ -73,7 +73,7 @@ def read_records(data: bytes) -> Read:
 
 
 def encode_record(payload: bytes) -> bytes:
-    """A payload as it is stored in the file."""
+    """Encode a payload as a record."""
     return _HEAD.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
@@ -87,7 +87,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        """`open` blocks, and is for a thread."""
+        """Call `open` before use, in a thread, because it blocks."""
         self.path = path
         self.size = 0
         self._fd = -1
@@ -95,26 +95,28 @@ class Journal:
 
     def open(self) -> Read:
         """
-        Open the file, made if need be (mode 0600), cut off its torn tail and give what it holds. Blocking.
+        Open the file (created with mode 0600 if it does not exist), truncate its torn tail and return its records. Blocking.
 
         Raises:
             FileError: It cannot be opened or read.
         """
         try:
-            # O_NOFOLLOW: the folder is ours alone, but a link in it would have us write elsewhere as root
+            # O_NOFOLLOW: only the agent writes to the folder, but a symlink in it would make root write elsewhere
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self.path, flags, 0o600)
             read = read_records(_read_all(self._fd))
             if read.torn_bytes:
                 os.ftruncate(self._fd, read.end)
         except OSError as err:
-            raise FileError(f"{self.path}: cannot open: {err.strerror}; is the state folder ours?") from err
+            raise FileError(
+                f"{self.path}: cannot open: {err.strerror}; does this user own the state folder?"
+            ) from err
         self.size = read.end
         return read
 
     def append(self, payload: bytes) -> int:
         """
-        Write one record and return its offset. Outlives a kill of the process; not yet a power cut.
+        Write one record and return its offset. The record survives a kill of the process, but not yet a power loss.
 
         Raises:
             FileError: The disk is full or failing; the file is as before.
@@ -134,7 +136,7 @@ class Journal:
 
     def flush(self) -> None:
         """
-        Make what was appended outlive a power cut. Blocking.
+        Make all appended records survive a power loss. Blocking.
 
         Raises:
             FileError: The disk is failing.
@@ -149,10 +151,10 @@ class Journal:
 
     def read_at(self, offset: int) -> bytes:
         """
-        The payload of the record at an offset that `append` or `open` gave. Blocking.
+        Return the payload of the record at an offset from `append` or `open`. Blocking.
 
         Raises:
-            FileError: It is not readable any more.
+            FileError: It can no longer be read.
         """
         try:
             magic, length, crc = _HEAD.unpack(os.pread(self._fd, _HEAD.size, offset))
@@ -175,20 +177,20 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _cut_back(self) -> None:
-        # half a record would be found as damage by the next reader; a truncation works on a full disk
+        # the next reader would report half a record as damage; truncating works on a full disk
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
-            # readers skip the damage; what is appended from here on follows it
+            # readers skip the damage; later records follow it
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
 
 
 def replace_file(path: Path, content: Iterable[bytes]) -> None:
     """
-    Put a file in the place of another, mode 0600, so that a power cut leaves the one or the other whole. Blocking.
+    Replace a file atomically, mode 0600: after a power loss the old or the new content is complete. Blocking.
 
     Raises:
-        OSError: As ever; the file is as before.
+        OSError: Writing failed; the file is unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -199,7 +201,7 @@ def replace_file(path: Path, content: Iterable[bytes]) -> None:
             file.flush()
             os.fdatasync(file.fileno())
         except OSError:
-            # what was written so far would take the last room of a full disk
+            # the partial file would use up the space of a full disk
             fresh.unlink(missing_ok=True)
             raise
     fresh.replace(path)
@@ -207,7 +209,7 @@ def replace_file(path: Path, content: Iterable[bytes]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder outlive a power cut. Blocking."""
+    """Make the names in a folder survive a power loss. Blocking."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,9 +1,10 @@
 """
-Which events a full spool drops, and which dropped events are not reported yet: their count, and their places in the node's
+Which events a full spool drops, and the dropped events that are not reported yet: their count, and their positions in the node's
 chain.
 
-With the places a reader can tell a gap that the node admits from one that an attacker made. They are kept as ranges. When there
-are too many, neighbors are joined into one range, which then names places that were not lost; the count bounds what it excuses.
+With the positions a reader can distinguish a gap that the node reported from one that an attacker caused. They are stored as
+ranges. If there are too many, neighbors are joined into one range, which then includes positions that were not lost; the count
+limits how many missing events such a range can explain.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from collections.abc import Iterable, Sequence
 from ccm_agent.storage.spool_segment import Entry
 
 RANGES_LIMIT = 500
-"""So many ranges fit in one event."""
+"""The maximum number of ranges in one event."""
 
 Ranges = list[tuple[int, int]]
 
 
 class Losses:
     """
-    What one spool gave up.
+    The events that one spool dropped.
 
     Attributes:
-        count: Events.
-        places: By chain, ranges of places, sorted and apart.
+        count: The number of events.
+        places: By chain, ranges of positions, sorted and disjoint.
     """
 
     def __init__(self, count: int = 0, places: dict[str, Ranges] | None = None) -> None:
@@ -32,7 +33,7 @@ class Losses:
         self.places = places or {}
 
     def add(self, places: Iterable[tuple[str, int]]) -> None:
-        """More events, each by chain and place; of an event without a chain only the number counts."""
+        """Add dropped events by chain and position; an event without a chain only increases the count."""
         found: dict[str, Ranges] = {}
         for chain, place in places:
             self.count += 1
@@ -42,14 +43,14 @@ class Losses:
             self.places[chain] = _joined([*self.places.get(chain, []), *ranges])
 
     def format_ranges(self) -> dict[str, str]:
-        """By chain: `5-90,101`."""
+        """The ranges by chain, such as `5-90,101`."""
         return {
             chain: ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
             for chain, ranges in self.places.items()
         }
 
     def reported(self, count: int) -> None:
-        """So many events, and all places, were reported."""
+        """Record that this many events, and all positions, were reported."""
         self.count -= count
         self.places = {}
 
@@ -70,7 +71,7 @@ def _joined(ranges: Ranges) -> Ranges:
 
 
 def choose(entries: Sequence[Entry], excess: int) -> list[Entry]:
-    """What is given up: whole stable runs, oldest first, then the oldest events, until `excess` bytes are covered."""
+    """Choose the events to drop: whole stable runs, oldest first, then the oldest events, until `excess` bytes are freed."""
     stable: dict[str, list[Entry]] = {entry.run: [] for entry in entries if entry.is_stable}
     for entry in entries:
         if entry.run in stable:

@@ -1,8 +1,8 @@
 """
-What plans found on this node, so that an apply can refuse if the node has changed since.
+Saved plans of this node, with which an apply can refuse to run if the node has changed since.
 
-A plan that is to be kept leaves a digest for each of its resources: of its properties, its current state and what would be done.
-The digests do not leave the node one by one; the controller gets one digest of them all.
+A saved plan has a digest for each of its resources: of its properties, its current state and the planned changes.
+The single digests do not leave the node; the controller gets one digest of all of them.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from ccm_agent.storage.state_file import StateFile
 log = logging.getLogger(__name__)
 
 KEPT = 20
-"""So many plans are kept, the newest."""
+"""The number of plans that are kept; the oldest are removed first."""
 
 KEPT_FOR = timedelta(hours=24)
 """An older plan cannot be applied."""
 
 _VOLATILE = {"timestamp", "mtime"}
-"""Fields of a state that differ although nothing has changed."""
+"""Fields of a state that can differ although nothing has changed."""
 
 
 class SavedPlan(Struct, kw_only=True):
     """
-    What a plan found.
+    The findings of a plan.
 
     Attributes:
         run: The plan's run.
-        saved: When it ended.
+        saved: The time when it ended.
         digest: SHA-256 (hex) of the manifest or bundle.
         data: URLs of hiera documents that the request named.
-        data_revisions: Revision of each hiera document that was read, by URL.
-        resources: A digest for each resource, by its name as events have it.
+        data_revisions: The revision of each hiera document that was read, by URL.
+        resources: A digest for each resource, by its name in events.
     """
 
     run: str
@@ -59,11 +59,11 @@ class SavedPlan(Struct, kw_only=True):
 
     @property
     def found(self) -> str:
-        """One digest of all that the plan found."""
+        """One digest of all findings."""
         return _digest([self.digest, self.data, self.data_revisions, self.resources])
 
     def moved(self, now: SavedPlan) -> list[str]:
-        """Return what is different now: resources and URLs of data, sorted."""
+        """Return the differences to another plan: resources and URLs of data, sorted."""
         pairs = ((self.resources, now.resources), (self.data_revisions, now.data_revisions))
         return sorted(
             name
@@ -74,7 +74,7 @@ class SavedPlan(Struct, kw_only=True):
 
 
 class PlanRecord:
-    """Collects what a plan finds, from its events."""
+    """Collects the findings of a plan from its events."""
 
     def __init__(self) -> None:
         self._resources: dict[str, str] = {}
@@ -96,7 +96,7 @@ class PlanRecord:
         self._resources[name] = _digest(told)
 
     def finish(self, run: str, summary: SessionSummary, data: list[str], now: datetime) -> SavedPlan:
-        """Return what was found, at the end of the plan."""
+        """Return the findings, at the end of the plan."""
         return SavedPlan(
             run=run,
             saved=now,
@@ -109,11 +109,11 @@ class PlanRecord:
 
 class PlanStore:
     """
-    The plans that this node keeps, each in a file of mode 0600.
+    The saved plans of this node, each in a file of mode 0600.
 
     Args:
-        folder: Where they are.
-        clock: Tells how old they are.
+        folder: The folder of the files.
+        clock: The clock for their age.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -121,11 +121,11 @@ class PlanStore:
         self._clock = clock
 
     async def keep(self, plan: SavedPlan) -> bool:
-        """Keep a plan, and remove what is too old or too much; whether it is kept."""
+        """Save a plan, and remove plans that are too old or too many; returns whether it was saved."""
         return await asyncio.to_thread(self._keep, plan)
 
     async def find(self, run: str) -> SavedPlan | None:
-        """Return the plan of a run; None if it is not kept here any more."""
+        """Return the plan of a run; None if it is no longer saved here."""
         if not is_id(run):
             return None
         found = await asyncio.to_thread(self._file(run).load)

@@ -1,12 +1,13 @@
 """
-Events that the stream has not acknowledged yet, on disk, in the order in which they happened.
+Events on disk that the stream has not acknowledged yet, in order.
 
-A folder of segments (`spool_files.py`), written at the end and removed from the front. An event leaves the queue when the stream
-has acknowledged it; it leaves the disk when its run is closed as well, so that a killed agent can still say what an unfinished
-run had done. When the spool is full, stable runs go first, then the oldest events; what went is counted, and the count is an
-event too. When the disk is full, events wait in memory, and go to disk when there is room again.
+The spool is a folder of segments (`spool_files.py`), appended at the end and removed from the front. An event leaves the queue
+when the stream has acknowledged it; it leaves the disk when its run has also ended, so that an agent that was killed can still
+report the results of an unfinished run. When the spool is full, stable runs are dropped first, then the oldest events; dropped
+events are counted, and the count is reported in an event. When the disk is full, events wait in memory until there is space
+again.
 
-An event is given its place in the node's chain when it is appended, and keeps it in every attempt to send it.
+An event gets its position in the node's chain when it is appended, and keeps it in every attempt to send it.
 """
 
 from __future__ import annotations
@@ -42,28 +43,29 @@ from ccm_agent.storage.spool_segment import (
 log = logging.getLogger(__name__)
 
 MEMORY_LIMIT_BYTES = 4 << 20
-"""How much may wait in memory while the disk is full."""
+"""Limit of the events in memory while the disk is full."""
 
 BODY_CACHE_BYTES = 256 << 10
-"""Bodies kept beside the index, so that an event that is sent at once is not read back from disk."""
+"""Bodies cached next to the index, so that an event that is sent immediately is not read back from disk."""
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
-    """A run that was found without its end: its events so far, in order."""
+    """An unfinished run: its events so far, in order."""
 
     run: str
     events: list[Spooled]
 
 
 class Spool:
-    """The queue of one agent. `append` and `acknowledge` are for the event loop; they do not block for long. `open` blocks."""
+    """The event queue of one agent. Call `append` and `acknowledge` on the event loop; they do not block for long. `open`
+    blocks."""
 
     def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
         """
         Args:
-            folder: A folder of the spool's own.
-            limit_bytes: What it may take on disk.
-            segment_bytes: Size at which the next file begins; at most an eighth of the limit is used.
+            folder: The folder of the spool, which nothing else uses.
+            limit_bytes: Its maximum size on disk.
+            segment_bytes: The size at which the next file begins; at most an eighth of the limit.
         """
         self.folder = folder
         self._files = SpoolFiles(folder, min(segment_bytes, limit_bytes // 8))
@@ -86,7 +88,7 @@ class Spool:
 
     def open(self) -> list[OpenRun]:
         """
-        Read what an earlier process left, and give the runs that it did not finish. Blocking.
+        Read the spool of an earlier process and return its unfinished runs. Blocking.
 
         Raises:
             FileError: The folder cannot be used.
@@ -119,7 +121,7 @@ class Spool:
             self._emptied.clear()
 
     def _resume(self, found: Found, boot: str) -> None:
-        """Go on with the node's chain, or begin another where the disk may not hold all that was sent."""
+        """Continue the node's chain, or begin another one if the disk may not hold all sent events."""
         self._chain.boot = boot
         resumed = judge_files(found, set(self._runs), self._files.load, boot)
         if resumed.is_safe and resumed.last is not None:
@@ -145,9 +147,9 @@ class Spool:
         is_stable: bool = False,
     ) -> None:
         """
-        Put an event at the end of the queue. It outlives a kill of the process from here on; see `settle` for more.
+        Append an event to the queue. From then on it survives a kill of the process; see `settle` for power loss.
 
-        Never fails: what the disk does not take waits in memory, and what does not fit there is counted as lost.
+        Never fails: an event that cannot be written waits in memory, and one that does not fit there is counted as lost.
         """
         event = Spooled(
             seq=self._next_seq,
@@ -190,7 +192,7 @@ class Spool:
             self._runs.setdefault(entry.run, {})[entry.seq] = entry
 
     def _store_waiting(self) -> bool:
-        """Write what is not on disk yet, oldest first; False: something stays in memory, the newest event at least."""
+        """Write the events in memory to disk, oldest first; returns False if at least the newest event stays in memory."""
         while self._unstored:
             entry = self._entries.get(self._unstored[0])
             if entry is not None and entry.event is not None:
@@ -214,9 +216,9 @@ class Spool:
 
     async def settle(self, *, flush: bool) -> None:
         """
-        Make room if the spool has grown over its limit, and with `flush` make what was appended outlive a power cut.
+        Free space if the spool exceeds its limit, and with `flush` make all appended events survive a power loss.
 
-        A disk that cannot is logged and not waited for: convergence continues.
+        A failing disk is logged and does not delay convergence.
         """
         if flush:
             await self._files.flush()
@@ -227,7 +229,7 @@ class Spool:
     # -- reading
 
     async def first(self) -> Spooled:
-        """The event that is next to be sent; waits until there is one. It stays until it is acknowledged."""
+        """Return the next event to send; waits until there is one. The event stays in the queue until it is acknowledged."""
         while True:
             while self._queue:
                 entry = self._entries.get(self._queue[0])
@@ -237,7 +239,7 @@ class Spool:
                 if entry.event is not None:
                     return entry.event
                 try:
-                    # the lock, for a file that is being made smaller changes under the reader
+                    # take the lock, because a file that is being rewritten changes under the reader
                     async with self._room:
                         return await asyncio.to_thread(self._files.load, entry)
                 except FileError as err:
@@ -247,11 +249,11 @@ class Spool:
             await self._arrived.wait()
 
     def is_carried_over(self, seq: int) -> bool:
-        """An earlier process put the event here, and may have sent it."""
+        """Whether an earlier process appended the event, and so may have sent it."""
         return seq < self._own_from
 
     def acknowledge(self, seq: int) -> None:
-        """The stream has the event that `first` gave."""
+        """Record that the stream has stored the event that `first` returned."""
         if self._queue and self._queue[0] == seq:
             self._queue.popleft()
         if not self._queue:
@@ -267,72 +269,72 @@ class Spool:
             self._chain.is_on_disk |= self._files.note_head(self._head(), segment)
 
     def give_up(self, seq: int) -> None:
-        """The event that `first` gave can never be sent; it counts as lost."""
+        """Drop the event that `first` returned, because it can never be sent; it counts as lost."""
         entry = self._entries.get(seq)
         if entry is not None:
             self._drop([entry])
 
     def load_summary(self, run: str) -> Spooled | None:
-        """The end of a run whose events are still here. Blocking: it may read from disk."""
+        """Return the summary of a run whose events are still here. Blocking: it may read from disk."""
         ends = (entry for entry in self._entries.values() if entry.run == run and entry.kind is Kind.SUMMARY)
         entry = next(ends, None)
         return self._files.load(entry) if entry is not None else None
 
     def reported(self, count: int) -> None:
-        """So many lost events, and all their places, are reported in an event that is appended."""
+        """Record that an appended event reports this many lost events and all their positions."""
         self._losses.reported(count)
         self._note_lost()
 
     @property
     def lost(self) -> int:
-        """Events given up and not yet reported."""
+        """The number of dropped events that are not reported yet."""
         return self._losses.count
 
     @property
     def lost_places(self) -> dict[str, str]:
-        """The places that they had, by chain: `5-90,101`."""
+        """Their positions by chain, such as `5-90,101`."""
         return self._losses.format_ranges()
 
     async def emptied(self) -> None:
-        """Return when nothing waits any more."""
+        """Wait until the queue is empty."""
         await self._emptied.wait()
 
     @property
     def backlog(self) -> int:
-        """How many events wait."""
+        """The number of waiting events."""
         return len(self._queue)
 
     def waiting_runs(self, limit: int) -> list[str]:
-        """The runs that the oldest waiting events belong to; so many events are looked at."""
+        """The runs of the oldest waiting events, up to this number of events."""
         oldest = (self._entries.get(seq) for seq in itertools.islice(self._queue, limit))
         return list(dict.fromkeys(entry.run for entry in oldest if entry is not None and entry.run))
 
     @property
     def size_bytes(self) -> int:
-        """What the spool takes on disk."""
+        """The size of the spool on disk."""
         return self._files.size_bytes
 
     def close(self) -> None:
-        """Close the files; nothing is lost by it but what the disk did not take."""
+        """Close the files; only events that could not be written to disk are lost."""
         if self._files.is_open:
             self._drop([self._entries[seq] for seq in self._unstored if seq in self._entries])
             self._files.note(msgspec.structs.replace(self._head(), is_stopped=True))
         self._files.close()
 
     async def tidy(self) -> None:
-        """Remove files from the front that hold nothing any more."""
+        """Remove files from the front that hold no more events."""
         async with self._room:
             await self._remove_empty()
 
     @property
     def wants_tidying(self) -> bool:
-        """There is a file to remove."""
+        """Whether there is a file to remove."""
         return self._files.wants_tidying
 
     # -- room
 
     async def _make_room(self) -> None:
-        """Give up what matters least until an eighth of the limit is free, then rewrite the sealed files without it."""
+        """Drop the least important events until an eighth of the limit is free, then rewrite the sealed files without them."""
         target = self._limit_bytes - self._limit_bytes // 8
         live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
         if live > target:
@@ -346,7 +348,7 @@ class Spool:
         if not self.wants_tidying:
             return
         if self.lost:
-            # the last count may be in a file that goes
+            # the last count may be in a file that is removed
             self._note_lost()
         await self._files.remove_empty()
 
@@ -385,5 +387,5 @@ class Spool:
             entry.segment.entries[entry.seq] = entry
 
     def _head(self) -> Head:
-        """How the chain continues, as of now."""
+        """The current head of the chain."""
         return self._chain.head(self._next_seq - 1)

@@ -1,10 +1,10 @@
 """
-The chain of one node's events, as the spool keeps it (`bus.chain`).
+The chain of one node's events in the spool (`bus.chain`).
 
-Each event has a place in the chain. A place is given to one event only, because the broker may have stored that event already.
-So a chain continues after a restart only when the disk is known to hold its last event. After a power cut, or when events were
-kept in memory because the disk was full, the node begins another chain, whose first event names the last place that the node
-remembers.
+Each event has a position in the chain. A position is never used for another event, because the broker may already have stored the
+first one. So a chain continues after a restart only when the disk is known to hold its last event. After a power cut, or when
+events stayed in memory because the disk was full, the node begins another chain, whose first event names the last position that
+the node remembers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccm_agent.bus.chain import NONE, ChainPosition, anchor_text, link_of, new_c
 from ccm_agent.storage.spool_segment import Entry, Found, Head, Kind, Position, Spooled
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Another text after each start of the host; see random(4)."""
+"""A text that changes with each boot of the host; see random(4)."""
 
 
 class Chain:
@@ -26,10 +26,10 @@ class Chain:
     The chain of one node.
 
     Attributes:
-        last: What the next event follows.
-        tails: By run, the link of the run's last event, for runs that have not ended.
-        is_on_disk: The disk holds the last place, so the next process continues after it.
-        boot: This start of the host (`boot_id`).
+        last: The position that the next event follows.
+        tails: The link of the last event of each run that has not ended.
+        is_on_disk: The last position is on disk, so the next process continues after it.
+        boot: The current boot of the host (`boot_id`).
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Chain:
         self.is_on_disk = True
 
     def begin(self, after: Position | None, tails: dict[str, str]) -> None:
-        """Begin another chain, whose first event names the last place that the node remembers."""
+        """Begin another chain, whose first event names the last position that the node remembers."""
         anchor = NONE
         if after is not None:
             anchor = anchor_text(after.chain, after.number, after.link) if after.number else after.link
@@ -53,7 +53,7 @@ class Chain:
         self.is_on_disk = False
 
     def take(self, event: Spooled) -> ChainPosition:
-        """Give an event the next place."""
+        """Assign the next position to an event."""
         last, run = self.last, event.run
         before = self.tails.get(run, NONE) if run else NONE
         place = ChainPosition(chain=last.chain, number=last.number + 1, previous=last.link, before=before)
@@ -68,19 +68,19 @@ class Chain:
 
     def retake(self, event: Spooled) -> ChainPosition:
         """
-        Put the newest event, which the disk did not take, at the beginning of another chain.
+        Move the newest event, which could not be written, to the beginning of another chain.
 
-        A kill forgets it, though the broker may have it by then: the next process would give its place to another event.
+        If the process is killed the event is lost although the broker may have it: the next process would reuse its position.
         """
         self.begin(*self._before(event))
         return self.take(event)
 
     def head(self, seq: int) -> Head:
-        """How the chain continues now; `seq` is the last event of the spool."""
+        """The current head; `seq` is the last event of the spool."""
         return Head(seq=seq, last=self.last, tails=self.tails, boot=self.boot)
 
     def head_before(self, event: Spooled) -> Head:
-        """How it continued before an event was given its place."""
+        """The head before an event got its position."""
         last, tails = self._before(event)
         return Head(seq=event.seq - 1, last=last, tails=tails, boot=self.boot, is_followed=event.is_followed)
 
@@ -93,7 +93,7 @@ class Chain:
 
 
 def boot_id(path: Path | None = None) -> str:
-    """An id that differs after each start of the host; "" when the host has none. Blocking."""
+    """An id that changes with each boot of the host; "" if the host has none. Blocking."""
     try:
         return (path or BOOT_ID).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -102,11 +102,11 @@ def boot_id(path: Path | None = None) -> str:
 
 class Resumed(Struct, frozen=True, kw_only=True):
     """
-    What is known of the chain of earlier processes.
+    The chain of earlier processes, as far as it is known.
 
-    Attributes: last: Its last event, as far as the disk holds it; None when there is no chain. is_safe: No later event can have
-        been sent, so the chain continues after it. is_stopped: That is so because the earlier process stopped in order. Once
-        this process has sent an event, a power cut must not bring that mark back.
+    Attributes: last: Its last event on disk; None if there is no chain. is_safe: No later event can have been sent, so the chain
+    continues after it. is_stopped: It is safe because the earlier process stopped properly. After this process has sent an event,
+    a power loss must not restore that mark.
         tails: By run, the link of the last event of runs that have not ended.
     """
 
@@ -118,13 +118,13 @@ class Resumed(Struct, frozen=True, kw_only=True):
 
 def judge_files(found: Found, runs: Collection[str], load: Callable[[Entry], Spooled], boot: str) -> Resumed:
     """
-    Judge the files. Blocking.
+    Decide from the files how the chain continues. Blocking.
 
     Args:
-        found: What they say.
+        found: The content of the files.
         runs: Runs that have not ended.
-        load: Reads an event back.
-        boot: This start of the host. After another one, the page cache is gone, and with it what was not flushed.
+        load: Reads an event from disk.
+        boot: The current boot of the host. After a reboot the page cache is gone, and with it all events that were not flushed.
     """
     head, newest = found.head, found.newest
     tails = dict(head.tails) if head else {}

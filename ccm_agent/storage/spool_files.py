@@ -1,7 +1,7 @@
 """
-The files of a spool: segments that are written at the end, removed from the front, and made smaller in between.
+The files of a spool: segments that are appended at the end, removed from the front, and rewritten smaller in between.
 
-What an event is to its run, and which events are given up, is the spool's business.
+The spool itself decides about runs and which events are dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ccm_agent.storage.spool_segment import (
 log = logging.getLogger(__name__)
 
 CLEAR_BYTES = 64 << 10
-"""The only file of an empty spool gives way to a new one when it is larger, which costs as much as many acknowledgements."""
+"""The only file of an empty spool is replaced by a new one above this size; replacing costs as much as many acknowledgements."""
 
 
 class SpoolFiles:
@@ -37,14 +37,14 @@ class SpoolFiles:
     The segments of one spool, the oldest first.
 
     Attributes:
-        folder: Where they are.
+        folder: The folder of the files.
     """
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         """
         Args:
-            folder: A folder of the spool's own.
-            segment_bytes: Size at which the next file begins.
+            folder: The folder of the spool, which nothing else uses.
+            segment_bytes: The size at which the next file begins.
         """
         self.folder = folder
         self._segment_bytes = segment_bytes
@@ -53,7 +53,7 @@ class SpoolFiles:
 
     def open(self) -> Found:
         """
-        Read what an earlier process left. Blocking.
+        Read the files of an earlier process. Blocking.
 
         Raises:
             FileError: The folder cannot be used.
@@ -85,33 +85,33 @@ class SpoolFiles:
 
     @property
     def is_open(self) -> bool:
-        """There is a file to write to."""
+        """Whether there is a file to write to."""
         return bool(self._segments)
 
     @property
     def size_bytes(self) -> int:
-        """What the files take on disk."""
+        """The size of the files on disk."""
         return sum(segment.journal.size for segment in self._segments)
 
     @property
     def is_clearable(self) -> bool:
-        """There is one file, and it is large enough to give way to a new one when no event in it counts."""
+        """Whether there is one file, which is large enough to be replaced once it holds no more live events."""
         return len(self._segments) == 1 and self._segments[0].journal.size > CLEAR_BYTES
 
     @property
     def wants_tidying(self) -> bool:
-        """There is a file to remove."""
+        """Whether there is a file to remove."""
         return len(self._segments) > 1 and not self._segments[0].entries
 
     # -- writing
 
     def append(self, event: Spooled, head: Callable[[], Head]) -> tuple[Segment, int]:
         """
-        Write an event at the end; its file, and where it is there.
+        Append an event; returns its file and its offset.
 
         Args:
             event: The event.
-            head: How the chain continues before it, for a file that does not say it yet.
+            head: The chain's head before the event, for a file that does not have a head yet.
 
         Raises:
             FileError: The disk is full or failing.
@@ -124,7 +124,7 @@ class SpoolFiles:
         return last, last.journal.append(encoder.encode(event))
 
     def begin_segment(self) -> Segment | None:
-        """Another file; None: there is no room for one, so the last one is used further."""
+        """Begin another file; returns None if there is no space for one, so the last one stays in use."""
         number = self._segments[-1].number + 1
         journal = Journal(self._path(number))
         try:
@@ -137,15 +137,15 @@ class SpoolFiles:
         return self._segments[-1]
 
     def note_head(self, head: Head, segment: Segment | None = None) -> bool:
-        """Write how the chain continues; False: it could not be written."""
+        """Write the chain's head; returns False if that failed."""
         segment = segment or self._segments[-1]
         is_noted = self.note(head, segment)
         segment.has_head |= is_noted
         return is_noted
 
     def note(self, record: Record, segment: Segment | None = None) -> bool:
-        """Write a mark into a file, the last one unless said; False: it could not be written."""
-        # lost with a full disk it costs a repeated event after a restart, which readers know by its number
+        """Write a mark into a file (default: the last one); returns False if that failed."""
+        # without the mark an event is sent again after a restart; readers recognize it by its number
         try:
             (segment or self._segments[-1]).journal.append(encoder.encode(record))
         except FileError as err:
@@ -154,10 +154,10 @@ class SpoolFiles:
         return True
 
     async def flush(self) -> bool:
-        """Make what was appended outlive a power cut; whether it does."""
+        """Make all appended records survive a power loss; returns whether that succeeded."""
         if not self._segments:
             return True
-        # chosen here: another file may begin before a thread is free
+        # collected here, because another file may begin before a thread is free
         return await asyncio.to_thread(self._is_flushed, self._segments[-1].journal)
 
     def flush_now(self) -> bool:
@@ -168,7 +168,7 @@ class SpoolFiles:
         try:
             if self._is_folder_new:
                 self._is_folder_new = False
-                sync_folder(self.folder)  # the name of a file that was created since the last time
+                sync_folder(self.folder)  # the names of files that were created since the last flush
             journal.flush()
         except (FileError, OSError) as err:
             log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
@@ -179,7 +179,7 @@ class SpoolFiles:
 
     def load(self, entry: Entry) -> Spooled:
         """
-        The event of an entry. Blocking where it is not in memory.
+        Return the event of an entry. Blocking if it is not in memory.
 
         Raises:
             FileError: It cannot be read back.
@@ -196,7 +196,7 @@ class SpoolFiles:
     # -- room
 
     async def shrink(self, target_bytes: int) -> None:
-        """Rewrite sealed files without what does not count any more, until all files take no more than this."""
+        """Rewrite sealed files without dead events, until all files fit into this size."""
         for segment in self._segments[:-1]:
             if self.size_bytes <= target_bytes:
                 break
@@ -204,8 +204,8 @@ class SpoolFiles:
                 await self._rewrite(segment)
 
     async def remove_empty(self) -> None:
-        """Remove files from the front that hold nothing any more."""
-        # a file that goes may be the one that says safely how the chain continues: the last one must say it first
+        """Remove files from the front that hold no more live events."""
+        # the removed file may be the only one with the chain's head on disk, so the last file must have it first
         await self.flush()
         while self.wants_tidying:
             await asyncio.to_thread(self._segments.pop(0).journal.remove)

@@ -1,7 +1,7 @@
 """
-What the spool's files hold: records, the index of events, and one file of them.
+The content of the spool's files: records, the index of events, and one segment file.
 
-A segment knows which of its events still count; how many there may be, and which go first, is the spool's business.
+A segment counts its live events; the spool decides how many events are kept and which are dropped first.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from ccm_agent.storage.journal import Journal, Read, encode_record, read_records
 log = logging.getLogger(__name__)
 
 OVERHEAD_BYTES = 48
-"""What a record of an event takes besides its texts."""
+"""The size of an event's record without its texts."""
 
 
 class Kind(StrEnum):
-    """What an event is to its run."""
+    """The role of an event in its run."""
 
     START = "s"
     RESOURCE = "r"
     SUMMARY = "e"
     AGENT = "a"
-    """Of the agent itself, in no run."""
+    """An event of the agent itself, outside of runs."""
 
 
 class Spooled(Struct, tag="e", array_like=True, kw_only=True):
     """
-    An event as it waits.
+    An event in the spool.
 
-    Attributes: seq: Its place in the spool. subject, event_id, body: What is published. run, number, kind: Its place in a run;
-        "" and 0 for events of the agent. is_stable: A summary of a run in which nothing happened: the first to go when the
-        spool is full. message_id: By which the stream knows it when it comes again. 128 random bits, unlike the event id: a
-        sender who knows an id can have his own message stored under it before, and the event is then taken for a duplicate. ""
-        in what an older agent wrote, which sent the event id.
-        chain: Its place in the node's chain, as a header; "" of an event that an older version of the agent spooled.
-        is_followed: When this was written, the events after it had waited in memory, where a kill loses them.
+    Attributes: seq: Its number in the spool. subject, event_id, body: The message to publish. run, number, kind: Its position in
+    a run; "" and 0 for events of the agent. is_stable: The summary of a run without changes: dropped first when the spool is
+    full. message_id: The id by which the stream detects duplicates. It is random (128 bits) and not the event id: a sender who
+    can guess the id could store his own message under it first, and the event would be discarded as a duplicate. "" in events of
+    an older agent, which sent the event id.
+        chain: Its position in the node's chain, as a header; "" of an event that an older version of the agent spooled.
+        is_followed: When this record was written, later events were only in memory, where a kill loses them.
     """
 
     seq: int
@@ -62,19 +62,19 @@ class Spooled(Struct, tag="e", array_like=True, kw_only=True):
 
 
 class Acked(Struct, tag="a", array_like=True):
-    """Everything up to this place is in the stream."""
+    """All events up to this number are in the stream."""
 
     seq: int
 
 
 class Dropped(Struct, tag="d", array_like=True):
-    """Given up for want of room."""
+    """The event was dropped because the spool was full."""
 
     seqs: list[int]
 
 
 class Lost(Struct, tag="l", array_like=True):
-    """So many events were given up and not yet reported, at this moment; by chain, the ranges of their places."""
+    """The number of dropped, unreported events at this time; by chain, the ranges of their positions."""
 
     count: int
     places: dict[str, list[tuple[int, int]]] = {}
@@ -82,12 +82,12 @@ class Lost(Struct, tag="l", array_like=True):
 
 class Position(Struct, frozen=True, array_like=True):
     """
-    What the next event of a chain follows.
+    The last position of a chain, which the next event follows.
 
     Attributes:
         chain: Id of the chain.
-        number: Of its last event; 0 when it has none.
-        link: Of its last event; when it has none, what its first event is to say about an earlier chain.
+        number: The number of its last event; 0 if it has none.
+        link: The link of its last event; without one, what the first event says about the earlier chain.
     """
 
     chain: str
@@ -97,15 +97,15 @@ class Position(Struct, frozen=True, array_like=True):
 
 class Head(Struct, tag="h", array_like=True, kw_only=True):
     """
-    How the node's chain continues. Each file begins with one, so that files can be removed from the front.
+    The state from which the node's chain continues. Each file begins with one, so that files can be removed from the front.
 
     Attributes:
-        seq: The last event of the spool at this moment.
-        last: What the next event of the chain follows.
-        tails: By run, the link of the run's last event.
-        boot: The start of the host in which this was written.
+        seq: The last event of the spool at this time.
+        last: The position that the next event follows.
+        tails: The link of the last event of each run.
+        boot: The boot of the host in which this was written.
         is_followed: As in Spooled.
-        is_stopped: The process ended in good order after this.
+        is_stopped: The process stopped properly after this.
     """
 
     seq: int
@@ -122,7 +122,7 @@ decoder = msgspec.msgpack.Decoder(Record)
 
 
 class Entry(Struct, kw_only=True):
-    """The index of one event: where it is, not what it says."""
+    """The index entry of one event: its location, not its content."""
 
     seq: int
     run: str
@@ -139,7 +139,7 @@ class Entry(Struct, kw_only=True):
 
 
 class Segment:
-    """One file of the spool and how many events in it still count."""
+    """One file of the spool and its number of live events."""
 
     def __init__(self, number: int, journal: Journal) -> None:
         self.number = number
@@ -153,7 +153,7 @@ class Segment:
 
 
 class Found:
-    """What the files say, before it is judged."""
+    """The content of the files, before it is evaluated."""
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
@@ -165,18 +165,18 @@ class Found:
 
     @property
     def newest(self) -> Entry | None:
-        """The last event that has a place in a chain, when it is newer than the head."""
+        """The last event with a position in a chain, if it is newer than the head."""
         entries = (entry for entry in self.entries.values() if entry.chain)
         newest = max(entries, key=lambda entry: entry.seq, default=None)
         return newest if newest and (self.head is None or newest.seq > self.head.seq) else None
 
     def find_newest(self, run: str) -> Entry | None:
-        """The last event of a run, likewise."""
+        """The last event of a run, if it is newer than the head."""
         entries = (entry for entry in self.entries.values() if entry.chain and entry.run == run)
         return max(entries, key=lambda entry: entry.seq, default=None)
 
     def take(self, segment: Segment, read: Read) -> None:
-        """Take in a file, in the order of the files."""
+        """Add the content of a file; call it in the order of the files."""
         head_at = -1
         for offset, payload in read.records:
             try:
@@ -201,12 +201,12 @@ class Found:
         if read.damaged_to > head_at:
             self.is_whole = False
         elif head_at >= 0:
-            # what was damaged before it was known when it was written
+            # damage before this mark was already known when the mark was written
             self.is_whole = True
 
 
 def make_entry(event: Spooled, place: ChainPosition | None = None) -> Entry:
-    """The index of an event; its place is read from its header unless it is given."""
+    """Create the index entry of an event; its position is read from its header unless it is given."""
     if place is None and event.chain:
         place = parse_place(event.chain)
     return Entry(
@@ -227,13 +227,13 @@ def new_message_id() -> str:
 
 
 def measure_record(event: Spooled) -> int:
-    """What an event takes on disk, about."""
+    """The approximate size of an event on disk."""
     texts = (event.subject, event.event_id, event.run, event.message_id, event.chain)
     return len(event.body) + sum(map(len, texts)) + OVERHEAD_BYTES
 
 
 def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
-    """A segment's file without the events that are not needed any more, and where the others are now. Blocking."""
+    """Rewrite a segment's file without dead events; returns it with the new locations of the others. Blocking."""
     offsets: dict[int, int] = {}
     at = 0
     records = []
@@ -250,14 +250,14 @@ def rewritten(path: Path, keep: set[int]) -> tuple[Journal, dict[int, int]]:
 
 
 def _kept(path: Path, keep: set[int]) -> Iterator[tuple[int, bytes]]:
-    """The events that count and the marks, each with its place in the spool (0 for a mark)."""
+    """The live events and the marks, each with its number in the spool (0 for a mark)."""
     found: list[tuple[Record, bytes]] = []
     newest: dict[type[Record], int] = {}
     for _, payload in read_records(path.read_bytes()).records:
         try:
             record = decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # no later version would read it either
+            continue  # no later version could read it either
         newest[type(record)] = len(found)
         found.append((record, payload))
     for at, (record, payload) in enumerate(found):

@@ -1,7 +1,7 @@
 """
-Small files of the agent's own state, which are replaced whole.
+Small state files of the agent, which are replaced atomically.
 
-They hold what is convenient to know after a restart. The agent works without each of them.
+They speed up or improve a restart; the agent works without any of them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 
 class StateFile(Generic[T]):
-    """One small file of state, mode 0600. It is written whole or not at all, and only when its value has changed."""
+    """One small state file, mode 0600. It is written atomically, and only if its value has changed."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:
         """
         Args:
-            path: The file; its folder is made if need be.
-            kind: What it holds.
+            path: The file; its folder is created if necessary.
+            kind: The type of its value.
         """
         self._path = path
         self._kind = kind
@@ -38,7 +38,7 @@ class StateFile(Generic[T]):
         self._lock = asyncio.Lock()
 
     def load(self) -> T | None:
-        """What the file holds; None when it is not there, and when it cannot be read, which is logged. Blocking."""
+        """The value in the file; None if the file does not exist or cannot be read, which is logged. Blocking."""
         try:
             return decode_foreign(self._path.read_bytes(), self._kind)
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class StateFile(Generic[T]):
             return None
 
     def mark_saved(self, value: T) -> None:
-        """What was loaded means this value, so that it need not be written."""
+        """Record that the file holds this value, so that it need not be written."""
         self._saved = value
 
     def is_saved(self, value: T) -> bool:
@@ -57,14 +57,14 @@ class StateFile(Generic[T]):
 
     async def save(self, value: T) -> bool:
         """
-        Save a value, unless the file holds it, in one hop to a thread; whether that succeeded.
+        Save a value in a thread, unless the file already holds it; returns whether that succeeded.
 
-        A failure is logged and nothing more: the agent works without the file, and the next save tries again.
+        A failure is only logged: the agent works without the file, and the next save tries again.
 
         Args:
             value: It must not be changed afterwards.
         """
-        # one after the other: two that write at once would leave neither's file
+        # one at a time: two concurrent writers could damage the file
         async with self._lock:
             if self.is_saved(value):
                 return True

@@ -1,8 +1,8 @@
 """
-What all expressions of one manifest may use together, or a selector by itself.
+Limits on steps, memory and CPU time that all expressions of one manifest share, or that one selector has.
 
-Steps are what an evaluation costs: one for each element that a predicate looks at, more for a function that works on a large
-value. So the same expression on the same values is refused on every machine. CPU time is the second bound.
+A step is one element that a predicate visits; a function on a large value costs more steps. Steps do not depend on the machine's
+speed, so the same expression on the same values is refused on every machine. CPU time is the second bound.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from ccm_agent.model.errors import ExpressionLimitError
 
 # One evaluation. Four million steps take a second or two.
 STEP_LIMIT = 4_000_000
-# All expressions of one manifest, or of one hiera document. None needs nearly as much.
+# All expressions of one manifest, or of one hiera document. Real ones need far less.
 STEPS = 5 * STEP_LIMIT
 MEMORY_BYTES = 256 * 1024 * 1024
 CPU_S = 10.0
 
-LONG_TEXT = 1024  # a text of no more bytes is not counted
-ELEMENT_BYTES = 40  # what an element of a list is counted as
+LONG_TEXT = 1024  # texts up to this size are not counted
+ELEMENT_BYTES = 40  # bytes counted for one element of a list
 
 
 class Allowance:
     """
-    What is left to all evaluations that share it.
+    The remaining limits of the evaluations that share this object.
 
     Args:
-        steps: Steps; None for what one manifest has, as with the others.
-        memory_bytes: About the bytes of all values that are made.
-        cpu_s: CPU time of the threads that evaluate; only what takes more than a thousand steps is measured.
-        is_timed: The CPU time of the calling thread is measured from now on. For one evaluation in this thread.
+        steps: Steps; None for the limit of one manifest (also for the other arguments).
+        memory_bytes: Approximate size of all values that are created.
+        cpu_s: CPU time of the evaluating threads; evaluations below a thousand steps are not measured.
+        is_timed: Measure the CPU time of the calling thread from now on. Only for one evaluation in this thread.
     """
 
     __slots__ = ("_cpu_s", "_limits", "_since", "memory", "steps")
@@ -51,10 +51,10 @@ class Allowance:
 
     def spend(self, steps: int) -> None:
         """
-        Count steps of a function that is given to expressions.
+        Count the steps of a function that expressions call.
 
         Raises:
-            ExpressionLimitError: There are none left.
+            ExpressionLimitError: No steps are left.
         """
         self.steps -= steps
         if self.steps < 0:
@@ -64,10 +64,10 @@ class Allowance:
 
     def hold(self, size_bytes: int) -> None:
         """
-        Count bytes of a value that was made.
+        Count the bytes of a new value.
 
         Raises:
-            ExpressionLimitError: It is too much.
+            ExpressionLimitError: The limit is exceeded.
         """
         self.memory -= size_bytes
         if self.memory < 0:
@@ -75,16 +75,16 @@ class Allowance:
 
     def check(self) -> None:
         """
-        See that something is left.
+        Check that some of each limit is left.
 
         Raises:
-            ExpressionLimitError: Nothing is.
+            ExpressionLimitError: One of the limits is used up.
         """
         self.spend(0)
         self.hold(0)
 
     def rest(self) -> None:
-        """The next CPU time that is measured may be another thread's."""
+        """End the measurement: the next evaluation may run in another thread."""
         self._since = None
 
     def check_clock(self) -> None:
@@ -92,7 +92,7 @@ class Allowance:
         Count the CPU time of this thread since the last call.
 
         Raises:
-            ExpressionLimitError: It is too much.
+            ExpressionLimitError: The limit is exceeded.
         """
         now = time.thread_time()
         if self._since is not None:
@@ -103,5 +103,5 @@ class Allowance:
 
 
 def size_of(text: str) -> int:
-    """The bytes that a text needs at most."""
+    """The upper bound of the size of a text in bytes."""
     return len(text) if text.isascii() else 4 * len(text)

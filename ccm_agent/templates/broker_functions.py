@@ -1,8 +1,8 @@
 """
-What expressions and templates ask the broker, from the thread that renders them.
+Broker lookups for expressions and templates, called from the rendering thread.
 
-Evaluation is synchronous, and the broker is on a loop: a question goes there and the thread waits for its answer. Asked on the
-loop itself it would wait for ever, so it is refused there.
+Evaluation is synchronous, and the broker client runs on an event loop: the call is scheduled on the loop and the thread waits for
+the answer. A call from the loop's own thread would deadlock, so it is refused.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Answer = TypeVar("Answer")
 
 
 class BrokerClient(Protocol):
-    """The broker as the functions use it."""
+    """The part of the broker client that the functions use."""
 
     async def registrations(
         self, cluster: str, protocol: str, service: str, address: str
     ) -> list[RegistrationEntry]:
-        """The entries that fit; BusError, DataError."""
+        """The matching entries. Raises BusError, DataError."""
         ...
 
     async def kv_get(self, bucket: str, key: str) -> bytes | None:
-        """The value of a key, or None; BusError, DataError."""
+        """The value of a key, or None. Raises BusError, DataError."""
         ...
 
 
@@ -37,7 +37,7 @@ class BrokerFunctions:
     The functions `registrations` and `kvGet` of one process.
 
     Args:
-        loop: Where the broker is; None where there is no loop.
+        loop: The event loop of the broker client; None without a loop.
         make_asked: Makes who knows it, when the first question comes.
     """
 
@@ -50,20 +50,20 @@ class BrokerFunctions:
 
     def registrations(self, cluster: str, protocol: str, service: str, address: str) -> Services:
         """
-        The registered services that fit.
+        The registered services that match.
 
         Raises:
-            ExpressionError: They cannot be told, perhaps from a BusError.
+            ExpressionError: They cannot be read; chained from the BusError or DataError, if there is one.
         """
         fits = (cluster, protocol, service, address)
         return Services(self._ask("registrations()", lambda asked: asked.registrations(*fits)))
 
     def kv_get(self, bucket: str, key: str) -> str:
         """
-        The value of a key in a bucket; bytes that are not UTF-8 stand as surrogate escapes.
+        The value of a key in a bucket; bytes that are not UTF-8 become surrogate escapes.
 
         Raises:
-            ExpressionError: There is none, or it cannot be read, perhaps from a BusError.
+            ExpressionError: The key does not exist or cannot be read; chained from the BusError or DataError, if there is one.
         """
         value = self._ask("kvGet()", lambda asked: asked.kv_get(bucket, key))
         if value is None:

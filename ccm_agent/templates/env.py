@@ -1,9 +1,9 @@
 """
-What expressions and templates see: facts, data, the process environment and a few functions.
+The environment of expressions and templates: facts, data, the process environment and a few functions.
 
-One Environment serves one run. It is plain and synchronous: what its functions read (files, key-value buckets,
-registrations) is read when an expression asks for it. `resolve.needs_host` tells which texts do, so that a caller on an
-event loop can render those in a thread.
+One Environment serves one run. It is synchronous: its functions read files, key-value buckets and registrations when an
+expression calls them. `resolve.needs_host` says which texts call such functions, so that a caller on an event loop can render
+them in a thread.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ccm_agent.templates.rendering import Renderer
 
 READ_LIMIT = 64 * 1024 * 1024  # bytes of one file
-# What an event loop can wait for: about a millisecond.
+# Short enough to run on an event loop: about a millisecond.
 BRIEF_STEPS = 2_000
 BRIEF_BYTES = 64 * 1024
 BRIEF_CPU_S = 0.005
-TEMPLATE_DEPTH = 20  # templates that render templates
+TEMPLATE_DEPTH = 20  # nesting of templates that render templates
 
 # The functions of the environment that a whole-file template sees, by engine.
 _SHARED = ("lookup", "readFile", "file", "registrations", "kvGet")
@@ -43,17 +43,17 @@ TEMPLATE_FUNCTIONS = {
 
 class Environment:
     """
-    The values and functions of one run.
+    The values and functions that the expressions and templates of one run see.
 
     Attributes:
-        facts: The node's facts. What was gathered answers to Go's names too.
+        facts: The node's facts. Gathered facts can also be read by Go's field names.
         data: Resolved hiera data.
-        environ: The process environment; a missing name reads as "".
-        working_dir: Where relative paths of `readFile` and `template` begin; "" for the process's own.
+        environ: The process environment; a missing name gives "".
+        working_dir: The base of relative paths in `readFile` and `template`; "" for the process's working directory.
         is_lenient: A lookup of a missing key gives "" instead of an error.
-        is_restricted: Expressions have `lookup` and no function that reads anything from the host.
-        allowance: What all expressions about it may use together.
-        depth: How many templates that render each other we are in.
+        is_restricted: Expressions have `lookup`, but no function that reads from the host.
+        allowance: The limits that all expressions share.
+        depth: The current nesting of templates that render each other.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Environment:
         self, check_read: Callable[[str], None], refuse_broker: Callable[[], None] | None = None
     ) -> None:
         """
-        Let the node's policy judge what is read from here on.
+        Check all following reads against the node's policy.
 
         Args:
-            check_read: Given the normalized path of each file before it is opened; raises PolicyError.
-            refuse_broker: Called before each question to the broker, and raises; None lets them through.
+            check_read: Called with the normalized path of each file before it is opened; raises PolicyError.
+            refuse_broker: Called before each broker lookup, and raises; None allows lookups.
         """
         self._check_read = check_read
         if refuse_broker is None:
@@ -121,10 +121,10 @@ class Environment:
     @contextmanager
     def brief(self) -> Iterator[None]:
         """
-        Evaluate with so small an allowance that an event loop can wait for it.
+        Evaluate with limits small enough for an event loop.
 
         Raises:
-            ExpressionLimitError: It takes more; nothing has changed.
+            ExpressionLimitError: The limits are exceeded; nothing has changed.
         """
         whole, self.allowance = self.allowance, Allowance(BRIEF_STEPS, BRIEF_BYTES, BRIEF_CPU_S)
         try:
@@ -134,20 +134,20 @@ class Environment:
             whole.steps -= BRIEF_STEPS - brief.steps
             whole.memory -= BRIEF_BYTES - brief.memory
 
-    # The functions, for engines and other callers
+    # Functions for engines and other callers
 
     def lookup(self, path: str, default: Any = None) -> Any:
         """
         A value by a GJSON path that begins with `facts`, `data` or `environ`.
 
-        A number is an int when its JSON has no point; numbers inside a list or map are floats.
+        A number is an int if its JSON has no decimal point; numbers inside a list or map are floats.
 
         Args:
             path: The path.
-            default: The value when there is nothing at the path; None is no default.
+            default: The value if nothing is at the path; None means no default.
 
         Raises:
-            ExpressionError: There is nothing there, and neither a default nor leniency.
+            ExpressionError: Nothing is at the path, there is no default, and the environment is not lenient.
         """
         found = find(self._root, path, self.allowance)
         if found is not NOTHING:
@@ -162,7 +162,7 @@ class Environment:
 
     def read_file(self, path: str) -> str:
         """
-        The content of a file; bytes that are not UTF-8 stand as surrogate escapes.
+        The content of a file; bytes that are not UTF-8 become surrogate escapes.
 
         Raises:
             ExpressionError: It cannot be read, or is too large.
@@ -185,7 +185,7 @@ class Environment:
 
     def template(self, text: str) -> Any:
         """
-        Render a text with `{{ }}`, or the `.templ` or `.jet` file that it names.
+        Render a text with `{{ }}`, or the `.templ` or `.jet` file of that name.
 
         Raises:
             ExpressionError: An expression fails, or templates render each other without end.
@@ -201,7 +201,7 @@ class Environment:
 
     def jet(self, body: str, left: str = "[[", right: str = "]]") -> str:
         """
-        Render a Jet template, or the `.jet` file that is named.
+        Render a Jet template, or the `.jet` file of that name.
 
         Raises:
             TemplateError: It does not parse, or fails.
@@ -221,19 +221,19 @@ class Environment:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """
-        Render a template with a whole-file engine, in a process of its own where there is a renderer.
+        Render a template with a whole-file engine; in the render process if there is a renderer.
 
         Args:
             engine: `jet`, `go` or `jinja`.
             body: The template.
-            left: What opens an action; "" for the engine's own.
-            right: What closes one.
-            name: What the template is called in errors.
-            variables: What it sees instead of facts, data, environment variables and functions; None for those.
+            left: The opening delimiter; "" for the engine's default.
+            right: The closing delimiter.
+            name: The template's name in errors.
+            variables: Replace facts, data, environment variables and functions; None for those.
 
         Raises:
             TemplateError: There is no such engine, or the template does not parse or fails.
-            TemplateLimitError: It takes more time or memory than it may.
+            TemplateLimitError: It exceeds the limits of time or memory.
         """
         with _Nested(self):
             if self.renderer is not None:
@@ -264,7 +264,7 @@ class Environment:
         return self.renderer.text(job, self)
 
     def copied(self) -> Environment:
-        """The same, with data of its own and no renderer."""
+        """A copy with its own data and without a renderer."""
         made = Environment(
             facts=self.facts,
             data=copy.deepcopy(self.data),
@@ -288,7 +288,7 @@ class Environment:
         The registered services that match.
 
         Raises:
-            ExpressionError: This run has no connection to ask.
+            ExpressionError: This run has no broker connection.
         """
         if self._registrations is None:
             raise ExpressionError("registrations() is not available: no broker is configured")
@@ -299,13 +299,13 @@ class Environment:
         The value of a key in a bucket.
 
         Raises:
-            ExpressionError: This run has no connection to ask.
+            ExpressionError: This run has no broker connection.
         """
         if self._kv_get is None:
             raise ExpressionError("kvGet() is not available: no broker is configured")
         return self._kv_get(bucket, key)
 
-    # The same as expressions call them, with whatever arguments
+    # The same functions as expressions call them, with unchecked arguments
 
     def _call_lookup(self, *arguments: Any) -> Any:
         _count("lookup", arguments, (1, 2))
@@ -331,7 +331,7 @@ class Environment:
 
 
 class _Nested:
-    """Counts templates that render templates."""
+    """Counts the nesting of templates that render templates."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -348,7 +348,7 @@ class _Nested:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Open a file without waiting for the other end of a FIFO; what is not a regular file is refused."""
+    """Open a regular file and refuse any other. Does not block on a FIFO."""
     import stat
 
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -356,7 +356,7 @@ def _open_regular(path: str, flags: int) -> int:
     if not stat.S_ISREG(mode):
         os.close(handle)
         raise ValueError("it is a directory" if stat.S_ISDIR(mode) else "it is not a regular file")
-    if why := why_misled(os.path.abspath(path), handle):  # noqa: PTH100 - symlinks must stay to be seen
+    if why := why_misled(os.path.abspath(path), handle):  # noqa: PTH100 - symlinks must not be resolved
         os.close(handle)
         raise ValueError(why)
     return handle
@@ -369,7 +369,7 @@ def _count(name: str, arguments: tuple[Any, ...], allowed: tuple[int, ...]) -> N
 
 
 def _with_exact_count(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as whole-file templates call it: one argument too many is an error there."""
+    """A function for whole-file templates, in which an extra argument is an error."""
     if name not in ("readFile", "file", "template"):
         return function
 
@@ -381,7 +381,7 @@ def _with_exact_count(name: str, function: Callable[..., Any]) -> Callable[..., 
 
 
 def _texts(name: str, arguments: tuple[Any, ...], count: int) -> tuple[str, ...]:
-    """The first arguments, which must be text; more than that are ignored, as in the reference."""
+    """The first arguments, which must be text; extra arguments are ignored, as in the reference."""
     if len(arguments) < count:
         raise ExpressionError(f"{name}() takes text as its argument")
     for index, argument in enumerate(arguments[:count]):

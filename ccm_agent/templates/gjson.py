@@ -1,8 +1,8 @@
 """
 GJSON paths: `friends.#(last=="Murphy")#.first`.
 
-A path works on the text of a JSON document, as in the library that gave it its name; so a modifier sees the document's white
-space, and the first of equal keys is found. Source: github.com/tidwall/gjson, SYNTAX.md.
+A path works on the text of a JSON document, as in the GJSON library. So a modifier sees the document's white space, and the first
+of equal keys is found. Source: github.com/tidwall/gjson, SYNTAX.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ccm_agent.templates.gojson import quote
 from ccm_agent.templates.values import INT_MAX, INT_MIN
 
 PATH_LIMIT = 16 * 1024
-# Characters that a path may look at and make, all in all.
+# Limit of the characters that a path may read and create in total.
 WORK_LIMIT = 256 * 1024 * 1024
 
 _SAFE_INT = 2**53 - 1
@@ -39,10 +39,10 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 
 class Result:
     """
-    What is at a path.
+    The value at a path.
 
     Attributes:
-        raw: Its JSON; "" when there is nothing.
+        raw: Its JSON; "" if the path does not exist.
     """
 
     __slots__ = ("raw",)
@@ -52,11 +52,11 @@ class Result:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything; a null is something."""
+        """Whether the path exists; a null exists."""
         return self.raw != ""
 
     def value(self) -> Any:
-        """The value: numbers are floats; None where there is nothing."""
+        """The value; numbers are floats. None if the path does not exist."""
         raw = self.raw
         if not raw or raw[0] == "n":
             return None
@@ -67,7 +67,7 @@ class Result:
         return raw[0] == "t" if raw[0] in "tf" else number_of(raw)
 
     def looked_up(self) -> Any:
-        """The value as `lookup()` gives it: a number is an int unless it has a point."""
+        """The value as `lookup()` returns it: a number is an int unless it has a decimal point."""
         return scalar_number(self.raw) if _is_number(self.raw) else self.value()
 
 
@@ -76,15 +76,15 @@ def _is_number(raw: str) -> bool:
 
 
 def number_of(raw: str) -> float:
-    """The number that a text says, 0 where it says none."""
+    """Parse a number; 0 if the text is not a number."""
     return float(raw) if _NUMBER.match(raw) else 0.0
 
 
 def scalar_number(raw: str) -> int | float:
     """
-    A number as `lookup()` gives it: a float when its text has a point, else an int if it fits into 64 bits.
+    A number as `lookup()` returns it: a float if its text has a decimal point, else an int if it fits into 64 bits.
 
-    What does not fit is a float and near to what is written; Choria CCM gives the smallest int, or one that has gone round.
+    A number that does not fit becomes the nearest float; Choria CCM returns the smallest int, or one that has wrapped around.
     """
     number = number_of(raw)
     if "." in raw:
@@ -99,15 +99,15 @@ def scalar_number(raw: str) -> int | float:
 
 def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
     """
-    What is at a path.
+    The value at a path.
 
     Args:
-        json: A JSON document. It is not validated; of a wrong one something may be found.
+        json: A JSON document. It is not validated; the result for an invalid one is undefined.
         path: The path.
-        allowance: What the search counts against, besides its own limit.
+        allowance: Limits to which the search is charged, besides its own limit.
 
     Raises:
-        ExpressionError: The path is too long, nested too deeply, or makes too much.
+        ExpressionError: The path is too long, nested too deeply, or its result is too large.
         ExpressionLimitError: Nothing is left of the allowance.
     """
     if len(path) > PATH_LIMIT:
@@ -119,7 +119,7 @@ def get(json: str, path: str, allowance: Allowance | None = None) -> Result:
 
 
 class _Found:
-    """What a walk through the document has found so far, and the pipe that goes on from it."""
+    """The result of a walk through the document so far, and the remaining pipe."""
 
     __slots__ = ("pipe", "raw")
 
@@ -129,13 +129,13 @@ class _Found:
 
 
 class _Plain(NamedTuple):
-    """What is left to look for where a path only looked like something special."""
+    """The rest of a path that only looked like a special one."""
 
     rest: str
 
 
 class _Search:
-    """One path's search; counts how much text it looks at and makes."""
+    """The search for one path; counts the text that it reads and creates."""
 
     def __init__(self, allowance: Allowance | None) -> None:
         self.work = WORK_LIMIT
@@ -146,10 +146,10 @@ class _Search:
         if self._allowance is not None:
             self._allowance.spend(1 + (characters >> 6))
         if self.work < 0:
-            raise ExpressionError("the path looks at too much: make it simpler")
+            raise ExpressionError("the path reads too much text: make it simpler")
 
     def get(self, json: str, path: str) -> str:
-        """The JSON of what is at a path, "" when there is nothing."""
+        """The JSON at a path, "" if it does not exist."""
         self.spend(len(json))
         if len(path) > 1 and path[0] in "@![{":
             found = self.special(json, path)
@@ -164,7 +164,7 @@ class _Search:
         return search.raw if search.pipe is None else self.get(search.raw, search.pipe)
 
     def special(self, json: str, path: str) -> str | _Plain:
-        """A path that begins with a modifier, a literal or several paths, unless it only looks like one."""
+        """Handle a path that begins with a modifier, a literal or several paths; a _Plain if it only looks like one."""
         if path[0] in "[{":
             parts = selectors(path)
             if parts is None:
@@ -183,7 +183,7 @@ class _Search:
         return made if path[0] in "[{" else first_value(made)
 
     def several(self, json: str, opening: str, paths: list[Any]) -> str:
-        """`[a,b]` and `{"x":a}`: a new document of what is at the paths."""
+        """`[a,b]` and `{"x":a}`: a new document with the values at the paths."""
         parts = []
         for name, path in paths:
             raw = self.get(json, path)
@@ -199,7 +199,7 @@ class _Search:
         return opening + ",".join(parts) + ("]" if opening == "[" else "}")
 
     def modified(self, json: str, path: str) -> tuple[str | None, str]:
-        """`@name:argument`: what the modifier makes, and the path behind it."""
+        """`@name:argument`: the modifier's result, and the rest of the path."""
         end = next((at for at in range(1, len(path)) if path[at] in ":|."), len(path))
         name = path[1:end]
         if name not in NAMES:
@@ -216,7 +216,7 @@ class _Search:
         return MODIFIERS[name](json, argument), rest
 
     def dig(self, json: str, path: str) -> str:
-        """`@dig:path`: what is at the path anywhere in the document."""
+        """`@dig:path`: the values at the path anywhere in the document."""
         found: list[str] = []
 
         def look(raw: str) -> None:
@@ -241,7 +241,7 @@ class _Search:
             self.inside(search, json[start:], path)
 
     def inside(self, search: _Found, raw: str, path: str) -> bool:
-        """Go on in an object or array; whether the walk is over."""
+        """Continue in an object or array; returns whether the walk is over."""
         if raw[0] == "{":
             return self.in_object(search, raw, path)
         return raw[0] == "[" and self.in_array(search, elements(raw), path)
@@ -324,7 +324,7 @@ class _Search:
 
 
 def _argument_end(text: str) -> int:
-    """Where a modifier's argument ends: behind its JSON, or at the next pipe."""
+    """The end of a modifier's argument: after its JSON, or at the next pipe."""
     if text[0] in "[{":
         return squash(text)
     if text[0] == '"':
@@ -338,7 +338,7 @@ def _argument_end(text: str) -> int:
 
 
 def _literal(path: str) -> tuple[str | None, str]:
-    """`!value`: the literal, and the path behind it."""
+    """`!value`: the literal, and the rest of the path."""
     body = path[1:]
     if body[0] in '{["+-0123456789':
         end = squash(body)
@@ -350,7 +350,7 @@ def _literal(path: str) -> tuple[str | None, str]:
 
 
 def _answers(query: ElementQuery, raw: str) -> bool:
-    """Whether a value is what a query asks for."""
+    """Whether a value matches a query."""
     value = query.value
     if value[:1] == "~":
         ish = _ish(value[1:], raw)

@@ -1,4 +1,4 @@
-"""GJSON's modifiers: `@reverse`, `@keys` and their like, each from the text of a value to a text."""
+"""GJSON's modifiers, such as `@reverse` and `@keys`: functions from the JSON of a value to JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLANKS = " \t\n\r"
 
 
 def first_value(text: str) -> str:
-    """The value that a text begins with; "" where there is none. Arrays and objects are taken to the end of the text."""
+    """The first value of a text; "" if there is none. Arrays and objects extend to the end of the text."""
     start = blank_end(text)
     if start >= len(text):
         return ""
@@ -35,7 +35,7 @@ def first_value(text: str) -> str:
 
 
 def string_of(raw: str) -> str:
-    """The text of a value: a string's content, anything else as it is written; null is empty."""
+    """The text of a value: the content of a string, "" for null, otherwise its JSON."""
     if raw[:1] == '"':
         return unescape(raw[1:-1] if len(raw) > 1 and raw.endswith('"') else raw[1:])
     return "" if raw[:1] == "n" else raw
@@ -149,7 +149,7 @@ def _from_string(text: str, _argument: str) -> str:
     return string_of(first_value(text)) if is_valid(text) else ""
 
 
-# `@dig` is not here: it searches, and so is part of the search.
+# `@dig` is not here: it searches, so it is part of the search in gjson.py.
 MODIFIERS: dict[str, Callable[[str, str], str]] = {
     "pretty": _pretty,
     "ugly": lambda text, _argument: ugly(text),

@@ -1,4 +1,4 @@
-"""GJSON paths taken apart: components of objects and arrays, queries, several paths in one."""
+"""Parse GJSON paths: components of objects and arrays, queries, several paths in one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Component(NamedTuple):
     The first component of a path.
 
     Attributes:
-        part: What it says.
-        rest: The path behind its dot; None where there is none.
-        pipe: The path that works on the whole result; None where there is none.
-        is_wild: `*` and `?` in it mean something.
+        part: Its text.
+        rest: The path after its dot; None if there is none.
+        pipe: The path that applies to the whole result; None if there is none.
+        is_wild: `*` and `?` in it are wildcards.
     """
 
     part: str
@@ -32,9 +32,9 @@ class ElementQuery(NamedTuple):
     A `#(path operator value)`.
 
     Attributes:
-        path: What of an element is compared; "" for the element itself.
-        operator: "" asks whether it is there at all.
-        value: What it is compared with.
+        path: The path inside an element to compare; "" for the element itself.
+        operator: "" tests for existence.
+        value: The operand.
         takes_all: `#(…)#`: every match instead of the first.
     """
 
@@ -46,14 +46,14 @@ class ElementQuery(NamedTuple):
 
 class ArrayComponent(NamedTuple):
     """
-    The first component of a path where an array is.
+    The first component of a path into an array.
 
     Attributes:
-        part: What it says.
-        rest: The path behind it; None where there is none.
-        pipe: The path that works on the whole result.
-        is_hash: It is `#` or begins with it.
-        each: The path for each element of `#.path`; None for another component.
+        part: Its text.
+        rest: The path after it; None if there is none.
+        pipe: The path that applies to the whole result.
+        is_hash: It begins with `#`.
+        each: The path for each element of `#.path`; None for other components.
         query: Its query.
     """
 
@@ -74,7 +74,7 @@ def is_piping(path: str, modifiers: Collection[str]) -> bool:
 
 
 def object_component(path: str, modifiers: Collection[str]) -> Component:
-    """The component that begins a path where an object is."""
+    """Parse the first component of a path into an object."""
     part: list[str] = []
     is_wild = False
     at = 0
@@ -101,7 +101,7 @@ def object_component(path: str, modifiers: Collection[str]) -> Component:
 
 
 def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
-    """The component that begins a path where an array is."""
+    """Parse the first component of a path into an array."""
     is_hash = False
     each: str | None = None
     query: ElementQuery | None = None
@@ -122,7 +122,7 @@ def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
                     each = path[2:]
                 elif path[1] in "[(":
                     found = _query(path)
-                    if found is None:  # never closed: nothing is asked of the elements
+                    if found is None:  # never closed: there is no query
                         return ArrayComponent(path, None, None, True, None, ElementQuery("", "", "", False))
                     query, at = found
                     continue
@@ -131,7 +131,7 @@ def array_component(path: str, modifiers: Collection[str]) -> ArrayComponent:
 
 
 def _query(path: str) -> tuple[ElementQuery, int] | None:
-    """The query that a path begins with, and where it ends."""
+    """The query at the start of a path, and its end."""
     depth = 1
     compared = 0
     has_escape = False
@@ -181,7 +181,7 @@ def _trim(text: str) -> str:
 
 
 def split_pipe(path: str) -> tuple[str, str] | None:
-    """The path before and behind a pipe that is not inside a query; None where there is no such pipe."""
+    """The path before and after a pipe that is not inside a query; None if there is no such pipe."""
     if "|" not in path:
         return None
     if path[0] == "{":
@@ -203,7 +203,7 @@ def split_pipe(path: str) -> tuple[str, str] | None:
 
 
 def _selector_end(path: str, start: int) -> int:
-    """Where the selector that opens at `start` closes."""
+    """The end of the selector that begins at `start`."""
     opening = path[start]
     closing = "]" if opening == "[" else ")"
     depth = 1
@@ -227,14 +227,14 @@ def _selector_end(path: str, start: int) -> int:
 
 
 class PathSelector(NamedTuple):
-    """One of several paths; its name in an object, "" where it has none of its own."""
+    """One of several paths, with its name in an object; "" if it has no explicit name."""
 
     name: str
     path: str
 
 
 def selectors(path: str) -> tuple[list[PathSelector], str] | None:
-    """The paths of `[a,b]` or `{"x":a,b}` and the rest after it; None if it is not closed."""
+    """The paths of `[a,b]` or `{"x":a,b}` and the rest of the text; None if the bracket is not closed."""
     found: list[PathSelector] = []
     depth = 1
     start = 1
@@ -270,7 +270,7 @@ def selectors(path: str) -> tuple[list[PathSelector], str] | None:
 
 
 def last_name(path: str) -> str:
-    """The name that a path's value gets in an object: its last component."""
+    """The default name of a path's value in an object: its last component."""
     for at in range(len(path) - 1, -1, -1):
         if path[at] in "|." and not (at > 0 and path[at - 1] == "\\"):
             path = path[at + 1 :]

@@ -1,5 +1,5 @@
 """
-JSON as text: walked, compacted and laid out without being parsed.
+Walk, compact and format JSON text without parsing it to values.
 
 GJSON works on the text of a document, so that white space, key order and equal keys survive a path.
 """
@@ -25,7 +25,7 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def squash(text: str, start: int = 0) -> int:
-    """Where the bracket that stands at `start` is closed, one behind it; the end of the text where it is not."""
+    """The position after the bracket that closes the one at `start`; the end of the text if there is none."""
     depth = 1
     for token in _STRUCTURE.finditer(text, start + 1):
         char = token.group()
@@ -41,7 +41,7 @@ def squash(text: str, start: int = 0) -> int:
 
 
 def value_end(text: str, start: int) -> int:
-    """Where the value that begins at `start` ends."""
+    """The end of the value at `start`."""
     if text[start] in "[{":
         return squash(text, start)
     match = _SCALAR.match(text, start)
@@ -49,13 +49,13 @@ def value_end(text: str, start: int) -> int:
 
 
 def blank_end(text: str, start: int = 0) -> int:
-    """Where white space that begins at `start` ends."""
+    """The end of the white space at `start`."""
     match = _BLANK.match(text, start)
     return match.end() if match is not None else start
 
 
 def elements(text: str, start: int = 1) -> Iterator[str]:
-    """The values of an array's text, in order; of a text of values with `start` 0."""
+    """The values of an array's text, in order; with `start` 0, of a sequence of values without brackets."""
     at = _skip(text, start)
     while at < len(text) and text[at] not in "]}":
         end = value_end(text, at)
@@ -87,7 +87,7 @@ def _skip(text: str, start: int) -> int:
 
 
 def unescape(body: str) -> str:
-    """What a JSON string without its quotes says."""
+    """The value of a JSON string; the argument is without quotes."""
     return _ESCAPE.sub(_unescaped, body) if "\\" in body else body
 
 
@@ -101,11 +101,11 @@ def _unescaped(match: re.Match[str]) -> str:
     high = int(surrogate, 16)
     if high < 0xDC00 <= low < 0xE000:
         return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
-    return "\ufffd"  # half a pair, or two that are none
+    return "\ufffd"  # a lone surrogate, or two that are not a pair
 
 
 def is_valid(text: str) -> bool:
-    """Whether a text is JSON to the letter."""
+    """Whether a text is strictly valid JSON."""
     try:
         json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -118,7 +118,7 @@ def _refuse(_text: str) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """The value of an array's or object's text: numbers are floats, of equal keys the first one counts."""
+    """Parse an array or object: numbers are floats, of equal keys the first one is used."""
     try:
         return json.loads(
             text, parse_int=_float, parse_float=_float, parse_constant=_float, object_pairs_hook=_first_wins
@@ -163,12 +163,12 @@ def ugly(text: str) -> str:
 
 class PrettyOptions:
     """
-    How `@pretty` lays a text out.
+    The options of `@pretty`.
 
     Attributes:
-        width: An array stays on one line when it fits into so many columns; 0 for never.
-        indent: What a level is indented by.
-        prefix: What each line begins with.
+        width: Arrays of at most this many columns stay on one line; 0 for never.
+        indent: The indentation of a level.
+        prefix: The start of each line.
         sort_keys: Members of objects are sorted.
     """
 
@@ -181,7 +181,7 @@ class PrettyOptions:
         self.sort_keys = sort_keys
 
     def pretty(self, text: str) -> str:
-        """The text on lines of its own for each element."""
+        """Format the text with one line for each element."""
         start = blank_end(text)
         if start >= len(text):
             return self.prefix + "\n" if self.prefix else ""

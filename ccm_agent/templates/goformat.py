@@ -1,5 +1,5 @@
 """
-Go's layouts: times written after the example of Mon Jan 2 15:04:05 MST 2006.
+Format times by Go's layouts, which are written as the reference time Mon Jan 2 15:04:05 MST 2006.
 
 Source: the documentation of Go's package time.
 """
@@ -36,7 +36,7 @@ PIECE = re.compile(
 
 
 def format_time(moment: Time, layout: str) -> str:
-    """The moment as the layout asks."""
+    """Format a time by a layout."""
     out: list[str] = []
     at = 0
     for piece in PIECE.finditer(layout):

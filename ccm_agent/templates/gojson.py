@@ -1,4 +1,4 @@
-"""JSON as Go's encoding/json writes and reads it."""
+"""Write and read JSON like Go's encoding/json."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _SHORT = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': 
 
 
 class JSONError(ValueError):
-    """A value has no JSON, or a text is none; the message says why."""
+    """A value has no JSON form, or a text is not JSON; the message says why."""
 
 
 def quote(text: str) -> str:
-    """A JSON string, with what HTML gives a meaning escaped as Go does."""
+    """A JSON string; HTML's special characters are escaped, as Go does."""
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 
 def _quote_raw(text: str) -> str:
-    """A JSON string in which `<`, `>` and `&` stand as they are."""
+    """A JSON string in which `<`, `>` and `&` are not escaped."""
     return f'"{_ESCAPED.sub(_escape_raw, text)}"'
 
 
@@ -49,7 +49,7 @@ def number_text(value: float) -> str:
     A float as JSON.
 
     Raises:
-        JSONError: It is infinite or no number.
+        JSONError: It is infinite or NaN.
     """
     if math.isnan(value) or math.isinf(value):
         raise JSONError("JSON has no infinite number and no NaN")
@@ -69,12 +69,12 @@ def write(value: Any, indent: str = "", *, escapes_markup: bool = True, limit: i
 
     Args:
         value: The value.
-        indent: What a level is indented by; "" for everything on one line without blanks.
-        limit: Characters of it.
+        indent: The indentation of a level; "" for a single line without spaces.
+        limit: The maximum number of characters.
         escapes_markup: `<`, `>` and `&` are written as `\\u003c` and so on, as Go does unless told otherwise.
 
     Raises:
-        JSONError: It has no JSON, or too much of it.
+        JSONError: It has no JSON form, or is longer than the limit.
     """
     writer = _Writer(indent, quote if escapes_markup else _quote_raw, limit)
     writer.value(value, "\n" if indent else "")
@@ -150,7 +150,7 @@ class _Writer:
 
 
 def _other(value: Any) -> str:
-    """JSON of the types that Go has and Python does not."""
+    """JSON of Go's types without a Python equivalent."""
     kind = value.go_type if isinstance(value, GoValue) else ""
     if kind == "time.Time":
         if not 0 <= value.date()[0] <= 9999:
@@ -169,7 +169,7 @@ def _other(value: Any) -> str:
 
 def read(text: str) -> Any:
     """
-    Read JSON; all numbers are floats, the last of equal keys counts.
+    Parse JSON; all numbers are floats, the last of equal keys is used.
 
     Raises:
         JSONError: The text is not JSON.

@@ -1,5 +1,5 @@
 """
-Go's layouts: times read after the example of Mon Jan 2 15:04:05 MST 2006. `goformat` writes them.
+Parse times by Go's layouts, which are written as the reference time Mon Jan 2 15:04:05 MST 2006. `goformat` formats them.
 
 Source: the documentation of Go's package time.
 """
@@ -19,7 +19,7 @@ from ccm_agent.templates.gotime import (
     time_at,
 )
 
-# The layouts that a date is tried with when none is given, in this order.
+# The layouts that are tried, in this order, if none is given.
 DATE_LAYOUTS = (
     "2006-01-02",
     "15:04:05",
@@ -32,7 +32,7 @@ DATE_LAYOUTS = (
 
 
 class _Reading:
-    """A time while it is read."""
+    """The state of parsing one time."""
 
     def __init__(self, value: str, layout: str) -> None:
         self.value = value
@@ -51,10 +51,10 @@ class _Reading:
         self.abbreviation = ""
 
     def fail(self) -> ValueError:
-        return ValueError(f"the text is not written as {self.layout}")
+        return ValueError(f"the text does not match the layout {self.layout}")
 
     def literal(self, text: str) -> None:
-        """Skip a literal part; blanks match any number of blanks."""
+        """Skip a literal part; a run of spaces matches any number of spaces."""
         while text:
             if text[0] == " ":
                 if self.value and self.value[0] != " ":
@@ -90,15 +90,15 @@ class _Reading:
 
 def parse_time(layout: str, value: str, location: Location | None = None) -> Time:
     """
-    Read a time.
+    Parse a time.
 
     Args:
-        layout: How it is written.
+        layout: The layout of the text.
         value: The text.
-        location: The zone of a text that names none; UTC when None.
+        location: The zone of a text without a zone; None for UTC.
 
     Raises:
-        ValueError: It is not written so, or there is no such date.
+        ValueError: The text does not match the layout, or there is no such date.
     """
     reading = _Reading(value, layout)
     at = 0
@@ -158,7 +158,7 @@ def _read_clock(reading: _Reading, piece: str, has_fraction: bool) -> None:
         reading.minute = reading.number(len(piece), 2, 0, 59)
     else:
         reading.second = reading.number(len(piece), 2, 0, 59)
-        # A fraction may follow the seconds though the layout has none.
+        # A fraction may follow the seconds even if the layout has none.
         match = re.match("[.,][0-9]+", reading.value)
         if match is not None and not has_fraction:
             reading.fraction(len(match.group()) - 1)
@@ -230,7 +230,7 @@ def _assembled(reading: _Reading, location: Location | None) -> Time:
         offset, abbreviation = (location or LOCAL).at(utc.unix_s)
         if abbreviation == reading.abbreviation:
             return Time(utc.unix_s - offset, utc.nanosecond, location or LOCAL)
-        # What an abbreviation means is not known; only GMT says its offset.
+        # The offset of an abbreviation is not known, except for GMT.
         offset = (
             int(reading.abbreviation[3:]) * 3600 if reading.abbreviation.startswith(("GMT+", "GMT-")) else 0
         )
@@ -239,7 +239,7 @@ def _assembled(reading: _Reading, location: Location | None) -> Time:
 
 
 def _days(reading: _Reading) -> int:
-    """The date that was read, in days since 1970."""
+    """The parsed date in days since 1970."""
     if reading.year_day:
         length = days_of(reading.year + 1, 1, 1) - days_of(reading.year, 1, 1)
         days = days_of(reading.year, 1, 1) + reading.year_day - 1

@@ -1,4 +1,4 @@
-"""How Go prints values: `%v` of anything that expressions and templates work on."""
+"""Print values like Go's `%v`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.templates.values import GoValue, format_float, type_name
 
 NIL_TEXT = "<nil>"
 
-# A printed value may not have more characters: with aliases a small YAML document can print without end.
+# Limit of the characters of a printed value: with aliases a small YAML document can print almost endlessly.
 PRINT_LIMIT = 4 * 1024 * 1024
 
 
@@ -20,8 +20,8 @@ def go_print(value: Any, limit: int = PRINT_LIMIT) -> str:
     The value as Go's `%v` and `fmt.Sprint` print it: `[1 a]`, `map[a:1 b:2]`, `<nil>`, `1e+06`.
 
     Args:
-        value: The value. Text is given as it is.
-        limit: Characters of it.
+        value: The value. Text is returned unchanged.
+        limit: The maximum number of characters.
 
     Raises:
         TemplateError: It would be longer than the limit, or is nested too deeply.
@@ -73,7 +73,7 @@ def _gathered_text(value: GatheredRecord | GatheredList, limit: int) -> str:
 
 
 def print_scalar(value: object) -> str:
-    """`%v` of anything that is neither a list nor a map."""
+    """`%v` of any value except lists and maps."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -100,7 +100,7 @@ def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
     """The keys in the order in which Go prints and ranges over a map: text by bytes, numbers by value."""
     try:
         return sorted(mapping)
-    except TypeError:  # keys of several types, by type first
+    except TypeError:  # keys of several types are sorted by type first
         return sorted(mapping, key=_key_rank)
 
 

@@ -1,8 +1,8 @@
 """
 Go's times, durations, months, weekdays and time zones as values of expressions and templates.
 
-A time is counted in whole seconds and nanoseconds, since Go knows years that Python's datetime does not (an hour alone
-parses as one of year 0). Time zones come from the system's database.
+A time is stored as seconds and nanoseconds, because Go has years that Python's datetime does not support (an hour alone parses as
+a time of year 0). Time zones come from the system's database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 _DAY_S = 86_400
 # Seconds from year 1, Go's zero time, to 1970.
 _ZERO_S = -62_135_596_800
-# What Python's datetime can hold, with a day to spare for any offset.
+# The range of Python's datetime, less one day for any offset.
 _FIRST_S = _ZERO_S + 2 * _DAY_S
 _LAST_S = 253_402_300_799 - 2 * _DAY_S
 
@@ -79,7 +79,7 @@ class GoDuration(GoValue):
         return f"{sign}{hours}h{text}" if hours else sign + text
 
     def count(self, unit: int) -> float:
-        """How many units of so many nanoseconds it is."""
+        """The duration in units of this many nanoseconds."""
         whole = abs(self.ns) // unit
         part = abs(self.ns) % unit
         value = float(whole) + float(part) / unit
@@ -110,10 +110,10 @@ def _fraction(value: int, size: int) -> str:
 
 def parse_duration(text: str) -> GoDuration:
     """
-    Read a duration such as `1h30m`, `-1.5s` or `0`.
+    Parse a duration such as `1h30m`, `-1.5s` or `0`.
 
     Raises:
-        ValueError: It is none, or does not fit into 64 bits of nanoseconds.
+        ValueError: The text is not a duration, or it does not fit into 64 bits of nanoseconds.
     """
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
@@ -160,7 +160,7 @@ class _Named(GoValue):
 
 
 class Month(_Named):
-    """A month, January is 1."""
+    """A month; January is 1."""
 
     __slots__ = ()
     go_type = "time.Month"
@@ -169,7 +169,7 @@ class Month(_Named):
 
 
 class Weekday(_Named):
-    """A day of the week, Sunday is 0."""
+    """A day of the week; Sunday is 0."""
 
     __slots__ = ()
     go_type = "time.Weekday"
@@ -181,7 +181,7 @@ class Location(GoValue):
     A time zone.
 
     Attributes:
-        name: `UTC`, `Local`, a name of the zone database, or what a parsed text called it.
+        name: `UTC`, `Local`, a name of the zone database, or the name in a parsed text.
     """
 
     __slots__ = ("_offset_at", "name")
@@ -204,12 +204,12 @@ class Location(GoValue):
         return self.name
 
     def at(self, unix_s: int) -> tuple[int, str]:
-        """Seconds east of Greenwich at this moment, and the zone's abbreviation then."""
+        """The offset from UTC in seconds (positive is east) and the abbreviation, at this time."""
         return self._offset_at(unix_s)
 
 
 def fixed_zone(name: str, offset_s: int) -> Location:
-    """A zone that never changes; without a name it prints as its offset."""
+    """A zone with a fixed offset; without a name it prints as its offset."""
     return Location(name, lambda _unix_s: (offset_s, name))
 
 
@@ -226,10 +226,10 @@ LOCAL = Location("Local", _local_at)
 
 def load_location(name: str) -> Location:
     """
-    A zone of the system's database.
+    Load a zone from the system's database.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: There is no zone of that name.
     """
     if name in ("", "UTC"):
         return UTC
@@ -254,7 +254,7 @@ def load_location(name: str) -> Location:
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a date of the Gregorian calendar, whatever its year; month 13 is next January."""
+    """Days from 1970-01-01 to a Gregorian date of any year; month 13 is January of the next year."""
     year += (month - 1) // 12
     month = (month - 1) % 12 + 1
     if month <= 2:
@@ -266,7 +266,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(days: int) -> tuple[int, int, int]:
-    """Year, month and day of so many days after 1970-01-01."""
+    """Year, month and day of the date this many days after 1970-01-01."""
     days += 719_468
     era = days // 146_097
     of_era = days - era * 146_097
@@ -280,11 +280,11 @@ def date_of(days: int) -> tuple[int, int, int]:
 
 class Time(GoValue):
     """
-    A moment, and the zone to show it in; equal when the moment is.
+    A point in time with a display zone; equality ignores the zone.
 
     Attributes:
         unix_s: Seconds since 1970, rounded down.
-        nanosecond: What is left of it.
+        nanosecond: Nanoseconds within the second.
     """
 
     __slots__ = ("location", "nanosecond", "unix_s")
@@ -316,11 +316,11 @@ class Time(GoValue):
         return self.format("2006-01-02 15:04:05.999999999 -0700 MST")
 
     def rfc3339(self) -> str:
-        """The moment as JSON has it."""
+        """The time as in JSON."""
         return self.format("2006-01-02T15:04:05.999999999Z07:00")
 
     def format(self, layout: str) -> str:
-        """The moment as Go's reference layout asks."""
+        """Format the time by a Go layout."""
         return format_time(self, layout)
 
     def date(self) -> tuple[int, int, int]:
@@ -337,7 +337,7 @@ class Time(GoValue):
         return Weekday((days + 4) % 7)
 
     def iso_year(self) -> int:
-        """The year that its week belongs to: that of the week's Thursday."""
+        """The ISO year of its week: the year of the week's Thursday."""
         days = (self.unix_s + self.location.at(self.unix_s)[0]) // _DAY_S
         return date_of(days + 3 - (days + 3) % 7)[0]
 
@@ -349,14 +349,14 @@ class Time(GoValue):
         return self._at(self.ns + duration.ns)
 
     def minus(self, other: Time) -> GoDuration:
-        """The time between the two, as far as it fits into 64 bits."""
+        """The duration between two times, clamped to 64 bits."""
         return GoDuration(max(min(self.ns - other.ns, INT_MAX), INT_MIN))
 
     def moved(self, location: Location) -> Time:
         return Time(self.unix_s, self.nanosecond, location)
 
     def add_date(self, years: int, months: int, days: int) -> Time:
-        """So much later by the calendar; a day that a month does not have runs into the next."""
+        """Add years, months and days by the calendar; a day beyond the month's end overflows into the next month."""
         year, month, day = self.date()
         bound = 1 << 40
         steps = [max(min(step, bound), -bound) for step in (years, months, days)]
@@ -383,7 +383,7 @@ class Time(GoValue):
 
 
 def time_at(days: int, second_of_day: int, nanosecond: int, location: Location) -> Time:
-    """The moment at which a zone's calendar and clock show this."""
+    """The point in time of this local date and time in a zone."""
     unix_s = days * _DAY_S + second_of_day
     offset = location.at(unix_s)[0]
     if offset:
@@ -392,6 +392,6 @@ def time_at(days: int, second_of_day: int, nanosecond: int, location: Location) 
 
 
 def now(location: Location = LOCAL) -> Time:
-    """The present."""
+    """The current time."""
     ns = time.time_ns()
     return Time(ns // SECOND, ns % SECOND, location)

@@ -1,8 +1,8 @@
 """
-Lookups by GJSON paths in values.
+Look up GJSON paths in values.
 
-Plain keys are walked in the values themselves; only what is left of a path then is GJSON's, and works on the JSON of what was
-walked to. The answer is the same as if all of it had been JSON from the start: numbers change as `Result.looked_up` says.
+Plain keys are looked up in the values themselves. GJSON handles only the rest of the path, on the JSON of the value found so far.
+The result is the same as with JSON from the start: numbers are converted as in `Result.looked_up`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.allowance import ELEMENT_BYTES, Allowance
 from ccm_agent.templates.values import clean_text, is_number
 
-VALUE_LIMIT = 500_000  # values in a list or map that is looked up
+VALUE_LIMIT = 500_000  # maximum number of values in a list or map that is looked up
 
 NOTHING = object()
-"""What is at a path where nothing is."""
+"""The result of `find` for a path that does not exist."""
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _INDEX = re.compile(r"[0-9]{1,9}\Z")
 
 
 class LookupRoot(dict[str, Any]):
-    """What a lookup begins at."""
+    """The root value of lookups."""
 
 
 def find(root: LookupRoot, path: str, allowance: Allowance) -> Any:
     """
-    What is at a path, or NOTHING. Plain keys are walked; what is left of the path is GJSON's.
+    The value at a path, or NOTHING. Plain keys are looked up directly; GJSON handles the rest of the path.
 
     Raises:
-        ExpressionError: The path or what is there cannot be looked up.
+        ExpressionError: The path is invalid, or the value cannot be converted.
         ExpressionLimitError: Nothing is left of the allowance.
     """
     allowance.spend(1)
@@ -57,12 +57,12 @@ def find(root: LookupRoot, path: str, allowance: Allowance) -> Any:
 
 
 def _has(value: dict[str, Any], key: str) -> bool:
-    """Whether the JSON of a value has a key: a gathered fact's has no Go names."""
+    """Whether the JSON of a value has a key; the JSON of a gathered fact does not have Go's names."""
     return value.has_json_name(key) if isinstance(value, GatheredRecord) else key in value
 
 
 def _find_behind_nothing(rest: str, allowance: Allowance) -> Any:
-    """What a modifier makes of nothing: `nope.@keys` is an empty list."""
+    """The result of a modifier on a missing path: `nope.@keys` is an empty list."""
     if rest[:1] not in ("@", "[", "{") or not rest:
         return NOTHING
     from ccm_agent.templates.gjson import get
@@ -79,7 +79,7 @@ def _find_in(value: Any, path: str, allowance: Allowance) -> Any:
 
     limit = min(TEXT_LIMIT, 16 * allowance.steps + 16)
     try:
-        if isinstance(value, LookupRoot):  # not sorted, as Go writes the fields of a struct
+        if isinstance(value, LookupRoot):  # not sorted, as in Go's JSON of a struct
             text = "{" + ",".join(f'"{key}":{write(item, limit=limit)}' for key, item in value.items()) + "}"
         else:
             text = write(value, limit=limit)
@@ -93,7 +93,7 @@ def _find_in(value: Any, path: str, allowance: Allowance) -> Any:
 
 
 def _as_looked_up(value: Any, allowance: Allowance) -> Any:
-    """A value as it comes back from its JSON."""
+    """A value as if converted to JSON and back."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, float):

@@ -1,8 +1,8 @@
 """
 Regular expressions in Go's syntax, which is RE2's, matched by RE2 itself.
 
-RE2 takes time that is linear in the text. Python's `re` reads another syntax and backtracks: on a pattern such as `(a+)+$`
-it can run for years. The library is imported with the first pattern, because most runs need none and it costs 12 ms.
+RE2's time is linear in the length of the text. Python's `re` has a different syntax and backtracks: a pattern such as `(a+)+$`
+can run for years. The library is imported with the first pattern, because most runs need none and it costs 12 ms.
 
 A text holds surrogate escapes for bytes that are not UTF-8. Such a byte is matched as U+FFFD, as in Go.
 
@@ -20,10 +20,10 @@ from typing import Any
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.values import clean_text
 
-# Where RE2 has to leave its fast automaton, an instruction costs up to 170 ns for each character: at most 17 s.
+# Where RE2 cannot use its fast automaton, an instruction costs up to 170 ns for each character: at most 17 s.
 WORK_MAX = 100_000_000
 SEARCH_S = 5.0  # for all matches in one text
-_MEMORY_MAX = 8 << 20  # of one pattern with its automaton: RE2's own default
+_MEMORY_MAX = 8 << 20  # for one pattern with its automaton: RE2's default
 _CACHED = 16
 
 _ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
@@ -35,7 +35,7 @@ _HINTS = {
 }
 
 Spans = list[tuple[int, int]]
-"""Where a match begins and ends, then each group; (-1, -1) for a group that did not take part."""
+"""Start and end of a match, then of each group; (-1, -1) for a group that did not participate."""
 
 
 class PatternError(ValueError):
@@ -43,12 +43,12 @@ class PatternError(ValueError):
 
 
 class Pattern:
-    """A regular expression, ready to match; `compile_pattern` makes it."""
+    """A compiled regular expression; `compile_pattern` creates it."""
 
     def __init__(self, text: str) -> None:
         _refuse_single_bytes(text)
         self.text = text
-        # a pattern without groups can be matched by RE2's fast automaton alone
+        # RE2's fast automaton alone can match a pattern without groups
         self._matcher = _compile(text, never_capture=True)
 
     def matches(self, text: str) -> bool:
@@ -63,9 +63,9 @@ class Pattern:
 
     def find_all(self, text: str) -> Iterator[Spans]:
         """
-        Matches from left to right that do not overlap; places are counted in characters.
+        Matches from left to right that do not overlap; positions are in characters.
 
-        As in Go, an empty match directly behind another match does not count.
+        As in Go, an empty match directly after another match does not count.
 
         Raises:
             TemplateError: It would take too long.
@@ -85,7 +85,7 @@ class Pattern:
 
     @property
     def size(self) -> int:
-        """Its instructions: how many may have to be carried out for each character of a text."""
+        """The number of instructions that RE2 may have to run for each character of a text."""
         return int(self._matcher.programsize)
 
     @cached_property
@@ -104,9 +104,9 @@ class Pattern:
     @cached_property
     def _size(self) -> int:
         """
-        How many instructions one character can keep busy.
+        The number of instructions that one character can activate.
 
-        A Unicode class is hundreds of instructions for bytes of UTF-8 and a few for characters of Latin-1.
+        A Unicode class compiles to hundreds of instructions for UTF-8, but to a few for Latin-1.
         """
         import re2
 
@@ -119,7 +119,7 @@ class Pattern:
 
 
 def _matches(regex: Any, data: bytes) -> Iterator[Any]:
-    """The matches in UTF-8. RE2 sees each byte as a place, and so an empty match of `\\B` inside a character; Go does not."""
+    """The matches in UTF-8, without empty matches of `\\B` inside a character, which RE2 finds and Go does not."""
     for match in regex.finditer(data):
         begin = match.start()
         if begin == len(data) or data[begin] & 0xC0 != 0x80:
@@ -127,7 +127,7 @@ def _matches(regex: Any, data: bytes) -> Iterator[Any]:
 
 
 class _Place:
-    """Turns places in UTF-8 into places in the text, from left to right."""
+    """Converts positions in UTF-8 to positions in the text, from left to right."""
 
     def __init__(self, data: bytes, *, is_ascii: bool) -> None:
         self._data = data
@@ -171,7 +171,7 @@ def _compile(pattern: str | bytes, **options: Any) -> Any:
 
 
 def _reason(pattern: str, message: str) -> str:
-    """RE2's message, with the place in the pattern and a hint."""
+    """RE2's message, with the position in the pattern and a hint."""
     if message.startswith("pattern too large"):
         return "it is too large; repeat less"
     reason, _, part = message.partition(": ")
@@ -183,7 +183,7 @@ def _reason(pattern: str, message: str) -> str:
 
 
 def _refuse_single_bytes(pattern: str) -> None:
-    """RE2 knows `\\C`, one byte of a character; Go does not."""
+    """Refuse `\\C` (one byte of a character), which RE2 supports and Go does not."""
     for escape in _ESCAPE.finditer(pattern):
         if escape[0] == r"\C":
             raise PatternError(rf"invalid escape sequence: `\C` at character {escape.start() + 1}")
@@ -192,7 +192,7 @@ def _refuse_single_bytes(pattern: str) -> None:
 @lru_cache(maxsize=_CACHED)
 def compile_pattern(text: str) -> Pattern:
     """
-    A regular expression, ready to match.
+    Compile a regular expression, or return it from the cache.
 
     Raises:
         PatternError: It is malformed, or too large.

@@ -1,8 +1,8 @@
 """
-Whole-file templates, rendered in a process of their own: the side that renders.
+The render process for whole-file templates: the child's side.
 
-It serves one job after the other, and ends when none comes for a while. It knows no secrets but those in the data of its jobs.
-After a template has met a limit the process ends as well: what it has kept may be most of the memory that it may have.
+It serves one job at a time and exits when it is idle for a while. It has no secrets except those in the data of its jobs. It also
+exits after a template has exceeded a limit, because its caches may take most of the memory limit.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _UNLIMITED = 1 << 62
 _encode = msgspec.msgpack.Encoder().encode
 
 MakeFacts = Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
-"""Facts that are asked for when the first one is needed."""
+"""Facts that are requested from the parent on first use."""
 
 
 class RenderChannel(Protocol):
-    """The connection to the process that asks."""
+    """The connection to the parent process."""
 
     def request(self) -> bytes:
-        """The next job; b"" when none comes any more."""
+        """The next job; b"" if there are no more jobs."""
         ...
 
     def answer(self) -> bytes:
-        """Return the answer to a request; b"" when the peer is gone."""
+        """Return the answer to a request; b"" if the parent is gone."""
         ...
 
     def send(self, message: bytes) -> None:
@@ -57,16 +57,16 @@ class Limiter(Protocol):
     """Bounds the CPU time of one job."""
 
     def __enter__(self) -> None:
-        """From here on it is measured; TemplateLimitError is raised wherever the code is when it is too much."""
+        """Start the measurement; TemplateLimitError is raised in the running code when the limit is exceeded."""
         ...
 
     def __exit__(self, *exception: object) -> None:
-        """It is not measured any more."""
+        """End the measurement."""
         ...
 
 
 def serve(channel: RenderChannel, limiter: Limiter, make_facts: MakeFacts) -> None:
-    """Render what is asked for, until nothing more comes or a limit is met."""
+    """Serve jobs until there are no more or a limit is exceeded."""
     has_limit_been_met = False
     while not has_limit_been_met:
         request = channel.request()
@@ -85,7 +85,7 @@ def serve(channel: RenderChannel, limiter: Limiter, make_facts: MakeFacts) -> No
             _say(channel, _failed(TemplateLimitError(OUT_OF_MEMORY)))
         except RecursionError:
             _say(channel, RenderFailed(kind="TemplateError", message="template is nested too deeply"))
-        except Exception as err:  # noqa: BLE001 - a fault of an engine fails the template, and is told
+        except Exception as err:  # noqa: BLE001 - an internal error of an engine is reported as the template's error
             _say(
                 channel,
                 RenderFailed(kind="TemplateError", message=f"template failed: {type(err).__name__}: {err}"),
@@ -119,7 +119,7 @@ def _render(job: TextJob, environment: Environment) -> str:
 
 
 class _Asking(Environment):
-    """An environment that asks the other side for what it does not have."""
+    """An environment that requests files, facts and broker lookups from the parent."""
 
     def __init__(self, job: RenderJob, channel: RenderChannel, make_facts: MakeFacts) -> None:
         self._channel = channel
@@ -131,11 +131,13 @@ class _Asking(Environment):
             is_lenient=job.is_lenient,
             registrations=lambda *arguments: self._ask("registrations", *arguments),
             kv_get=lambda *arguments: self._ask("kvGet", *arguments),
-            allowance=Allowance(_UNLIMITED, _UNLIMITED, _UNLIMITED),  # the kernel keeps the limits here
+            allowance=Allowance(
+                _UNLIMITED, _UNLIMITED, _UNLIMITED
+            ),  # in this process the kernel enforces the limits
         )
 
     def read_file(self, path: str) -> str:
-        """The content of a file, as the other side may read it."""
+        """The content of a file; the parent reads it and checks the policy."""
         content: str = self._ask("readFile", path)
         return content
 

@@ -1,12 +1,12 @@
 """
-Whole-file templates, rendered in a process of their own: the side that asks.
+The render process for whole-file templates: the parent's side.
 
-A template comes from a manifest and can do anything that its language can. The process has limits of CPU time and memory that the
-kernel keeps, and no credentials; when it dies, one template has failed. What a template reads of the host or the broker is asked
-here, so that the node's policy judges it. `render_service.py` is the other side.
+A template comes from a manifest and can do anything that its language can. The kernel limits the CPU time and memory of the
+render process, which has no credentials; if it dies, one template has failed. The parent reads files and queries the broker for
+the template, so that the node's policy applies. `render_service.py` is the child's side.
 
-What goes there is pickled, since values have types that no other form keeps. What comes back is MessagePack: the process that
-runs the template made it, and a pickle could do anything here.
+Jobs are pickled, because no other format keeps all types of values. Answers are MessagePack: they come from the process that runs
+the template, and unpickling them could run code in the parent.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class TextJob(Struct, frozen=True, kw_only=True):
     One template.
 
     Attributes:
-        engine, body, left, right, name: As `Environment.render` takes them.
-        variables: What it sees instead of the environment's values and functions; None for those.
-        depth: How many templates it is in already.
+        engine, body, left, right, name: As in `Environment.render`.
+        variables: Replace the environment's values and functions; None for those.
+        depth: The current nesting of templates.
     """
 
     engine: str
@@ -62,10 +62,10 @@ class DirectoryOptions(Struct, frozen=True, kw_only=True):
     How the templates of a directory are rendered.
 
     Attributes:
-        source: What errors call the directory.
+        source: The directory's name in errors.
         engine: `jet`, `go` or `jinja`.
-        left_delimiter, right_delimiter: What opens and closes an action; "" for the engine's own.
-        skip_empty: A template that renders to white space makes no file.
+        left_delimiter, right_delimiter: The delimiters; "" for the engine's default.
+        skip_empty: A template that renders only white space creates no file.
     """
 
     source: str
@@ -77,10 +77,10 @@ class DirectoryOptions(Struct, frozen=True, kw_only=True):
 
 class RenderedDirectory(Struct, kw_only=True):
     """
-    What a directory of templates renders to.
+    The result of rendering a directory of templates.
 
     Attributes:
-        directories: Paths of the directories, a parent before what is in it.
+        directories: Paths of the directories, each parent before its children.
         files: Content by path.
     """
 
@@ -90,12 +90,12 @@ class RenderedDirectory(Struct, kw_only=True):
 
 class RenderJob(Struct, frozen=True, kw_only=True):
     """
-    What the process is to do.
+    One job of the render process.
 
     Attributes:
-        text, tree: One of them is set; a tree with how it is rendered.
-        facts: What templates see; None when it is to ask for them when it needs them.
-        data, environ, working_dir, is_lenient: As `Environment` has them.
+        text, tree: Exactly one of them is set; a tree comes with its options.
+        facts: The facts; None if the process shall request them on first use.
+        data, environ, working_dir, is_lenient: As in `Environment`.
     """
 
     text: TextJob | None = None
@@ -108,27 +108,27 @@ class RenderJob(Struct, frozen=True, kw_only=True):
 
 
 class HostFunctionCall(Struct, frozen=True, tag=True):
-    """Something of the host or the broker that a template asks for."""
+    """A call of a function that reads from the host or the broker."""
 
     function: str
     arguments: list[bytes]
 
 
 class RenderStarted(Struct, frozen=True, tag=True):
-    """The template that is rendered now, for errors of a process that says nothing more."""
+    """The template that is being rendered, for the error message if the process dies."""
 
     name: str
 
 
 class RenderedFile(Struct, frozen=True, tag=True):
-    """A file that a directory of templates renders to."""
+    """A rendered file of a directory of templates."""
 
     path: bytes
     content: bytes
 
 
 class RenderDone(Struct, frozen=True, tag=True):
-    """All is rendered; of a directory, the files came before."""
+    """The job is done; for a directory, the files were sent before."""
 
     text: bytes = b""
     directories: list[bytes] = []
@@ -146,20 +146,20 @@ class RenderFailed(Struct, frozen=True, tag=True, kw_only=True):
 
 
 Said = HostFunctionCall | RenderStarted | RenderedFile | RenderDone | RenderFailed
-"""What the process says; it ends with Done or Failed."""
+"""A message of the process; the last one of a job is RenderDone or RenderFailed."""
 
 said = msgspec.msgpack.Decoder(Said)
 
 BYTES_MAX = 64 << 20
-"""Of all files of one directory: `render` and `write` in loops could make anything of little."""
+"""Limit for all files of one directory: `render` and `write` in loops could create huge output."""
 
 
 class Renderer:
     """
-    Renders in a worker; blocking, so it belongs into a thread.
+    Renders in a worker process. Blocking: call it in a thread.
 
     Args:
-        worker: The process.
+        worker: The worker process.
     """
 
     def __init__(self, worker: RenderWorker) -> None:
@@ -167,22 +167,22 @@ class Renderer:
 
     def text(self, job: TextJob, environment: Environment) -> str:
         """
-        A template with an environment; what it does to data ends with it.
+        Render a template with an environment; its changes of the data are discarded.
 
         Raises:
             CcmError: As `Environment.render`.
-            TemplateLimitError: It takes more time or memory than it may.
+            TemplateLimitError: It exceeds the limits of time or memory.
         """
         done, _ = self._run(_job(environment, text=job), environment, job.name)
         return _text(done.text)
 
     def tree(self, source: Tree, wish: DirectoryOptions, environment: Environment) -> RenderedDirectory:
         """
-        A directory of templates; see `tree.render_tree`.
+        Render a directory of templates; see `tree.render_tree`.
 
         Raises:
             CcmError: As `tree.render_tree`.
-            TemplateLimitError: It takes more time or memory than it may.
+            TemplateLimitError: It exceeds the limits of time or memory.
         """
         done, files = self._run(_job(environment, tree=(source, wish)), environment, wish.source)
         return RenderedDirectory(directories=list(map(_text, done.directories)), files=files)
@@ -216,12 +216,12 @@ class Renderer:
 
 class _Conversation:
     """
-    What the process says about one job, and what it is answered.
+    The exchange of messages for one job.
 
     Attributes:
-        name: The template that it renders.
-        files: What came of it.
-        done, failed: How it ended.
+        name: The template that is being rendered.
+        files: The rendered files.
+        done, failed: The result.
     """
 
     def __init__(self, environment: Environment, name: str) -> None:
@@ -239,7 +239,7 @@ class _Conversation:
         }
 
     def hear(self, message: bytes) -> bytes | None:
-        """The answer to a question, None for all else; b"" at the end."""
+        """The answer to a HostFunctionCall, None for other messages; b"" at the end."""
         one = said.decode(message)
         if isinstance(one, HostFunctionCall):
             return self._answer(one)
@@ -259,7 +259,7 @@ class _Conversation:
         return b""
 
     def _answer(self, question: HostFunctionCall) -> bytes:
-        """What the environment's function gives or raises; only functions of the list can be called."""
+        """The result or error of the environment's function; only listed functions can be called."""
         try:
             function = self._functions[question.function]
             return pickle.dumps((True, function(*map(_text, question.arguments))), pickle.HIGHEST_PROTOCOL)
@@ -274,7 +274,7 @@ class _Conversation:
         if self._behind is not None and self._behind.message in failed.message:
             error.__cause__ = (
                 self._behind
-            )  # the broker is away, or the policy refused: that is what counts then
+            )  # a lost broker connection or a refusal by the policy is the error to report
         return error
 
 
@@ -284,7 +284,7 @@ def _job(
     text: TextJob | None = None,
     tree: tuple[Tree, DirectoryOptions] | None = None,
 ) -> RenderJob:
-    # facts that are gathered when they are asked for are not gathered for a template that names none
+    # lazily gathered facts are not gathered for a template that does not use them
     facts = environment.facts if type(environment.facts) is dict else None
     return RenderJob(
         text=text,
@@ -298,7 +298,7 @@ def _job(
 
 
 def as_bytes(text: str) -> bytes:
-    """A text on its way through MessagePack, which knows no lone surrogates."""
+    """Encode a text for MessagePack, which does not support lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -1,8 +1,9 @@
 """
-Strings, and whatever holds strings, with their expressions replaced by values.
+Replace the expressions in strings, and in lists and maps of strings, by their values.
 
-A string that is one expression keeps the value's type where a value can stand, and is printed as Go prints it where only
-text can. Everything here is cached by the string: a manifest of a thousand like resources is scanned and compiled once.
+A string that is a single expression keeps the value's type where any type is allowed; where only text is allowed it is printed as
+in Go. Results of scanning and compiling are cached by the string, so a manifest with a thousand similar resources is compiled
+once.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
     from ccm_agent.templates.expr.program import ExpressionNames
 
-# Functions of the environment that read something of the host or the network.
+# Functions of the environment that read from the host or the network.
 HOST_FUNCTIONS = frozenset(("readFile", "file", "template", "jet", "registrations", "kvGet"))
 
-# The two shapes that nearly all expressions have are answered without the language, which need not be loaded for them.
-# Whatever is not plain about the values goes the long way, so that there is one meaning and one set of errors.
+# The two most common forms of expressions are evaluated here, without loading the expression language.
+# Any special case falls back to the language, so that there is one semantics and one set of errors.
 _FACT_PATH = re.compile(r"(Facts|Data)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\Z")
 _LOOKUP = re.compile(
     r"""lookup\(\ *(?:"([A-Za-z0-9_.-]+)"|'([A-Za-z0-9_.-]+)')\ *
@@ -34,13 +35,13 @@ _LOOKUP = re.compile(
 )
 _MISSING = object()
 
-VALUE_LIMIT = 500_000  # values in one value that is rendered
-CACHED_LENGTH = 4096  # characters; a longer string is a file's content, and there is one of it
-CACHE_LENGTH = 1024 * 1024  # characters of all strings that are kept
+VALUE_LIMIT = 500_000  # maximum number of values inside one rendered value
+CACHED_LENGTH = 4096  # characters; a longer string is likely a file's content that occurs once
+CACHE_LENGTH = 1024 * 1024  # characters of all cached strings
 
 
 class _Expression(NamedTuple):
-    """An expression in a string, with the short way to its value where it has one."""
+    """An expression in a string, with its fast evaluation if it has one."""
 
     text: str
     path: tuple[str, ...]
@@ -48,14 +49,14 @@ class _Expression(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A string, taken apart: text and expressions in turn; `only` when it is one expression and blanks."""
+    """A string split into text and expressions; `only` if it is one expression and white space."""
 
     parts: tuple[str | _Expression, ...]
     only: _Expression | None
 
 
 def _parts(text: str) -> _Parts | None:
-    """The parts of a string, or None where it holds no expression."""
+    """The parts of a string, or None if it holds no expression."""
     if "{{" not in text and "${" not in text:
         return None
     kept = _kept.get(text)
@@ -115,7 +116,7 @@ def _value(expression: _Expression, env: Environment) -> Any:
         try:
             return env.lookup(*expression.lookup)
         except CcmError:
-            pass  # the long way tells where it is
+            pass  # the full evaluation reports the place
     return evaluate(expression.text, env)
 
 
@@ -140,7 +141,7 @@ def evaluate(expression: str, env: Environment) -> Any:
     The value of an expression.
 
     Raises:
-        ExpressionError: It does not parse, its types do not go together, or it fails on these values.
+        ExpressionError: It does not parse, its types do not match, or it fails on these values.
     """
     from ccm_agent.templates.expr.program import compile_expression
 
@@ -150,10 +151,10 @@ def evaluate(expression: str, env: Environment) -> Any:
 
 def evaluate_condition(expression: str, env: Environment) -> bool:
     """
-    The answer of an expression that must be boolean; nil is false.
+    The result of an expression that must be boolean; nil is false.
 
     Raises:
-        ExpressionError: As `evaluate`, or it gives something else.
+        ExpressionError: As `evaluate`, or the result is not a boolean.
     """
     from ccm_agent.templates.expr.program import compile_expression
 
@@ -164,11 +165,11 @@ def evaluate_condition(expression: str, env: Environment) -> bool:
 
 class Evaluated(NamedTuple):
     """
-    An expression's value as an operator looks at it.
+    An expression's value for display to an operator.
 
     Attributes:
         value: The value.
-        text: What it prints as in a template.
+        text: Its text in a template.
     """
 
     value: Any
@@ -180,7 +181,7 @@ def evaluate_shown(expression: str, env: Environment) -> Evaluated:
     The value of an expression together with its text, for `ccm eval`.
 
     Raises:
-        ExpressionError: As `evaluate`; `expr.faults.point` shows the place.
+        ExpressionError: As `evaluate`; `evaluation_errors.point` shows the place.
     """
     value = evaluate(expression, env)
     return Evaluated(value, go_print(value))
@@ -188,7 +189,7 @@ def evaluate_shown(expression: str, env: Environment) -> Evaluated:
 
 def render_text(text: str, env: Environment) -> str:
     """
-    A string with its expressions replaced by what they print.
+    Replace the expressions in a string by their texts.
 
     Raises:
         ExpressionError: An expression is wrong or fails.
@@ -198,9 +199,9 @@ def render_text(text: str, env: Environment) -> str:
 
 def render_matching(text: str, env: Environment) -> tuple[str, bool]:
     """
-    A rendered string, and whether any of its expressions gave something.
+    A rendered string, and whether any of its expressions has a value.
 
-    Nil and "" are nothing. Text without expressions counts as something unless it is empty.
+    Nil and "" do not count as values. Text without expressions counts as a value unless it is empty.
 
     Raises:
         ExpressionError: An expression is wrong or fails.
@@ -241,7 +242,7 @@ def _printed(value: Any, env: Environment) -> str:
 
 def render_value(text: str, env: Environment) -> Any:
     """
-    A rendered string; the value itself where the string is one expression.
+    A rendered string; the value itself if the string is a single expression.
 
     Raises:
         ExpressionError: An expression is wrong or fails.
@@ -254,9 +255,9 @@ def render_value(text: str, env: Environment) -> Any:
 
 def needs_host(text: str, env: Environment) -> bool:
     """
-    Whether rendering the string reads files, buckets or registrations, so that it should not happen on an event loop.
+    Whether rendering the string reads files, buckets or registrations, and so must not run on an event loop.
 
-    A string that does not compile needs nothing.
+    False for a string that does not compile.
     """
     parts = _parts(text)
     if parts is None:
@@ -277,11 +278,11 @@ def needs_host(text: str, env: Environment) -> bool:
 
 def resolve(value: Any, env: Environment) -> Any:
     """
-    A value with every string in it rendered, through lists and maps; keys stay as they are.
+    Render all strings inside a value, also in lists and maps; keys are not rendered.
 
     Raises:
-        ExpressionError: An expression is wrong or fails; the value holds more than VALUE_LIMIT values, since aliases in YAML
-            make much of little, or is nested too deeply.
+        ExpressionError: An expression is wrong or fails; the value holds more than VALUE_LIMIT values (a small YAML document with
+        aliases can), or is nested too deeply.
     """
     try:
         return _resolved(value, env, [VALUE_LIMIT])

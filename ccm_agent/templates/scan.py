@@ -1,9 +1,9 @@
 """
-Where the expressions stand in a string: `{{ expression }}` and `${ expression }`.
+Find the expressions in a string: `{{ expression }}` and `${ expression }`.
 
 `{{` ends at the first `}}` outside quotes; `${` ends at its own closing brace, braces between are counted. Quotes
-are `"…"` and `'…'` with backslash escapes, and raw backquotes. `${{ 1 }}` is a dollar sign and an expression. What never
-ends is text. A backslash before an opener means nothing.
+are `"…"` and `'…'` with backslash escapes, and raw backquotes. `${{ 1 }}` is a dollar sign and an expression. An unclosed
+expression is text. A backslash before an opener has no meaning.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# White space as Go's strings.TrimSpace knows it; Python's own strip() also takes U+001C to U+001F.
+# White space as in Go's strings.TrimSpace; Python's strip() also removes U+001C to U+001F.
 GO_SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 )
@@ -19,7 +19,7 @@ GO_SPACE = (
 _OPENER = re.compile(r"\{\{|\$\{(?!\{)")
 _OPENERS = re.compile(r"[${]{2,}")
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
-# Quotes that never end swallow the rest, so that the expression never ends either.
+# An unclosed quote extends to the end, so the expression is unclosed, too.
 _INSIDE_DOUBLE = re.compile(rf"{_QUOTED}|[\"'`]|\}}\}}", re.DOTALL)
 _INSIDE_DOLLAR = re.compile(rf"{_QUOTED}|[\"'`]|[{{}}]", re.DOTALL)
 
@@ -31,9 +31,9 @@ class Span(NamedTuple):
     An expression in a string.
 
     Attributes:
-        start: Where its opener begins.
-        end: Behind its closer.
-        expression: What is between them, without the white space around it.
+        start: The position of its opener.
+        end: The position after its closer.
+        expression: The text between them, without surrounding white space.
     """
 
     start: int
@@ -43,9 +43,9 @@ class Span(NamedTuple):
 
 def find_spans(text: str) -> list[Span]:
     """
-    Every expression of a string, in order; they never overlap.
+    All expressions of a string, in order; they never overlap.
 
-    What looking for closers in vain may cost is bounded: a string of thousands of openers that never end is text.
+    The cost of failed searches for closers is bounded: a string of thousands of unclosed openers is text.
     """
     spans: list[Span] = []
     patience = _PATIENCE
@@ -62,16 +62,16 @@ def find_spans(text: str) -> list[Span]:
 
 
 def has_expression(text: str) -> bool:
-    """Whether the string holds an expression; without one it is text and stays as it is."""
+    """Whether the string holds an expression; without one it renders unchanged."""
     return ("{{" in text or "${" in text) and bool(find_spans(text))
 
 
 def as_template(text: str) -> str:
     """
-    A template that renders to this very text.
+    A template that renders to exactly this text.
 
-    A text without expressions is that already. In others each opener becomes an expression that gives it, with the dollar signs
-    and braces around it, which would make another opener of what is left.
+    A text without expressions is such a template itself. In other texts each opener, with adjacent dollar signs and braces, is
+    replaced by an expression for it; the adjacent characters could otherwise form a new opener.
     """
     if not has_expression(text):
         return text
@@ -81,7 +81,7 @@ def as_template(text: str) -> str:
 
 
 def _find_closer(text: str, start: int, tokens: re.Pattern[str]) -> tuple[re.Match[str] | None, int]:
-    """The closer of an opener that ends at `start`, and how many tokens were looked at."""
+    """The closer for an opener that ends at `start`, and the number of examined tokens."""
     depth = 1
     looked = 0
     for token in tokens.finditer(text, start):

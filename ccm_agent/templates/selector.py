@@ -1,16 +1,16 @@
 """
-Select nodes: selectors, and whole expressions beside them.
+Select nodes by selectors and by expressions.
 
-A selector is a list of terms, all of which must hold, written as Kubernetes writes selectors of labels:
+A selector is a list of terms, all of which must match, in the syntax of Kubernetes label selectors:
 
     role=web,env!=dev        equal, not equal
-    env in (prod,stage)      one of them; `notin` is none of them
-    gpu,!virtual             the fact is there; it is not
+    env in (prod,stage)      one of the values; `notin` is none of them
+    gpu,!virtual             the fact exists; it does not exist
     role=web*,node=web*      `*` and `?` are wildcards as in a shell; in quotes they are plain characters of a fact's value
     tags=a                   a fact that is a list equals each of its items
 
-A key is a fact's dotted path. Values are compared as the text that a fact is routed by; one that holds a comma, a quote,
-brackets or outer space is written in quotes. Controller and agents read selectors here, so both mean the same nodes.
+A key is a fact's dotted path. Values are compared as text, in the same form as in routing subjects; a value that holds a comma, a
+quote, brackets or outer space is written in quotes. Controller and agents both use this module, so they select the same nodes.
 
 Older agents take a wildcard in a fact's value as a plain character. `Selector.explicit` therefore writes `role=glob(web*)`, which
 they cannot read and so refuse (ADR 46).
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from ccm_agent.templates.expr.program import Program
 
 NODE = "node"
-"""The key that is no fact but the node's name."""
+"""The key for the node's name; any other key is a fact."""
 
 LENGTH_LIMIT = 100_000
-"""The longest selector; one that names a few thousand nodes is shorter."""
+"""The maximum length of a selector; enough for the names of a few thousand nodes."""
 
 PATTERN_LIMIT = 512
 """Characters of a pattern."""
@@ -53,14 +53,14 @@ TEXT_LIMIT = 1_000
 """A longer text matches no pattern."""
 
 WHERE_LENGTH_LIMIT = 16 * 1024
-"""Characters of an expression that selects nodes."""
+"""Maximum length of an expression that selects nodes."""
 
 WHERE_STEPS = 100_000
 WHERE_BYTES = 8 * 1024 * 1024
 WHERE_CPU_S = 0.05
 """
-What an expression may use on one node. Every operator who may look at the fleet can send one to every node, so it is far less
-than a manifest's expressions may use.
+Limits of such an expression on one node. Every operator with read access can send one to every node, so they are far lower than
+those of a manifest's expressions.
 """
 
 _EQUAL, _UNEQUAL, _IN, _NOT_IN, _EXISTS, _MISSING = "=", "!=", "in", "notin", "exists", "missing"
@@ -106,7 +106,7 @@ class Term(Struct, frozen=True, kw_only=True):
     Attributes:
         key: A fact's dotted path, or NODE.
         operator: `=`, `!=`, `in`, `notin`, `exists` or `missing`.
-        values: What it is compared with, as text; none for the last two. Of NODE they may be patterns.
+        values: The texts to compare with; empty for the last two operators. Of NODE they may be patterns.
         patterns: Patterns that it is compared with, of facts only.
     """
 
@@ -116,7 +116,7 @@ class Term(Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...] = ()
 
     def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
-        """It holds for a node. A fact that is not there is unequal to everything."""
+        """Whether it matches a node. A missing fact is not equal to any value."""
         if self.key == NODE:
             return any(_names(pattern, node) for pattern in self.values) is self._is_positive
         facts = facts if isinstance(facts, FactTexts) else FactTexts(facts)
@@ -138,7 +138,7 @@ class Term(Struct, frozen=True, kw_only=True):
         return self.operator in (_EQUAL, _IN)
 
     def __str__(self) -> str:
-        """As it is written, so that it can be read again."""
+        """In the syntax that `parse_selector` reads."""
         return self._written(is_explicit=False)
 
     def explicit(self) -> str:
@@ -161,23 +161,23 @@ class Term(Struct, frozen=True, kw_only=True):
 
 
 class Selector(Struct, frozen=True):
-    """A list of terms that must all hold."""
+    """A list of terms that must all match."""
 
     terms: tuple[Term, ...]
 
     def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
-        """It means a node with these facts."""
+        """Whether it matches a node with these facts."""
         texts = facts if isinstance(facts, FactTexts) else FactTexts(facts)
         return all(term.matches(node, texts) for term in self.terms)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Facts that it asks about, in the order written."""
+        """The facts in its terms, in written order."""
         return tuple(dict.fromkeys(term.key for term in self.terms if term.key != NODE))
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it names one by one, and that alone it can mean; () when it does not."""
+        """The nodes that it names exactly, if it can match only those; otherwise ()."""
         for term in self.terms:
             is_list = term.key == NODE and term.operator in (_EQUAL, _IN)
             if is_list and not any(_NODE_GLOB.search(value) for value in term.values):
@@ -186,7 +186,7 @@ class Selector(Struct, frozen=True):
 
     @property
     def equalities(self) -> tuple[tuple[str, str], ...]:
-        """Facts that must have one value: what a request can be addressed to."""
+        """The facts that must have one value; a request can be addressed by them."""
         return tuple(
             (term.key, term.values[0])
             for term in self.terms
@@ -199,7 +199,7 @@ class Selector(Struct, frozen=True):
         return sum(len(term.patterns) for term in self.terms)
 
     def __str__(self) -> str:
-        """As it is written."""
+        """In the syntax that `parse_selector` reads."""
         return ",".join(map(str, self.terms))
 
     def explicit(self) -> str:
@@ -209,7 +209,7 @@ class Selector(Struct, frozen=True):
 
 class Where:
     """
-    An expression that must be true; it sees `Facts`, `Node` and `lookup`, and nothing of the host that it runs on.
+    An expression that must be true. It sees only `Facts`, `Node` and `lookup`, and cannot read from the host.
 
     Attributes:
         text: The expression.
@@ -221,12 +221,12 @@ class Where:
 
     def matches(self, node: str, facts: Mapping[str, Any]) -> bool:
         """
-        It is true for a node with these facts; where it fails, for want of a fact perhaps, it is not.
+        Whether it is true for a node with these facts; False if it fails, for example because a fact is missing.
 
-        Blocking, up to WHERE_CPU_S: on an event loop it belongs into a thread.
+        Blocks up to WHERE_CPU_S: call it in a thread.
 
         Raises:
-            SelectorLimitError: It takes more steps, time or memory than it may.
+            SelectorLimitError: It exceeds the limits of steps, time or memory.
         """
         try:
             return self._run(node, facts)
@@ -236,7 +236,7 @@ class Where:
             return False
 
     def failure(self, node: str, facts: Mapping[str, Any]) -> ExpressionError | None:
-        """Why it cannot be said for a node; None when it can."""
+        """Why the expression fails for a node; None if it does not fail."""
         try:
             self._run(node, facts)
         except ExpressionError as err:
@@ -258,7 +258,7 @@ def parse_selector(text: str) -> Selector:
     Read a selector.
 
     Raises:
-        SelectorError: It is none; the sentence says where and what is written there.
+        SelectorError: The text is not a selector; the message says where and why.
     """
     if len(text) > LENGTH_LIMIT:
         raise SelectorLimitError(
@@ -296,7 +296,7 @@ def parse_where(text: str) -> Where:
     Parse an expression that selects nodes.
 
     Raises:
-        SelectorError: It does not parse, its types do not fit, or it is no yes or no.
+        SelectorError: It does not parse, its types do not match, or it is not a boolean.
         SelectorLimitError: It is too long.
     """
     from ccm_agent.templates.expr.evaluation_errors import shorten
@@ -315,9 +315,9 @@ def parse_where(text: str) -> Where:
 
 def fact_at(facts: Mapping[str, Any], path: str) -> Any:
     """
-    A fact by its dotted path, or None; a key that holds the dots itself comes first.
+    A fact by its dotted path, or None; a key that contains the dots has precedence.
 
-    Gathered facts have their JSON names only: those are what every version of agent and controller can match.
+    Gathered facts have only their JSON names, which every version of agent and controller can match.
     """
     if path in facts:
         return facts[path]
@@ -331,7 +331,7 @@ def fact_at(facts: Mapping[str, Any], path: str) -> Any:
 
 def _names(pattern: str, node: str) -> bool:
     """
-    A pattern means a node of this name.
+    Whether a pattern matches a node's name.
 
     `fnmatchcase` would cache 32,768 compiled patterns from any sender; `re` caches 512.
     """
@@ -353,7 +353,7 @@ def _check_patterns(count: int) -> None:
 
 
 def comparable(value: object) -> str | None:
-    """The text that a fact is compared as; None for lists, mappings and nothing."""
+    """The text of a fact for comparison; None for lists, mappings and None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -369,17 +369,17 @@ class _Reader:
         self._place = 0
 
     def at_end(self) -> bool:
-        """Nothing but space is left."""
+        """Whether only white space is left."""
         self._skip()
         return self._place >= len(self._text)
 
     def comma(self) -> None:
-        """The comma between two terms."""
+        """Consume the comma between two terms."""
         if not self._taken(","):
             raise self._error("a comma between two terms")
 
     def term(self) -> Term:
-        """One term."""
+        """Parse one term."""
         self._skip()
         is_missing = self._taken("!")
         key = self._key()
@@ -438,7 +438,7 @@ class _Reader:
         return found[0].strip()
 
     def _quoted(self) -> tuple[str] | None:
-        """The text in quotes that stands here, if there are some; it may be empty."""
+        """Parse a quoted text, which may be empty; None if there is none."""
         found = _QUOTED.match(self._text, self._place)
         if found is None:
             if self._text[self._place : self._place + 1] in ("'", '"'):

@@ -1,4 +1,4 @@
-"""What `registrations()` gives to expressions and templates: a list of entries, and what can be made of it."""
+"""The result of `registrations()` in expressions and templates: a list of entries with methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Service(dict[str, Any]):
     """
     An entry, by the names of Choria CCM's fields: Cluster, Service, Protocol, Address, Port, Priority, Annotations, TTL.
 
-    A name that is none of them is an error: a misspelled attribute must not become an empty text in a configuration.
+    Any other name is an error: a misspelled attribute must not become an empty text in a configuration.
     """
 
     __slots__ = ()
@@ -28,10 +28,10 @@ class Service(dict[str, Any]):
 
 class Services(list[Service]):
     """
-    Entries in the order of their addresses and ports.
+    Entries sorted by address and port.
 
     Attributes:
-        entries: The same as they were read.
+        entries: The unconverted entries.
     """
 
     __slots__ = ("entries",)
@@ -41,17 +41,17 @@ class Services(list[Service]):
         super().__init__(_service(entry) for entry in entries)
         self.entries = tuple(entries)
 
-    def PrometheusFileSD(self) -> str:  # noqa: N802 - the name is Choria CCM's
+    def PrometheusFileSD(self) -> str:  # noqa: N802 - Choria CCM's name
         """See `model.registration.prometheus_file_sd`."""
         return prometheus_file_sd(self.entries)
 
 
 METHODS = ("PrometheusFileSD",)
-"""What templates may call."""
+"""The methods that templates can call."""
 
 
 def service_method(value: object, name: str) -> Any:
-    """A method of a list of services, to be called; None when the value is none or has none of that name."""
+    """A method of a list of services as a callable; None if the value is not such a list, or has no method of that name."""
     return getattr(value, name) if isinstance(value, Services) and name in METHODS else None
 
 

@@ -1,9 +1,9 @@
 """
-Whether the selectors of a request or assignment mean this node, away from the event loop.
+Match the selectors of requests and assignments against this node, outside the event loop.
 
-One thread evaluates them, one after the other. An expression ends by its own limits (`templates/selector.py`), so the thread is
-never busy for long. Requests are answered one after the other as well, so the time of all their expressions is bounded, too:
-otherwise an operator who sends many costly ones would keep the node from all other requests.
+One thread evaluates them in sequence. Each expression has limits (`templates/selector.py`), so the thread is never busy for long.
+Requests are also answered in sequence, so the total time of their expressions is limited as well: otherwise an operator who sends
+many costly expressions could block all other requests to the node.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Protocol
 from ccm_agent.model.errors import SelectorLimitError
 
 SHARE = 0.1
-"""Of one CPU, for the expressions of requests."""
+"""Share of one CPU for the expressions of requests."""
 
 BURST_S = 0.3
-"""CPU time that they may take at once."""
+"""CPU time that they may take in one burst."""
 
 COSTLY_LENGTH = 2_000
 """Characters of selectors from which on their time counts, too."""
 
 
 class Matches(Protocol):
-    """Whether targets and expression mean a node with these facts."""
+    """Whether targets and expression match a node with these facts."""
 
     async def __call__(
         self,
@@ -37,25 +37,25 @@ class Matches(Protocol):
         is_request: bool = False,
     ) -> bool:
         """
-        The answer.
+        Evaluate the match.
 
         Args:
-            is_request: Everybody who may ask the node can send this one, so it counts against the share of requests.
+            is_request: It comes with a request, so it is charged to the share of requests.
 
         Raises:
             SelectorError: A selector cannot be read.
-            SelectorLimitError: It is too costly, or those before it were.
+            SelectorLimitError: It is too costly, or the share of requests is used up.
         """
         ...
 
 
 class TargetMatcher:
     """
-    The answers of one agent; see `Matches`.
+    Matches the selectors of one agent; see `Matches`.
 
     Args:
         call: Runs a function in a thread.
-        clock: Seconds that pass.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -102,18 +102,18 @@ class TargetMatcher:
 def _measured(
     targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]
 ) -> tuple[bool | Exception, float]:
-    """The answer, or what is wrong with the selectors, and the CPU time that it took."""
+    """The match or the error, and the CPU time that it took."""
     begun = time.thread_time()
     answer: bool | Exception
     try:
         answer = _means(targets, where, node, facts)
-    except Exception as err:  # noqa: BLE001 - it is raised where it was asked
+    except Exception as err:  # noqa: BLE001 - raised again by the caller
         answer = err
     return answer, time.thread_time() - begun
 
 
 def _means(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
-    """Any of the targets means the node, and so does the expression."""
+    """Whether any of the targets and the expression match the node."""
     from ccm_agent.templates.selector import FactTexts, parse_targets, parse_where
 
     texts = FactTexts(facts)

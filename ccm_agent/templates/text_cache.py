@@ -1,4 +1,4 @@
-"""What was made of texts, kept as long as the texts are not too long together."""
+"""A cache of values by text, bounded by the total length of the texts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Value = TypeVar("Value")
 
 class TextCache(Generic[Key, Value]):
     """
-    Values by key, bounded by the length of the texts that they were made of.
+    Values by key, bounded by the total length of their texts.
 
-    A cache that is bounded by its number of entries alone could be filled with long texts, which come over the bus. When this one
-    is full it begins with nothing again: that is cheap, and rare where the same texts come again and again.
+    A cache bounded only by its number of entries could be filled with long texts, which come over the bus. A full cache is
+    cleared: that is cheap, and rare when the same texts recur.
 
     Args:
-        limit: Characters of all texts.
+        limit: Maximum total length of the texts in characters.
     """
 
     def __init__(self, limit: int) -> None:
@@ -26,11 +26,11 @@ class TextCache(Generic[Key, Value]):
         self._values: dict[Key, Value] = {}
 
     def get(self, key: Key) -> Value | None:
-        """What was kept; None when there is nothing."""
+        """The cached value; None if there is none."""
         return self._values.get(key)
 
     def put(self, key: Key, value: Value, length: int) -> None:
-        """Keep what was made of a text of so many characters."""
+        """Cache the value of a text of this many characters."""
         self._room -= length
         if self._room < 0:
             self._values.clear()

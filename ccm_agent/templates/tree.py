@@ -1,8 +1,8 @@
 """
-A directory of templates to the files that it renders to, in memory.
+Render a directory of templates to files in memory.
 
-Templates are rendered in the order of a walk, for `write` may only use directories that the walk has come to, and a later file
-takes the place of an earlier one.
+Templates are rendered in the order of a directory walk. `write` can only use directories that the walk has reached, and a later
+file replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ccm_agent.templates.values import from_bytes, to_bytes
 
 PARTIALS = "_partials"
 DEPTH_MAX = 20
-"""Templates that render templates: deeper than any menu, and far from the end of the stack."""
+"""Nesting of templates that render templates: deeper than any real menu, and far below the limit of the stack."""
 RENDERS_MAX = 100_000
 _NOTHING_GIVEN = object()
 
@@ -33,13 +33,13 @@ def render_tree(
     on_template: Callable[[str], None] = lambda _name: None,
 ) -> RenderedDirectory:
     """
-    Render all templates of a source. Blocking: belongs into a thread.
+    Render all templates of a source. Blocking: call it in a thread.
 
     Args:
         source: The templates.
         wanted: Engine, delimiters, and whether empty files are left out.
-        environment: What they see. A template can change its data, and those after it see that.
-        on_template: Told the path of each template before it is rendered.
+        environment: The environment of the templates. A template can change its data, and later templates see the change.
+        on_template: Called with the path of each template before it is rendered.
 
     Raises:
         FileError: Something in the source is neither file nor directory.
@@ -50,9 +50,9 @@ def render_tree(
 
 def render_apart(source: Tree, wanted: DirectoryOptions, environment: Environment) -> RenderedDirectory:
     """
-    Render all templates of a source in the renderer of the environment, which is a process of its own, or here without one.
+    Render all templates of a source in the environment's render process, or in this process without one.
 
-    Blocking: belongs into a thread. What templates do to data ends with this call.
+    Blocking: call it in a thread. The templates' changes of the data are discarded.
 
     Raises:
         FileError: Something in the source is neither file nor directory.
@@ -125,7 +125,7 @@ class _Renderer:
         text = from_bytes(entry.content)
         wanted = self._wanted
         if wanted.engine == "jinja" and not any(mark in text for mark in (wanted.left_delimiter, "{%", "{#")):
-            return text  # Jinja would make line ends alike, in files that are no text too
+            return text  # Jinja would normalize line ends, also in binary files
         is_top = context is self._top
         load = self._load if wanted.engine == "jinja" and _names_others(text) else None
         if wanted.engine == "jet":
@@ -146,10 +146,10 @@ class _Renderer:
         except RecursionError:
             raise TemplateError("template is nested too deeply", place=Place(source=entry.path)) from None
 
-    # what templates may call
+    # functions for templates
 
     def _render(self, path: Any, context: Any) -> str:
-        """Another template of the source, as text; in Jet and Go it sees what it is given as `.`."""
+        """Render another template of the source to text; in Jet and Go its `.` is the given value."""
         entry = self._source.get(_inside("render", path))
         if entry is None or entry.kind == "directory" or entry.kind == "other":
             what = (
@@ -169,11 +169,11 @@ class _Renderer:
             self._depth -= 1
 
     def _render_with_variables(self, path: Any, context: Any = _NOTHING_GIVEN) -> str:
-        """The same for Jinja, where what is given are names beside the variables, and need not be."""
+        """The same for Jinja, where the optional mapping adds names to the variables."""
         return self._render(path, self._top if context is _NOTHING_GIVEN else context)
 
     def _write(self, path: Any, content: Any) -> str:
-        """One more file of the target; gives nothing."""
+        """Add a file to the target; returns an empty text."""
         if not isinstance(content, str):
             raise TemplateError("write: the content must be text")
         inside = _inside("write", path)
@@ -181,7 +181,7 @@ class _Renderer:
             raise TemplateError(f"write: {path!r} is a directory")
         if posixpath.dirname(inside) not in self._directories:
             raise TemplateError(
-                f"write: the directory of {path!r} is not there yet: put one into the source, before this template by name"
+                f"write: the directory of {path!r} does not exist yet: put one into the source that sorts before this template"
             )
         self._put(inside, content)
         return ""
@@ -192,7 +192,7 @@ class _Renderer:
 
 
 def _inside(function: str, path: Any) -> str:
-    """A path below a directory, from what a template names; one that leads out of it is refused."""
+    """Resolve a path that a template names below a directory; a path that leaves the directory is refused."""
     if not isinstance(path, str):
         raise TemplateError(f"{function}: the path must be text")
     clean = posixpath.normpath(f"./{path}")
@@ -202,12 +202,12 @@ def _inside(function: str, path: Any) -> str:
 
 
 def _names_others(text: str) -> bool:
-    """Whether a Jinja template may name another one; one that cannot is compiled once for all runs."""
+    """Whether a Jinja template may include another one; if not, it is compiled once for all runs."""
     return any(word in text for word in ("include", "import", "extends"))
 
 
 def _without_partials(source: Mapping[str, TreeEntry]) -> Iterator[TreeEntry]:
-    """What is rendered: all but directories `_partials` and what is in them."""
+    """The entries to render: all except directories `_partials` and their contents."""
     left_out = ""
     for entry in source.values():
         if left_out and entry.path.startswith(left_out):

@@ -1,21 +1,21 @@
 """
-Go's view of the values that expressions and templates work on: how they print, compare and count.
+The values of expressions and templates, with Go's rules for printing, comparing and counting.
 
-Values are held as plain Python ones:
+Go's types are represented as plain Python values:
 
     Go                      here
     nil                     None
     bool                    bool (never a number, although Python's is one)
     int, uint8, int64 …     int, wrapped to 64 bits by the computing function
     float64                 float
-    string                  str; bytes that are not UTF-8 stand as surrogate escapes, see `to_bytes`
+    string                  str; bytes that are not UTF-8 are surrogate escapes, see `to_bytes`
     []byte                  bytes
-    slices, arrays          list (a tuple reads as one)
+    slices, arrays          list (a tuple is also accepted)
     maps                    dict
     gathered facts          `GatheredRecord`, which is a dict
     everything else         a `GoValue`: times, durations, months …
 
-This module is imported by every engine and imports little itself: keep it cheap.
+Every engine imports this module, so keep its own imports cheap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INT_MAX = 2**63 - 1
 
 class GoValue:
     """
-    A value of a Go type that Python has no plain twin of.
+    A value of a Go type without a plain Python equivalent.
 
     Subclasses are immutable, hashable where Go's type can be a map key, and compare by value.
     """
@@ -47,18 +47,18 @@ class GoValue:
 
 
 class StringMap(dict[str, str]):
-    """A Go `map[string]string`, such as the environment variables: a missing key reads as the empty text."""
+    """A Go `map[string]string`, such as the environment variables: a missing key gives ""."""
 
     __slots__ = ()
 
 
 def is_number(value: object) -> bool:
-    """True for an int or a float; a boolean is not a number."""
+    """Whether the value is an int or a float; a boolean is not a number."""
     return isinstance(value, (int, float)) and value is not True and value is not False
 
 
 def wrap_int(value: int) -> int:
-    """The integer that Go's 64-bit arithmetic ends at."""
+    """Wrap an integer to 64 bits, as Go's arithmetic does."""
     if INT_MIN <= value <= INT_MAX:
         return value
     return (value + 2**63) % 2**64 - 2**63
@@ -90,7 +90,7 @@ def type_name(value: object) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of a Go string: surrogate escapes give back their byte, lone surrogates become U+FFFD."""
+    """The bytes of a Go string: surrogate escapes become their byte, lone surrogates become U+FFFD."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -102,7 +102,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def from_bytes(data: bytes) -> str:
-    """The Go string that holds these bytes; what is not UTF-8 becomes surrogate escapes."""
+    """The Go string of these bytes; bytes that are not UTF-8 become surrogate escapes."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -112,7 +112,7 @@ def byte_length(text: str) -> int:
 
 
 def clean_text(text: str) -> str:
-    """The text with U+FFFD for each byte that is not UTF-8, as Go's JSON writer and `range` see it."""
+    """The text with U+FFFD for each byte that is not UTF-8, as in Go's JSON writer and `range`."""
     if text.isascii():
         return text
     return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
@@ -120,7 +120,7 @@ def clean_text(text: str) -> str:
 
 def float_digits(value: float) -> tuple[str, str, int]:
     """
-    Take a finite float apart.
+    Split a finite float into sign, digits and exponent.
 
     Returns:
         Sign ("-" or ""), the shortest digits that read back as the same float, and the decimal point's
@@ -136,7 +136,7 @@ def float_digits(value: float) -> tuple[str, str, int]:
 
 
 def format_float(value: float) -> str:
-    """A float as `%v` prints it: shortest digits, an exponent below 0.0001 and from 1e+06 on; 2.0 is `2`."""
+    """A float as `%v` prints it: shortest digits, with an exponent below 0.0001 and from 1e+06 on; 2.0 is `2`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -149,7 +149,7 @@ def format_float(value: float) -> str:
 
 
 def plain_digits(digits: str, point: int) -> str:
-    """Digits and point as `%f` writes them with as many decimals as there are."""
+    """Digits and decimal point as `%f` writes them, with all decimals."""
     if point <= 0:
         return "0." + "0" * -point + digits
     if point >= len(digits):
@@ -164,7 +164,7 @@ def _with_exponent(digits: str, exponent: int) -> str:
 
 def deep_equal(left: Any, right: Any) -> bool:
     """
-    Equality as Go's `reflect.DeepEqual` has it: kinds must agree, so 1 is not 1.0 and true is not 1.
+    Equality as in Go's `reflect.DeepEqual`: kinds must agree, so 1 is not 1.0 and true is not 1.
 
     Lists compare item by item, maps key by key; NaN equals nothing.
     """
@@ -187,7 +187,7 @@ def deep_equal(left: Any, right: Any) -> bool:
 
 def loose_equal(left: Any, right: Any) -> bool:
     """
-    Equality as expressions have it: numbers by value whatever their kind, in lists too; maps by `deep_equal`.
+    Equality in expressions: numbers of any kind by value, also in lists; maps by `deep_equal`.
 
     A boolean never equals a number, nil equals only nil.
     """
@@ -203,7 +203,7 @@ def loose_equal(left: Any, right: Any) -> bool:
 
 
 def numbers_equal(left: int | float, right: int | float) -> bool:
-    """Two numbers by value. An int meets a float as a float, so large neighbours may meet, as in Go."""
+    """Two numbers by value. An int is converted to a float before comparing, so large neighbors may be equal, as in Go."""
     if isinstance(left, float) or isinstance(right, float):
         return float(left) == float(right)
     return left == right

@@ -3,11 +3,11 @@ Engines for whole-file templates, behind one Protocol.
 
 | engine | delimiters | what it is |
 |---|---|---|
-| `jet` | `[[ ]]` | CloudyKit's Jet, of our own: docs/reference/jet.md |
-| `go` | `{{ }}` | Go's text/template with Sprig, of our own: docs/reference/go-templates.md |
+| `jet` | `[[ ]]` | CloudyKit's Jet, own implementation: docs/reference/jet.md |
+| `go` | `{{ }}` | Go's text/template with Sprig, own implementation: docs/reference/go-templates.md |
 | `jinja` | `{{ }}` | Jinja2 in its sandbox; undefined names are errors |
 
-Whatever the engine, a template sees mappings, lists, scalars and the functions that are given to it, and nothing of Python.
+With every engine, a template sees mappings, lists, scalars and the functions that it is given, but no other Python objects.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NAMES = ("jet", "go", "jinja")
 
 class TemplateEngine(Protocol):
     """
-    What renders the text of a whole file.
+    Renders the text of a whole file.
 
     Attributes:
-        left: What opens an action unless something else is asked for.
-        right: What closes one.
+        left: The default opening delimiter.
+        right: The default closing delimiter.
     """
 
     left: str
@@ -47,20 +47,21 @@ class TemplateEngine(Protocol):
         """
         Render a template.
 
-        It runs to its end in the calling thread; what it may do is bounded (see `bounds.py`). Mappings that it is given may be
-        changed by the template where its language can do that (`[[ data.a = 1 ]]`, `{{ set .data "a" 1 }}`).
+        It runs in the calling thread, within the limits of `bounds.py`. The template may change the mappings that it is given,
+        where its language can do that (`[[ data.a = 1 ]]`, `{{ set .data "a" 1 }}`).
 
         Args:
             text: The template.
-            variables: What it may name at its top: `facts`, `data`, `environ`.
-            name: What it is called in errors: a file name.
-            left: What opens an action; "" for the engine's own.
-            right: What closes one; "" for the engine's own.
-            context: What `.` is; None for what the engine makes of the variables.
-            functions: Functions beside those of the engine, which they replace. They take and give plain values (see
+            variables: Its top-level names: `facts`, `data`, `environ`.
+            name: Its name in errors: a file name.
+            left: The opening delimiter; "" for the engine's default.
+            right: The closing delimiter; "" for the engine's default.
+            context: The value of `.`; None for the engine's default, which is built from the variables.
+            functions: Additional functions; they replace an engine's function of the same name. They take and return plain values
+            (see
                 `templates/values.py`) and raise errors of `model/errors.py`.
-            load: Gives the text of another template by its absolute path, None where there is none; without it there is
-                no other template.
+            load: Returns the text of another template by its absolute path, or None if it does not exist; without `load` a
+            template cannot include others.
 
         Raises:
             TemplateError: The template does not parse or fails, with `name` and the line.
@@ -70,10 +71,10 @@ class TemplateEngine(Protocol):
 
 def engine(name: str) -> TemplateEngine:
     """
-    The engine of this name.
+    Return the engine of this name.
 
     Raises:
-        TemplateError: There is none.
+        TemplateError: There is no such engine.
     """
     if name == "jet":
         from ccm_agent.templates.engines.jet import Jet

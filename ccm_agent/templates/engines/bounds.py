@@ -1,8 +1,8 @@
 """
-How much a template may do before it is stopped.
+Limits after which a template is stopped.
 
-A template comes from a manifest, is rendered by a process that runs for years, and can loop: every engine of ours counts
-what it does and ends with an error that says which bound it met. No bound is near what a configuration file needs.
+A template comes from a manifest and can loop. Both own engines count their work and end with an error that names the limit. All
+limits are far above what a configuration file needs.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from contextlib import contextmanager
 
 from ccm_agent.model.errors import CcmError, Place, TemplateError, TemplateLimitError
 
-STEPS_MAX = 2_000_000  # statements run, iterations and calls: some ten seconds
+STEPS_MAX = 2_000_000  # statements run, iterations and calls: about ten seconds
 OUTPUT_MAX = 16 * 1024 * 1024  # characters of output, or of one text value
-ITEMS_MAX = 2_000_000  # elements of one list or map that a function makes
+ITEMS_MAX = 2_000_000  # elements of one list or map that a function returns
 OUT_OF_MEMORY = "template needs more memory than it may have; does a loop make ever longer values?"
-DEPTH_MAX = 100  # templates or blocks inside one another; parentheses and controls inside one another
+DEPTH_MAX = 100  # nesting of templates and blocks, and of parentheses and control structures
 
 
 class Budget:
     """
-    What is left to one render.
+    The remaining limits of one render.
 
     Attributes:
-        depth: How many templates or blocks we are in; who catches an error puts it back.
+        depth: The current nesting of templates and blocks; code that catches an error restores it.
     """
 
     __slots__ = ("_room", "_steps", "depth")
@@ -49,7 +49,7 @@ class Budget:
             raise TemplateLimitError(f"output is too long: more than {OUTPUT_MAX} characters")
 
     def enter(self) -> None:
-        """Go one template or block deeper; `leave` comes back."""
+        """Enter a template or block; pairs with `leave`."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise TemplateLimitError(
@@ -57,16 +57,16 @@ class Budget:
             )
 
     def leave(self) -> None:
-        """Come back from `enter`."""
+        """Leave a template or block."""
         self.depth -= 1
 
 
 def check_length(length: int) -> None:
     """
-    Refuse to make a text of this many characters.
+    Refuse to create a text of this many characters.
 
     Raises:
-        TemplateLimitError: It is more than OUTPUT_MAX.
+        TemplateLimitError: More than OUTPUT_MAX.
     """
     if length > OUTPUT_MAX:
         raise TemplateLimitError(f"text is too long: more than {OUTPUT_MAX} characters")
@@ -74,10 +74,10 @@ def check_length(length: int) -> None:
 
 def check_count(count: int) -> None:
     """
-    Refuse to make a list of this many items.
+    Refuse to create a list of this many items.
 
     Raises:
-        TemplateLimitError: It is more than ITEMS_MAX.
+        TemplateLimitError: More than ITEMS_MAX.
     """
     if count > ITEMS_MAX:
         raise TemplateLimitError(f"list is too long: more than {ITEMS_MAX} items")
@@ -85,7 +85,7 @@ def check_count(count: int) -> None:
 
 def check_size(value: object) -> None:
     """
-    Refuse a text or list that a function has made when it is too large to work on.
+    Refuse a text or list that a function returned if it is too large to work on.
 
     Raises:
         TemplateLimitError: It is more than OUTPUT_MAX characters or ITEMS_MAX items.
@@ -99,10 +99,10 @@ def check_size(value: object) -> None:
 @contextmanager
 def errors_with_place(place: Callable[[], Place]) -> Iterator[None]:
     """
-    Turn what ends a render into a TemplateError that names the place in the template.
+    Turn any error of a render into a TemplateError with the place in the template.
 
     Args:
-        place: Returns the place of the statement that runs.
+        place: Returns the place of the current statement.
     """
     try:
         yield
@@ -117,6 +117,6 @@ def errors_with_place(place: Callable[[], Place]) -> Iterator[None]:
 
 
 def placed(err: CcmError, place: Place) -> TemplateError:
-    """The same error with the place of the template that it came from."""
+    """The same error with its place in the template."""
     kind = TemplateLimitError if isinstance(err, TemplateLimitError) else TemplateError
     return kind(err.message, place=place)

@@ -39,7 +39,7 @@ def escape_html(text: str) -> str:
 
 
 def escape_html_nul(text: str) -> str:
-    """As `escape_html`, with U+FFFD for a NUL: what templates do, where the function `html` of Jet does not."""
+    """As `escape_html`, with U+FFFD for a NUL: templates do this, Jet's function `html` does not."""
     return text.translate(_HTML).replace("\0", "\ufffd")
 
 
@@ -58,12 +58,12 @@ def _js_char(match: re.Match[str]) -> str:
 
 
 def escape_query(text: str) -> str:
-    """The text for a URL's query: a space is `+`, what is not unreserved `%XX`."""
+    """The text for a URL's query: a space is `+`, each other reserved byte `%XX`."""
     return quote_plus(to_bytes(text), safe="~")
 
 
 def quote(text: str, delimiter: str = '"', *, ascii_only: bool = False) -> str:
-    """The text as a Go string literal; what cannot be printed is escaped."""
+    """The text as a Go string literal; unprintable characters are escaped."""
     if delimiter == '"' and not ascii_only:
         return f'"{_QUOTE_SPECIAL.sub(_quoted_char, text)}"'
     return delimiter + "".join(_quoted(char, delimiter, ascii_only) for char in text) + delimiter
@@ -93,9 +93,9 @@ def go_json(value: Any, *, escape: bool = True, indent: str = "") -> str:
     The value as Go's `json.Marshal` writes it: keys sorted, no white space unless a level has an indent.
 
     Args:
-        value: What to write.
+        value: The value to write.
         escape: Write `<`, `>` and `&` as `\\u003c` and so on, as Go does unless told otherwise.
-        indent: What a level is indented by; "" for one line.
+        indent: The indentation of a level; "" for one line.
 
     Raises:
         TemplateError: A value has no JSON form (NaN, an infinity, a function), or the text would be too long.

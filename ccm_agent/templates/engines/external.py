@@ -1,4 +1,4 @@
-"""Calls of the functions that a template is given from outside."""
+"""Calls of the functions that the caller passes to a template."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ccm_agent.model.errors import TemplateError
 
 def call_plain(name: str, function: Callable[..., Any], values: list[Any]) -> Any:
     """
-    Call a function of the caller's with plain values.
+    Call an external function with plain values.
 
     Raises:
-        TemplateError: It does not take so many arguments, or fails.
+        TemplateError: The number of arguments is wrong, or the function fails.
     """
     try:
         signature(function).bind(*values)
     except TypeError as err:
         raise TemplateError(f"{name!r} cannot be called like this: {err}") from None
     except ValueError:
-        pass  # a function of C without a signature: let it judge for itself
+        pass  # a C function without a signature checks its arguments itself
     return function(*values)

@@ -1,5 +1,6 @@
 """
-Go's `strings` package where Python's methods differ: one character maps to one, white space is Unicode's and no more.
+Go's `strings` package where Python's methods differ: one character maps to one character, and white space is Unicode's
+definition.
 
 Source: the Go documentation of packages strings and unicode; the Unicode Character Database.
 """
@@ -17,7 +18,7 @@ SPACE = (
 
 
 def upper(text: str) -> str:
-    """The text in upper case; a character without one of its own stays, as ß does."""
+    """The text in upper case; a character without an upper case stays, such as ß."""
     return text.upper() if text.isascii() else "".join(map(upper_char, text))
 
 
@@ -25,17 +26,19 @@ def upper_char(char: str) -> str:
     """One character in upper case."""
     mapped = char.upper()
     if len(mapped) > 1:
-        mapped = char.title()  # where the full mapping is longer, the simple one is the title case or none
+        mapped = (
+            char.title()
+        )  # where the full mapping is longer, the simple mapping is the title case or does not exist
     return mapped if len(mapped) == 1 else char
 
 
 def lower(text: str) -> str:
-    """The text in lower case, each character for itself: no final sigma."""
+    """The text in lower case, each character by itself: no final sigma."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
 
 
 def title_char(char: str) -> str:
-    """One character in title case, which is its upper case but for a few digraphs."""
+    """One character in title case: its upper case, except for a few digraphs."""
     mapped = char.title()
     return mapped if len(mapped) == 1 else char
 
@@ -47,7 +50,7 @@ def trim_space(text: str) -> str:
 
 def repeat(text: str, count: int) -> str:
     """
-    The text so many times.
+    The text repeated `count` times.
 
     Raises:
         TemplateError: The count is negative, or the result would be too long.
@@ -72,10 +75,10 @@ def replace(text: str, old: str, new: str, count: int = -1) -> str:
 
 def split(text: str, separator: str, count: int = -1) -> TypedList:
     """
-    The parts between separators, or the characters where that is empty: at most `count`, all if it is negative.
+    The parts between separators, or the characters if the separator is empty: at most `count`, or all if `count` is negative.
 
     Raises:
-        TemplateError: There would be too many.
+        TemplateError: There would be too many parts.
     """
     if count == 0:
         return TypedList((), "string", is_nil=True)

@@ -1,8 +1,8 @@
 """
-Go's types where a template can tell them apart: `add 1 1` is an int64, `split` gives text, a list can be nil.
+Go's types where a template can distinguish them: `add 1 1` is an int64, `split` returns text, a list can be nil.
 
-Everything else is held as `templates/values.py` says: a plain int is Go's int, a plain list `[]interface {}`, a plain dict
-`map[string]interface {}`. The types here are subclasses, so whatever prints, counts or compares plain values takes them too.
+All other values are represented as in `templates/values.py`: a plain int is Go's int, a plain list `[]interface {}`, a plain dict
+`map[string]interface {}`. The types here are subclasses, so all code for plain values accepts them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ccm_agent.templates.values import GoValue, StringMap, format_float, to_byte
 
 
 class MissingValue:
-    """What a lookup of a key that is not there gives: neither a value nor nil. There is one, `MISSING`."""
+    """The result of looking up a missing key: neither a value nor nil. The only instance is `MISSING`."""
 
     __slots__ = ()
 
@@ -31,14 +31,14 @@ MISSING = MissingValue()
 
 
 class Int64(int):
-    """Go's int64, which is not an int to `has`, `kindOf` and typed parameters."""
+    """Go's int64, which `has`, `kindOf` and typed parameters distinguish from int."""
 
     __slots__ = ()
     go_type = "int64"
 
 
 class Uint8(int):
-    """A byte, what indexing a string gives."""
+    """A byte: the result of indexing a string."""
 
     __slots__ = ()
     go_type = "uint8"
@@ -57,7 +57,7 @@ class TypedList(list[Any]):
 
     Attributes:
         element: Go's name of that type, such as `string`.
-        is_nil: A nil slice: it prints and ranges as an empty one, and is `null` in JSON.
+        is_nil: A nil slice: it prints and iterates like an empty one, and is `null` in JSON.
     """
 
     __slots__ = ("element", "is_nil")
@@ -76,13 +76,13 @@ def strings(items: Iterable[str]) -> TypedList:
 
 
 class NilMap(dict[str, Any]):
-    """A nil map: it reads as an empty one, and nothing can be put into it."""
+    """A nil map: it reads like an empty one, and keys cannot be added."""
 
     __slots__ = ()
 
 
 class Complex(GoValue):
-    """A complex number, which only a literal such as `3i` makes."""
+    """A complex number; only a literal such as `3i` creates one."""
 
     __slots__ = ("imaginary", "real")
     go_type = "complex128"
@@ -154,7 +154,7 @@ def field_of(record: GatheredRecord, name: str) -> Any:
     The field of a gathered fact, by Go's name or its JSON name.
 
     Raises:
-        TemplateError: There is none; the sentence names the nearest.
+        TemplateError: There is no such field; the message names the most similar one.
     """
     if name not in record:
         raise TemplateError(record.no_field(name))
@@ -162,7 +162,7 @@ def field_of(record: GatheredRecord, name: str) -> Any:
 
 
 def element_type(items: object) -> str:
-    """The element type of a slice: `interface {}` unless it is a typed one."""
+    """The element type of a slice: `interface {}` unless the slice is typed."""
     if isinstance(items, bytes):
         return "uint8"
     return items.element if isinstance(items, TypedList) else "interface {}"

@@ -1,12 +1,12 @@
 """
 Jinja templates, in Jinja's sandbox.
 
-An undefined name is an error, the last newline stays, and nothing is escaped: what is rendered is configuration, not HTML. Of
-Python a template sees mappings, lists, scalars, the methods of text, lists and mappings that are listed here, and the functions
-that are given.
+An undefined name is an error, the last newline stays, and nothing is escaped, because the output is configuration, not HTML. A
+template sees mappings, lists, scalars, the methods of text, lists and mappings that are listed here, and the functions that it is
+given.
 
-What a template does is not counted here: it runs in a process whose time and memory the kernel bounds (ADR 31). Bounded here are
-the length of what is printed and the size of integers, which the kernel knows nothing of.
+This module does not count steps: the template runs in a process whose time and memory the kernel limits (ADR 31). It limits the
+length of the output and the size of integers, which the kernel cannot.
 
 docs/reference/jinja.md says what differs from plain Jinja.
 """
@@ -80,7 +80,7 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 
 
-# What Jinja's filters raise beside Jinja's own errors when they are given what they cannot use.
+# Errors that Jinja's filters raise for unsuitable values, besides Jinja's own errors.
 _FAILURES = (
     CcmError,
     ArithmeticError,
@@ -96,7 +96,7 @@ _FAILURES = (
 
 
 class Jinja:
-    """The `jinja` engine; see `engines.TemplateEngine`. One serves any number of renders, side by side."""
+    """The `jinja` engine; see `engines.TemplateEngine`. One instance serves any number of concurrent renders."""
 
     left, right = LEFT, RIGHT
 
@@ -115,7 +115,7 @@ class Jinja:
         """
         Render a template; the arguments are those of `TemplateEngine.render`.
 
-        A context is a mapping whose members are names beside the variables. `left` and `right` replace only `{{` and `}}`.
+        A context is a mapping; its members become names next to the variables. `left` and `right` replace only `{{` and `}}`.
         """
         from jinja2 import TemplateError as JinjaError
 
@@ -148,7 +148,7 @@ def _plain_call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_ours(err: Exception, name: str) -> TemplateError:
-    """Jinja's errors and Python's as one of ours, with the line they came from."""
+    """Convert an error of Jinja or Python to a TemplateError with the line."""
     kind = TemplateLimitError if isinstance(err, (TemplateLimitError, MemoryError)) else TemplateError
     if isinstance(err, CcmError) and err.place is not None and err.place.line:
         return kind(err.message, place=err.place)
@@ -156,12 +156,12 @@ def _as_ours(err: Exception, name: str) -> TemplateError:
     if isinstance(err, MemoryError):
         message = OUT_OF_MEMORY
     elif isinstance(err, NameError):
-        # Jinja writes constants into Python source by their repr: `inf` and `nan` are not names there
+        # Jinja writes constants into Python source by their repr, in which `inf` and `nan` are undefined names
         message = "a number is beyond the largest float"
     elif isinstance(err, RecursionError):
         message = "template is nested too deeply"
     elif type(err).__name__ == "TemplateNotFound":
-        message = f"template {str(err)!r} is not there"
+        message = f"template {str(err)!r} does not exist"
     elif "no loader" in str(err):
         message = "there are no other templates to include or extend here"
     elif isinstance(err, CcmError):
@@ -208,12 +208,12 @@ def _sandbox() -> type[Environment]:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Sandbox(ImmutableSandboxedEnvironment):
-        """Jinja's sandbox, with members before methods, the listed methods only, and integers that stay small."""
+        """Jinja's sandbox, in which members come before methods, only the listed methods exist, and integers stay small."""
 
         intercepted_binops = frozenset(("*", "**"))
 
         def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-            if type(obj).__module__.startswith("jinja2."):  # loop, namespace, macros: the sandbox knows them
+            if type(obj).__module__.startswith("jinja2."):  # loop, namespace, macros: the sandbox checks them
                 return super().is_safe_attribute(obj, attr, value)
             return any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())
 
@@ -230,7 +230,7 @@ def _sandbox() -> type[Environment]:
             return super().getitem(obj, argument)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            # one multiplication of C can take hours, and is not to be ended by a signal that Python handles
+            # one multiplication in C can take hours, and a Python signal handler cannot interrupt it
             if isinstance(left, int) and isinstance(right, int):
                 bits = left.bit_length()
                 if (bits + right.bit_length() if operator == "*" else bits * right) > INTEGER_BITS_MAX:
@@ -257,12 +257,12 @@ def _environment(left: str, right: str, newline: _Newline) -> Environment:
         cache_size=0,
     )
     del environment.globals["lipsum"]
-    del environment.filters["urlize"]  # for HTML, and takes time that grows with the square of a text
+    del environment.filters["urlize"]  # for HTML only, and its time grows quadratically with the text
     return environment
 
 
 def _finalized(value: Any) -> Any:
-    """What is printed for a value."""
+    """The text that is printed for a value."""
     if isinstance(value, (GatheredRecord, GatheredList)):
         return go_print(value)
     return value.go_text() if isinstance(value, GoValue) else value

@@ -1,5 +1,5 @@
 """
-What the lexers of Jet and Go templates have in common: text between actions, trim markers, quoted texts, names.
+The common part of the lexers for Jet and Go templates: text between actions, trim markers, quoted texts, names.
 
 The languages differ in comments, in operators and in what may follow a name; their lexers extend `ActionLexer`.
 """
@@ -20,9 +20,9 @@ SPACE = " \t\r\n"
 
 class TokenKind(Enum):
     """
-    The kind of a token. Operators and keywords are told apart by their text.
+    The kind of a token. Operators and keywords are distinguished by their text.
 
-    Go templates have no UNDERSCORE, Jet templates no DOT and no VARIABLE.
+    Go templates have no UNDERSCORE; Jet templates have no DOT and no VARIABLE.
     """
 
     TEXT = auto()
@@ -49,7 +49,7 @@ class Token:
 
     Attributes:
         kind: The kind of token.
-        text: As written; of an operator of Jet its canonical form (`and` is `&&`).
+        text: As written; for a Jet operator its canonical form (`and` is `&&`).
         line: Where it begins, from 1.
         spaced: There is white space before it.
     """
@@ -70,7 +70,7 @@ class ActionLexer(ABC):
 
     Attributes:
         TRIM_SPACE: White space that separates the dash of a trim marker from the action.
-        NUMBER: Matches a number, or nothing, at a place where one may begin.
+        NUMBER: Matches a number at a position where one may begin; may match nothing.
         KEYWORDS: Words that are not names.
     """
 
@@ -91,7 +91,7 @@ class ActionLexer(ABC):
         self._left = left
         self._right = right
         self._tokens: list[Token] = []
-        self._counted = (0, 1)  # an offset and the line it is on
+        self._counted = (0, 1)  # an offset and its line
 
     def run(self) -> list[Token]:
         """

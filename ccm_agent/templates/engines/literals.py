@@ -28,7 +28,7 @@ def unquote(text: str) -> str | None:
     The value of a string literal with its quotes, "…" or `…`.
 
     Returns:
-        The text; a byte that `\x` or `\ooo` makes and that is not UTF-8 stands as a surrogate escape. None when it is malformed.
+        The text; bytes from `\x` or `\ooo` that are not UTF-8 become surrogate escapes. None if it is malformed.
     """
     quote, body = text[:1], text[1:-1]
     if quote == "`":
@@ -83,7 +83,7 @@ def _escaped(match: re.Match[str], quote: str) -> bytes | None:
 
 def parse_integer(text: str, base: int = 0) -> int | None:
     """
-    An integer as `strconv.ParseInt` reads it, without its limits of size.
+    Parse an integer like `strconv.ParseInt`, but of any size.
 
     Args:
         text: Digits with an optional sign.
@@ -94,7 +94,7 @@ def parse_integer(text: str, base: int = 0) -> int | None:
     sign, body = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if base == 0:
         base, body = _base_of(body)
-    if not body.isalnum() or body[:2].lower() == _PREFIXES.get(base):  # int() would take a prefix of its base
+    if not body.isalnum() or body[:2].lower() == _PREFIXES.get(base):  # int() would accept a base prefix
         return None
     try:
         number = int(body, base)
@@ -119,10 +119,10 @@ def _base_of(body: str) -> tuple[int, str]:
 
 def parse_float(text: str) -> float | None:
     """
-    A float as `strconv.ParseFloat` reads it: decimal or hexadecimal digits, with `_` between them, `Inf`, `NaN`.
+    Parse a float like `strconv.ParseFloat`: decimal or hexadecimal digits, with `_` between them, `Inf`, `NaN`.
 
     Returns:
-        It; None when it is malformed, or too large.
+        The float; None if it is malformed, or too large.
     """
     if "_" in text:
         text = (_HEX_UNDERSCORE if text.lstrip("+-")[:2].lower() == "0x" else _UNDERSCORE).sub("", text)

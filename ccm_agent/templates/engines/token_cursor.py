@@ -1,4 +1,4 @@
-"""A position among the tokens of a template: what the parsers of Jet and Go templates have in common."""
+"""A position in the tokens of a template: the common part of the parsers for Jet and Go templates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccm_agent.templates.engines.lexer import Token, TokenKind
 
 class TokenCursor:
     """
-    The tokens of a template and a position among them.
+    The tokens of a template and the current position.
 
     Args:
         tokens: The tokens; the last is END.
@@ -50,4 +50,4 @@ class TokenCursor:
         return TemplateError(message, place=Place(source=self._name, line=line or self._token.line))
 
     def _unexpected(self, wanted: str) -> TemplateError:
-        return self._fail(f"{self._token.shown()} cannot stand here: {wanted} is expected")
+        return self._fail(f"{self._token.shown()} is not allowed here: {wanted} is expected")

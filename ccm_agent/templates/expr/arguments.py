@@ -1,4 +1,4 @@
-"""What functions say when they get something else than they take."""
+"""Argument checks of functions, and their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccm_agent.templates.expr.operators import describe
 
 
 def wrong(name: str, value: Any) -> EvaluationError:
-    """The fault of a function that does not take a value."""
+    """The error of a function that does not accept a value."""
     return EvaluationError(f"{name}() does not take {describe(value)}")
 
 

@@ -1,4 +1,4 @@
-"""Operators between two values, as closures; those that short-cut or compare are `evaluate.py`'s own."""
+"""Binary operators as closures; `evaluate.py` has the operators that short-circuit or compare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[[Frame], Any]
 
 
 def binary_operator(node: Binary, left: Run, right: Run) -> Run:
-    """The closure of an operator, with its place for what goes wrong."""
+    """The closure of an operator; errors get its place in the expression."""
     sign, offset = node.operator, node.offset
     if sign == "matches" and isinstance(node.right, Constant) and isinstance(node.right.value, str):
         return _matches_constant(left, node.right.value, offset)
@@ -116,7 +116,7 @@ def _match(frame: Frame, pattern: Pattern, value: Any) -> bool:
 
 
 def _matches_constant(left: Run, text: str, offset: int) -> Run:
-    """A pattern is up to 8 MiB, so the expression keeps its text and `compile_pattern` keeps a few patterns."""
+    """A compiled pattern can take 8 MiB, so the expression keeps only the text, and `compile_pattern` caches a few patterns."""
     from ccm_agent.templates.regex import compile_pattern
 
     def run(frame: Frame) -> bool:
@@ -139,7 +139,8 @@ def _literal_texts(node: Node) -> frozenset[str]:
 
 
 def _in_texts(left: Run, texts: frozenset[str], offset: int) -> Run:
-    """Whether a text is in a list of literal texts: as in the reference only text can be asked for, and nil as the empty one."""
+    """Whether a text is in a list of literal texts. As in the reference the left side must be text, or nil, which counts as
+    ""."""
 
     def run(frame: Frame) -> bool:
         try:

@@ -1,5 +1,5 @@
 """
-The static check: what can be known to be wrong is an error before anything runs, in branches that are never taken too.
+The static check: finds errors before the expression runs, also in branches that are never taken.
 
 Source of the rules: the language definition of Expr (expr-lang.org) and the cases in tests/conformance.
 """
@@ -52,23 +52,23 @@ from ccm_agent.templates.expr.static_types import (
 _ENVIRONMENT = "$env"
 
 PATTERN_SIZE_LIMIT = 250_000
-"""Instructions of all patterns that stand in an expression; compiling so many takes some tenths of a second."""
+"""Instructions of all literal patterns in an expression; compiling this many takes a few tenths of a second."""
 
 
 def check(root: Node, variables: Mapping[str, StaticType], functions: frozenset[str]) -> StaticType:
     """
-    Check a tree and write into its nodes what is known of them.
+    Check a syntax tree and set the static types of its nodes.
 
     Args:
         root: The tree.
-        variables: The names of the environment and what they hold.
-        functions: The functions of the environment; they take and give anything.
+        variables: The names of the environment and their types.
+        functions: The functions of the environment; their arguments and results may be of any type.
 
     Returns:
-        What is known of the value.
+        The static type of the value.
 
     Raises:
-        EvaluationError: Two types do not go together, a name is unknown, a function is called wrongly.
+        EvaluationError: Types do not match, a name is unknown, or the arguments of a call are wrong.
     """
     return _Checker(variables, functions).visit(root)
 
@@ -79,7 +79,7 @@ class _Checker:
         self.functions = functions
         self.pattern_size = 0
         self.lets: list[tuple[str, StaticType]] = []
-        # What each predicate we are in goes over, and the pointers beside `#` that it has.
+        # For each enclosing predicate: the list that it iterates over, and its pointers besides `#`.
         self.scopes: list[tuple[StaticType, dict[str, StaticType]]] = []
 
     def visit(self, node: Node) -> StaticType:
@@ -108,7 +108,7 @@ class _Checker:
         raise EvaluationError(f"unknown name {node.name}{self.hint(node.name)}", node.offset)
 
     def hint(self, name: str) -> str:
-        """The known name that is most similar, or what to do with a text."""
+        """A hint with the most similar name, or to quote a text."""
         near = nearest(name, (*self.variables, *self.functions, *SIGNATURES))
         return f"; did you mean {near}?" if near else "; quote it if it is text"
 
@@ -253,7 +253,7 @@ class _Checker:
             self.scopes.pop()
             if body.is_nil:
                 raise EvaluationError(
-                    f"what {node.name}() evaluates for each element gives nil", node.arguments[1].offset
+                    f"the predicate of {node.name}() is always nil", node.arguments[1].offset
                 )
         for extra in node.arguments[2:]:
             nature = self.visit(extra)
@@ -294,7 +294,7 @@ class _Checker:
 
     def pointer(self, node: Pointer) -> StaticType:
         if not self.scopes:
-            raise EvaluationError("# means something in a predicate only", node.offset)
+            raise EvaluationError("# can be used in a predicate only", node.offset)
         source, pointers = self.scopes[-1]
         if not node.name:
             return UNKNOWN if source.is_unknown else source.element or ANY
@@ -305,7 +305,7 @@ class _Checker:
     def let(self, node: Let) -> StaticType:
         taken = node.name in self.variables or node.name in self.functions or node.name in SIGNATURES
         if taken or node.name in _LOOPS or any(name == node.name for name, _ in self.lets):
-            raise EvaluationError(f"{node.name} means something already; choose another name", node.offset)
+            raise EvaluationError(f"{node.name} is already defined; choose another name", node.offset)
         self.lets.append((node.name, self.visit(node.value)))
         body = self.visit(node.body)
         self.lets.pop()
@@ -346,7 +346,7 @@ class _Checker:
 
 
 def nature_of(value: object) -> StaticType:
-    """The nature of a literal."""
+    """The static type of a literal."""
     if value is None:
         return NIL
     if isinstance(value, bool):
@@ -365,7 +365,7 @@ def _misfit(
     node: Node,
     arguments: list[Node],
 ) -> EvaluationError | None:
-    """Why these arguments are not this overload's, or None when they fit."""
+    """Why the arguments do not match this overload; None if they match."""
     least = len(overload) - 1 if function.is_variadic else len(overload)
     if len(natures) < least or (len(natures) > len(overload) and not function.is_variadic):
         plural = "" if least == 1 else "s"

@@ -1,4 +1,4 @@
-"""Go's lists and maps that a plain Python one is not: nil lists, and maps whose keys are more than text."""
+"""Go's lists and maps without a plain Python equivalent: nil lists, and maps whose keys are not only text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ccm_agent.templates.values import GoValue
 
 
 class NilList(list[Any]):
-    """A list that Go never made: empty everywhere, and nil to `??`, `?.` and `== nil`."""
+    """A nil slice: empty everywhere, and nil for `??`, `?.` and `== nil`."""
 
     __slots__ = ()
 
@@ -18,7 +18,7 @@ class KeyOf(GoValue):
     """
     A boolean or float as a key of an AnyMap.
 
-    To Python 1, 1.0 and True are the same key, to Go they are three.
+    In Python 1, 1.0 and True are the same key; in Go they are three keys.
     """
 
     __slots__ = ("go_type", "value")
@@ -45,10 +45,10 @@ class KeyOf(GoValue):
 
 class AnyMap(dict[Any, Any]):
     """
-    A map whose keys may be anything that Go can hash, as `groupBy` and `fromPairs` make it.
+    A map with any hashable Go value as key: the result of `groupBy` and `fromPairs`.
 
     Attributes:
-        zero: What a missing key reads as.
+        zero: The value of a missing key.
     """
 
     __slots__ = ("zero",)
@@ -60,10 +60,10 @@ class AnyMap(dict[Any, Any]):
 
 def as_key(value: Any) -> Any:
     """
-    How an AnyMap holds a key.
+    The form of a key inside an AnyMap.
 
     Raises:
-        TypeError: It is a list, a map or bytes, which are no keys.
+        TypeError: It is a list, a map or bytes, which cannot be keys.
     """
     if isinstance(value, (bool, float)):
         return KeyOf(value)
@@ -73,10 +73,10 @@ def as_key(value: Any) -> Any:
 
 
 def from_key(key: Any) -> Any:
-    """Return the value of a key of an AnyMap."""
+    """The key of an AnyMap as a value."""
     return key.value if isinstance(key, KeyOf) else key
 
 
 def is_nil(value: Any) -> bool:
-    """Whether Go sees nil in it."""
+    """Whether the value is nil in Go."""
     return value is None or type(value) is NilList

@@ -1,8 +1,8 @@
 """
-A checked tree to one Python closure, which gets a Frame and gives the value.
+Compile a checked tree to one Python closure, which takes a Frame and returns the value.
 
-Closures are made once for each expression, so that evaluating costs a call for each node and nothing else. What raises a
-Fault adds the node's place.
+Closures are created once for each expression, so that an evaluation costs only one call for each node. A node adds its place to
+the EvaluationErrors of its operator.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class _ChainEnd(Exception):
 
 class Compiler:
     """
-    Turns one expression's tree into a closure.
+    Compiles one expression's tree to a closure.
 
     Attributes:
-        slots: How many `let` values it needs.
+        slots: The number of its `let` values.
         calls: The functions of the environment that it calls.
     """
 
@@ -116,7 +116,7 @@ class Compiler:
         return self.operator(node, self.compile(node.left))
 
     def long_row(self, node: Binary) -> Run:
-        """Operators one after the other; the value so far is in a slot that no name reaches."""
+        """Run a long row of operators in a loop; the intermediate value is in an unnamed slot."""
         first, operators = node.row()
         slot = self.new_slot("")
         start = self.compile(first)
@@ -133,7 +133,7 @@ class Compiler:
         return run
 
     def new_slot(self, name: str) -> int:
-        """A slot of the frame for a value of this name, until the name is popped off `lets`."""
+        """Allocate a slot of the frame for a `let` value; valid until the name is popped off `lets`."""
         self.lets.append(name)
         self.slots = max(self.slots, len(self.lets))
         return len(self.lets) - 1
@@ -347,7 +347,7 @@ class Compiler:
                 if type(name) is not str:
                     raise EvaluationError(f"the keys of a map are text, and this is {describe(name)}", offset)
                 found = value(frame)
-                made.setdefault(name, found)  # of equal keys the first one counts
+                made.setdefault(name, found)  # of equal keys the first one is used
             return made
 
         return run
@@ -360,7 +360,7 @@ def _boolean(value: Any, sign: str, offset: int) -> bool:
 
 
 def _called(function: Callable[..., Any], name: str, values: list[Any], offset: int) -> Any:
-    """Call a function of the environment; what it raises gets the place of the call."""
+    """Call a function of the environment; its errors get the place of the call."""
     from ccm_agent.model.errors import CcmError, ExpressionLimitError
 
     try:
@@ -370,7 +370,7 @@ def _called(function: Callable[..., Any], name: str, values: list[Any], offset: 
     except TypeError as err:
         if (
             err.__traceback__ is not None and err.__traceback__.tb_next is None
-        ):  # ours: the call itself failed
+        ):  # raised by the call itself, not inside the function
             raise EvaluationError(f"{name}() does not take {len(values)} arguments", offset) from None
         raise
     except ExpressionLimitError as err:
@@ -380,7 +380,7 @@ def _called(function: Callable[..., Any], name: str, values: list[Any], offset: 
 
 
 def _path_of(node: Member) -> tuple[Name, list[tuple[str, int]]] | None:
-    """The names of `a.b.c`, which is what most expressions are; None for anything else."""
+    """The names of `a.b.c`, the most common expression; None for any other."""
     keys: list[tuple[str, int]] = []
     current: Node = node
     while isinstance(current, Member):

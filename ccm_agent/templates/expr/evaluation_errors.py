@@ -1,4 +1,4 @@
-"""How an expression says what is wrong with it, and where."""
+"""Errors of expressions, with their place."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SHOWN = 80
 
 class EvaluationError(Exception):
     """
-    Something is wrong at a place in an expression; `located` makes the ExpressionError of it.
+    An error at a place in an expression; `located` turns it into an ExpressionError.
 
-    Operators and functions raise it without a place, the node that called them adds its own with `at`. Values never
-    stand in the message: they may be secret.
+    Operators and functions raise it without a place; the calling node adds its own with `at`. The message never contains values,
+    because they may be secret.
     """
 
     def __init__(self, message: str, offset: int | None = None) -> None:
@@ -21,18 +21,18 @@ class EvaluationError(Exception):
         super().__init__(message)
 
     def at(self, offset: int) -> EvaluationError:
-        """The same fault, with a place unless it has one already."""
+        """The same error, with this place unless it already has one."""
         if self.offset is None:
             self.offset = offset
         return self
 
 
 class EvaluationLimitError(EvaluationError):
-    """An evaluation would take more steps, time or memory than it may."""
+    """An evaluation exceeds its limits of steps, time or memory."""
 
 
 def located(expression: str, fault: EvaluationError) -> ExpressionError:
-    """The error that a user reads: what is wrong, and at which character of which expression."""
+    """The user-facing error: the message, the character position and the expression."""
     offset = min(max(fault.offset or 0, 0), len(expression))
     before = expression[:offset]
     column = offset - (before.rfind("\n") + 1) + 1
@@ -45,13 +45,13 @@ def located(expression: str, fault: EvaluationError) -> ExpressionError:
 
 
 def shorten(expression: str) -> str:
-    """The expression on one line, cut where it is long."""
+    """The expression on one line, truncated if it is long."""
     flat = " ".join(expression.split())
     return flat if len(flat) <= _SHOWN else flat[: _SHOWN - 1] + "…"
 
 
 def point(error: ExpressionError) -> str:
-    """Two lines for a terminal: the line of the expression with the trouble, and a caret below it."""
+    """Two lines for a terminal: the erroneous line of the expression, and a caret below it."""
     start = error.expression.rfind("\n", 0, error.offset) + 1
     end = error.expression.find("\n", error.offset)
     line = error.expression[start : end if end >= 0 else None]

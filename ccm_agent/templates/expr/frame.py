@@ -1,4 +1,4 @@
-"""What one evaluation of an expression holds, and how much it may still do."""
+"""The state and the remaining limits of one evaluation of an expression."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from ccm_agent.templates.allowance import ELEMENT_BYTES, LONG_TEXT, STEP_LIMIT, Allowance
 from ccm_agent.templates.expr.evaluation_errors import EvaluationLimitError
 
-# Elements of all lists and maps that an evaluation makes, as the reference has it.
+# Elements of all lists and maps that an evaluation creates, as in the reference.
 ELEMENT_LIMIT = 1_000_000
-# Bytes of all long texts, and of what a map needs beside its elements, that an evaluation makes.
+# Bytes of all long texts that an evaluation creates, and of the overhead of maps.
 TEXT_LIMIT = 64 * 1024 * 1024
 
 MAP_BYTES = 240
 
-# How often an evaluation asks its allowance: every few tenths of a millisecond.
+# Steps between two checks of the allowance: a few tenths of a millisecond.
 _CHUNK = 1000
 
 
@@ -28,7 +28,7 @@ class Frame:
         functions: Its functions.
         slots: The values of `let`.
         item: `#`; `index` and `acc` are `#index` and `#acc`.
-        steps: Steps until the allowance is asked again.
+        steps: Steps until the next check of the allowance.
     """
 
     __slots__ = (
@@ -69,18 +69,18 @@ class Frame:
             allowance.check()
 
     def spend(self, steps: int) -> None:
-        """Count steps; each evaluation has a number of them."""
+        """Count steps against the limit of this evaluation."""
         self.steps -= steps
         if self.steps < 0:
             self._refill()
 
     @property
     def left(self) -> int:
-        """Steps that are left altogether."""
+        """The number of remaining steps."""
         return min(STEP_LIMIT, self._allowance.steps) - self._granted + self.steps
 
     def grow(self, elements: int, size_bytes: int = ELEMENT_BYTES) -> None:
-        """Count elements that were made, and the bytes that each needs."""
+        """Count new elements, and the bytes that each needs."""
         self.elements -= elements
         self._memory += elements * size_bytes
         if self.elements <= 0:
@@ -89,12 +89,12 @@ class Frame:
             self._check_memory()
 
     def write(self, size_bytes: int) -> None:
-        """Count the bytes of a text before or after it was made; short ones cost nothing."""
+        """Count the bytes of a new text, before or after its creation; short texts cost nothing."""
         if size_bytes > LONG_TEXT:
             self.hold(size_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count bytes that a value needs."""
+        """Count the bytes of a value."""
         self.text -= size_bytes
         self._memory += size_bytes
         if self.text < 0:
@@ -102,7 +102,7 @@ class Frame:
         self._check_memory()
 
     def settle(self) -> None:
-        """Count what was used against the allowance; the evaluation is over."""
+        """End the evaluation: charge its usage to the allowance."""
         self._allowance.steps -= self._granted - self.steps
         self._allowance.memory -= self._memory
         self._allowance.rest()
@@ -123,7 +123,7 @@ class Frame:
 
 
 def weight(value: Any) -> int:
-    """Steps that looking through a value costs."""
+    """The cost, in steps, of walking through a value."""
     kind = type(value)
     if kind is str:
         return len(value) >> 8

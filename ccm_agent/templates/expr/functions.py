@@ -1,4 +1,4 @@
-"""Every function of the language but those with predicates; each gets the frame first, to count what it costs."""
+"""All functions of the language, except those with predicates. The first argument is the frame, for counting costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expression text to tokens."""
+"""Split an expression into tokens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ WORD_OPERATORS = frozenset(
     {"not", "in", "or", "and", "matches", "contains", "startsWith", "endsWith", "let", "if", "else"}
 )
 
-# Classes of ASCII only, negated where they let everything else through: large classes take long to compile. What Go's
-# Unicode tables say of the rest is looked up for the few who write it.
+# Classes of ASCII only, negated where they accept all other characters, because large classes take long to compile.
 _WORD = r"[^\x00-\#%-/:-@\[-^`{-\x7f]"
 _WORD_START = r"[^\x00-\#%-@\[-^`{-\x7f]"
 _TOKEN = re.compile(
@@ -61,11 +60,11 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 class Token(NamedTuple):
     """
-    One word of an expression.
+    One token of an expression.
 
     Attributes:
         kind: NAME, NUMBER, STRING, BYTES, OPERATOR, BRACKET or END.
-        text: What it says: a string's content without quotes and escapes; of bytes each as one character.
+        text: Its content: for a string the value without quotes and escapes; for bytes one character for each byte.
         offset: Where it begins, in characters from 0.
     """
 
@@ -79,10 +78,10 @@ class Token(NamedTuple):
 
 def tokenize(text: str) -> list[Token]:
     """
-    Every token of an expression; the last one is END.
+    Return all tokens of an expression; the last one is END.
 
     Raises:
-        EvaluationError: There is a character that means nothing, a literal that never ends or a wrong escape.
+        EvaluationError: An unknown character, an unterminated literal or a wrong escape.
     """
     tokens: list[Token] = []
     at = 0
@@ -126,14 +125,14 @@ def _add_word(tokens: list[Token], kind: str, word: str, at: int) -> None:
 
 
 def _is_word(char: str) -> bool:
-    """Letters, decimal digits, `_` and `$` make names, as Go's Unicode tables have them."""
+    """Whether a character can be part of a name: letters, decimal digits (by Go's Unicode tables), `_` and `$`."""
     if char.isascii():
         return char.isalnum() or char in "_$"
     return unicodedata.category(char) in ("Lu", "Ll", "Lt", "Lm", "Lo", "Nd")
 
 
 def _cut_word(text: str, at: int, word: str) -> str:
-    """The part of a word that Go takes as one: the pattern lets every character beyond ASCII through."""
+    """The part of a word that Go accepts as a name; the pattern accepts every non-ASCII character."""
     if word.isascii():
         return word
     if not word.startswith("#") and unicodedata.category(word[0]) == "Nd":
@@ -206,7 +205,7 @@ def _escaped(match: re.Match[str], start: int) -> str:
 
 
 def _bytes_body(body: str, quote: str, start: int) -> str:
-    """The bytes of a `b"…"` literal, each as the character of that number."""
+    """The bytes of a `b"…"` literal, one character for each byte."""
     out: list[str] = []
     at = 0
     while at < len(body):

@@ -21,7 +21,7 @@ _TIME: dict[str, Callable[..., Any]] = {
     "Nanosecond": lambda time: time.nanosecond,
     "YearDay": Time.year_day,
     "Weekday": Time.weekday,
-    "ISOWeek": Time.iso_year,  # Go gives year and week; of several results an expression gets the first
+    "ISOWeek": Time.iso_year,  # Go returns year and week; an expression gets the first of several results
     "Zone": lambda time: time.location.at(time.unix_s)[1],
     "Unix": lambda time: time.unix_s,
     "UnixMilli": lambda time: wrap_int(time.ns // 1_000_000),
@@ -90,7 +90,7 @@ def _short(layout: str) -> str:
 
 
 class Method:
-    """A method with the value that it belongs to; calling it checks what it is given."""
+    """A method bound to its value; a call checks the arguments."""
 
     __slots__ = ("function", "name", "parameters", "receiver")
 
@@ -112,5 +112,5 @@ class Method:
 
 
 def bound_method(value: GoValue | Services, name: str) -> Method | None:
-    """A value's method, or None where it has none of that name."""
+    """A value's method, or None if it has no method of that name."""
     return Method(value, name) if name in _METHODS.get(type(value), {}) else None

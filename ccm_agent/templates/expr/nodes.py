@@ -1,7 +1,7 @@
 """
-The tree of an expression.
+The syntax tree of an expression.
 
-Every node knows where it stands (`offset`) and, once checked, what is known about its value before it runs (`nature`).
+Every node has its position (`offset`) and, after the check, the static type of its value (`nature`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 LONG_ROW = 4
-"""Operators in a row that are nested calls; those of a longer row run one after the other."""
+"""Rows of up to this many operators become nested calls; longer rows run in a loop."""
 
 
 class Node:
-    """What all nodes have. `depth` is the height of the tree below, which bounds every walk over it."""
+    """The base of all nodes. `depth` is the height of the subtree; its limit bounds every walk."""
 
     __slots__ = ("depth", "nature", "offset")
 
@@ -67,8 +67,8 @@ class Binary(Node):
     `a + b` and every other operator with two sides.
 
     Attributes:
-        operators: How many operators in a row lead to the leftmost operand: 2 in `a + b + c`. A long row is walked in a loop, so
-            that its height does not grow from `LONG_ROW` on.
+        operators: The number of operators down to the leftmost operand: 2 in `a + b + c`. A row of more than `LONG_ROW` is walked
+        in a loop, so it does not add height.
     """
 
     __slots__ = ("left", "operator", "operators", "right")
@@ -91,7 +91,7 @@ class Binary(Node):
 
 
 class Chain(Node):
-    """Members with a `?.` among them: nil from there to the end of the chain when what is before it is nil."""
+    """Member accesses with at least one `?.`: the whole rest of the chain is nil if the value before `?.` is nil."""
 
     __slots__ = ("inner",)
 
@@ -148,7 +148,7 @@ class Builtin(Node):
 
 
 class Predicate(Node):
-    """The expression that `filter`, `map` and their like evaluate for each element."""
+    """The expression that `filter`, `map` and similar functions evaluate for each element."""
 
     __slots__ = ("body",)
 
@@ -180,7 +180,7 @@ class Let(Node):
 
 
 class Sequence(Node):
-    """`a; b; c`: all run, the last one is the value."""
+    """`a; b; c`: all are evaluated; the value is that of the last one."""
 
     __slots__ = ("parts",)
 

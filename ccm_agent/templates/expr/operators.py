@@ -1,4 +1,4 @@
-"""What operators do to values, by Go's rules; wrong ones raise a Fault."""
+"""Operators on values, by Go's rules; unsuitable values raise an EvaluationError."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GO_WORDS = {
 
 
 def describe(value: Any) -> str:
-    """What kind of value it is, for a message; never the value itself."""
+    """The kind of a value for a message; never the value itself."""
     word = _WORDS.get(type(value))
     if word is None and isinstance(value, GoValue):
         word = _GO_WORDS.get(value.go_type)
@@ -61,7 +61,7 @@ def _between(sign: str, left: Any, right: Any) -> EvaluationError:
 
 
 class EnvironmentValue(GoValue):
-    """`$env`: everything that an expression can name."""
+    """`$env`: all variables and functions of the expression."""
 
     __slots__ = ("variables",)
     go_type = "$env"
@@ -227,7 +227,7 @@ def strictly_equal(frame: Frame, left: Any, right: Any) -> bool:
 
 
 def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
-    """The operator `in`."""
+    """Whether `needle in haystack` holds."""
     if isinstance(haystack, (list, bytes)):
         if type(needle) is str and isinstance(haystack, list):
             frame.spend((len(haystack) >> 4) + len(haystack) * (len(needle) >> 12))
@@ -249,7 +249,7 @@ def contained(frame: Frame, needle: Any, haystack: Any) -> bool:
 
 
 def text_key(key: Any) -> str:
-    """A key of a map of text keys; nil is the empty one."""
+    """A key of a map with text keys; nil counts as ""."""
     if type(key) is str:
         return key
     if key is None:
@@ -261,7 +261,7 @@ def text_key(key: Any) -> str:
 
 
 def to_int(value: Any) -> int:
-    """An index or bound; floats are cut."""
+    """Convert to an index or bound; floats are truncated."""
     if type(value) is int:
         return value
     if type(value) is float:
@@ -270,7 +270,7 @@ def to_int(value: Any) -> int:
 
 
 def float_to_int(value: float) -> int:
-    """Go's conversion: the fraction is cut, what does not fit is the smallest integer."""
+    """Go's conversion: truncates the fraction; a number that does not fit becomes the smallest integer."""
     if math.isnan(value) or not INT_MIN <= value <= INT_MAX:
         return INT_MIN
     return int(value)
@@ -328,7 +328,7 @@ def _element(base: Any, key: Any) -> Any:
 
 
 def cut(base: Any, start: Any, stop: Any) -> Any:
-    """`base[start:stop]`; `stop` is None for the end. Ends clamp, text is cut by bytes."""
+    """`base[start:stop]`; `stop` is None for the end. Bounds are clamped; text is sliced by bytes."""
     if not isinstance(base, (list, str, bytes)):
         raise EvaluationError(f"{describe(base)} cannot be sliced; only lists and text can")
     if isinstance(base, str) and not base.isascii():

@@ -1,8 +1,8 @@
 """
-Tokens to a tree, by operator precedence.
+Build the syntax tree from tokens, by operator precedence.
 
-What a name means is not looked at here, except that the language's own functions have a grammar of their own: the second
-argument of `filter`, `map` and their like is evaluated for each element, and `#` and `.field` mean something in it.
+Names are not resolved here. Only the language's own functions have a special grammar: the second argument of `filter`, `map` and
+similar functions is a predicate, in which `#` and `.field` can be used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ccm_agent.templates.values import INT_MAX, INT_MIN
 
 MAX_LENGTH = 256 * 1024  # characters of an expression
 MAX_NODES = 10_000
-# Brackets, operands and arguments inside each other. Each costs some frames of Python's stack, of which a caller leaves
+# Nesting of brackets, operands and arguments. Each level costs some frames of Python's stack, of which a caller leaves
 # about 900.
 MAX_NESTING = 120
 MAX_DEPTH = 250  # height of the tree; a long chain of members or calls is high without being nested
@@ -93,10 +93,10 @@ def parse(text: str, builtins: frozenset[str]) -> Node:
 
     Args:
         text: The expression.
-        builtins: The functions that the language itself has; a name that is called and not among them is looked up.
+        builtins: The functions of the language itself; other called names belong to the environment.
 
     Raises:
-        EvaluationError: It is not an expression, or too large.
+        EvaluationError: The text does not parse, or the expression is too large.
     """
     if len(text) > MAX_LENGTH:
         raise EvaluationError(f"an expression may not be longer than {MAX_LENGTH} characters", 0)
@@ -109,7 +109,7 @@ class _Parser:
         self.at = 0
         self.current = tokens[0]
         self.builtins = builtins
-        self.predicates = 0  # how many predicates we are in
+        self.predicates = 0  # current nesting of predicates
         self.nesting = 0
         self.nodes = 0
 
@@ -210,7 +210,7 @@ class _Parser:
         return left
 
     def negation(self, precedence: int) -> Token | None:
-        """Take the `not` of `not in` and its like, unless what follows binds too loosely here."""
+        """Consume the `not` of `not in` and similar operators, unless the operator's precedence is too low here."""
         following = self.tokens[self.at + 1]
         if following.text not in _NEGATABLE or following.kind != OPERATOR:
             self.advance()
@@ -361,7 +361,7 @@ class _Parser:
     # Calls
 
     def call(self, name: Token, arguments: list[Node]) -> Node:
-        """A call; `arguments` holds what a pipe puts in front."""
+        """Parse a call; `arguments` holds the piped value, which becomes the first argument."""
         if name.text in PREDICATES:
             return self.keep(Builtin(name.offset, name.text, self.predicate_arguments(name, arguments)))
         if name.text in self.builtins:

@@ -1,4 +1,4 @@
-"""The functions with a predicate: `filter`, `map`, `reduce` and their like, as closures over what they go through."""
+"""The functions with a predicate, such as `filter`, `map` and `reduce`, as closures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Run = Callable[[Frame], Any]
 
 class PredicateCall:
     """
-    What a call with a predicate is made of.
+    The parts of a call with a predicate.
 
     Attributes:
-        source: What it goes through.
-        body: The predicate; None where it may be left out and was.
+        source: The list to iterate over.
+        body: The predicate; None if an optional predicate is omitted.
         extra: The third argument, if there is one.
     """
 
@@ -35,13 +35,13 @@ class PredicateCall:
         self.extra = extra
 
     def items(self, frame: Frame) -> Sequence[Any]:
-        """What there is to go through."""
+        """The elements to iterate over."""
         value = self.source(frame)
         if isinstance(value, (list, bytes)):
             return value
         if isinstance(value, str):
             return to_bytes(value)
-        if isinstance(value, dict):  # an empty one goes, as in the reference
+        if isinstance(value, dict):  # an empty map is accepted, as in the reference
             if not value:
                 return []
             raise EvaluationError(
@@ -50,7 +50,7 @@ class PredicateCall:
         raise EvaluationError(f"{self.name}() goes over a list, not over {describe(value)}", self.offset)
 
     def compiled(self) -> Run:
-        """The closure that runs it and leaves `#` as it was for what is around it."""
+        """The closure that runs the call and restores the outer `#` afterwards."""
         loop = _LOOPS[self.name](self)
 
         def run(frame: Frame) -> Any:

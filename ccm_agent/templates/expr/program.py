@@ -1,4 +1,4 @@
-"""Expressions, compiled once and run as often as needed."""
+"""Compiled expressions, which can run any number of times."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ccm_agent.templates.expr.parser import parse
 from ccm_agent.templates.expr.static_types import ANY, INT, MAP, STRING, STRING_MAP, StaticType
 from ccm_agent.templates.text_cache import TextCache
 
-CACHED_LENGTH = 4096  # characters of an expression that is kept when it is compiled
+CACHED_LENGTH = 4096  # longer expressions are not cached
 CACHE_LENGTH = (
     256 * 1024
-)  # characters of all that are kept; a compiled expression takes a hundred bytes for each
+)  # characters of all cached expressions; a compiled expression takes a hundred bytes for each
 COMPILE_STEPS = 4  # for each character
 
 _BUILTINS = frozenset(FUNCTIONS)
@@ -34,11 +34,11 @@ _NATURES: dict[str, StaticType] = {
 
 class ExpressionNames:
     """
-    What an expression may name.
+    The names that an expression may use.
 
     Attributes:
-        variables: Its variables: "any", "integer", "map" (of anything, by text), "text" or "text map" for each.
-        functions: Its functions; they take and give anything.
+        variables: The type of each variable: "any", "integer", "map" (text keys, values of any type), "text" or "text map".
+        functions: The functions; their arguments and results may be of any type.
     """
 
     __slots__ = ("_hash", "functions", "variables")
@@ -90,12 +90,12 @@ class Program:
 
         Args:
             variables: A value for each variable that the names have.
-            functions: Likewise the functions. They may raise errors of ours, which get the place of the call.
-            allowance: What this and other evaluations may use together; None gives this one an allowance of its own.
+            functions: A function for each function name. A CcmError that it raises gets the place of the call.
+            allowance: The limits shared with other evaluations; None for separate limits.
 
         Raises:
             ExpressionError: It fails on these values.
-            ExpressionLimitError: It takes more steps, time or memory than it may.
+            ExpressionLimitError: It exceeds the limits of steps, time or memory.
         """
         frame = Frame(variables, functions, self._slots, allowance or Allowance())
         try:
@@ -114,7 +114,7 @@ class Program:
 
 
 def _as_condition(value: Any) -> bool:
-    """A condition's answer: nil is false."""
+    """The result of a condition; nil is false."""
     if value is None:
         return False
     if value is True or value is False:
@@ -131,16 +131,16 @@ def compile_expression(
     text: str, names: ExpressionNames, *, is_condition: bool = False, allowance: Allowance | None = None
 ) -> Program:
     """
-    Compile an expression; the same one again costs nothing.
+    Compile an expression, or return it from the cache.
 
     Args:
         text: The expression.
-        names: What it may name.
-        is_condition: It must give a boolean; nil counts as false.
-        allowance: What compiling counts against.
+        names: The names that it may use.
+        is_condition: It must return a boolean; nil counts as false.
+        allowance: The limits to which compiling is charged.
 
     Raises:
-        ExpressionError: It does not parse or its types do not go together.
+        ExpressionError: It does not parse or its types do not match.
         ExpressionLimitError: Nothing is left of the allowance.
     """
     key = text, names, is_condition

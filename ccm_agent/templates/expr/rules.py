@@ -1,4 +1,4 @@
-"""Which types an operator goes between, and what it makes of them: None where it does not."""
+"""Operand types of the operators and the resulting type; None if an operator does not accept the types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TEXTS = ("string",)
 
 
 def _maybe(left: StaticType, right: StaticType, types: tuple[str, ...]) -> bool:
-    """Whether a side is unknown and the other one could be right."""
+    """Whether one side is unknown and the other side is acceptable."""
     if left.is_unknown:
         return right.is_unknown or right.type in types
     return right.is_unknown and left.type in types

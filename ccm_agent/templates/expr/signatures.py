@@ -1,4 +1,4 @@
-"""The language's functions as the static check sees them: what they take and give."""
+"""Signatures of the language's functions, for the static check."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _counted(name: str, arguments: list[StaticType], least: int, most: int | Non
 
 
 def _is_numeric(nature: StaticType) -> bool:
-    """Numbers of any type, named ones such as durations too, since Go's kind decides here."""
+    """Numbers of any type, including named types such as durations, because Go's kind decides."""
     return nature.kind in _NUMBERS
 
 
@@ -127,7 +127,7 @@ def _date(name: str, arguments: list[StaticType]) -> StaticType:
 
 
 def _bare(nature: StaticType) -> StaticType:
-    """The nature as Go's type alone tells it: a list forgets what its elements were."""
+    """The static type without the types of a list's elements."""
     if nature.is_unknown:
         return ANY
     return ARRAY if nature.type == ARRAY.type else nature
@@ -165,7 +165,7 @@ SIGNATURES: dict[str, FunctionType] = _signatures(
     FunctionType("date", validate=_date),
     FunctionType("timezone", (_TEXT,), LOCATION),
     *(FunctionType(name, validate=_end) for name in ("first", "last")),
-    FunctionType("get"),  # checked where members are
+    FunctionType("get"),  # checked with the members
     FunctionType("take", validate=_take),
     *(FunctionType(name, validate=_of_map) for name in ("keys", "values", "toPairs")),
     *(FunctionType(name, validate=_of_list) for name in ("fromPairs", "reverse", "uniq", "flatten")),

@@ -1,8 +1,8 @@
 """
-What is known of a value before an expression runs: Go's static types, as far as expressions have them.
+The static type of a value before an expression runs: Go's types, as far as expressions have them.
 
-Facts and Data are maps of anything, so most of what they hold is `ANY`. `UNKNOWN` is what an operator makes of it; both
-go with everything until the expression runs.
+Facts and Data are maps of values of any type, so most of their values are `ANY`. An operator on `ANY` gives `UNKNOWN`. Both are
+accepted everywhere until the expression runs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class StaticType:
     A type.
 
     Attributes:
-        kind: What Go's reflect calls it; "invalid" for UNKNOWN and NIL.
-        type: Go's name of the type; "" for UNKNOWN. Two natures are the same type when the names agree.
-        element: What a list or map holds.
-        key: What the keys of a map are.
+        kind: Its kind in Go's reflect; "invalid" for UNKNOWN and NIL.
+        type: Go's name of the type; "" for UNKNOWN. Two StaticTypes are the same type if the names are equal.
+        element: The type of the elements of a list or map.
+        key: The type of the keys of a map.
     """
 
     __slots__ = ("element", "function", "key", "kind", "type")
@@ -62,7 +62,7 @@ class StaticType:
         return self.kind == "slice"
 
     def assignable_to(self, other: StaticType) -> bool:
-        """Go's assignability, as far as these types need it."""
+        """Whether a value of one type can be assigned to the other, by Go's rules for these types."""
         if self.is_nil:
             return other.kind in ("ptr", "interface", "func", "map", "slice")
         if self.kind == "invalid" or other.kind == "invalid":
@@ -70,7 +70,7 @@ class StaticType:
         return other.kind == "interface" or (self.kind == other.kind and self.type == other.type)
 
     def comparable_to(self, other: StaticType) -> bool:
-        """Whether `==` between them can be asked."""
+        """Whether `==` can compare them."""
         return (
             self.is_unknown
             or other.is_unknown
@@ -84,14 +84,14 @@ class StaticType:
 
 class FunctionType:
     """
-    What a function takes and gives.
+    The type of a function.
 
     Attributes:
-        name: How it is called.
+        name: The function's name.
         overloads: Parameter lists, tried in order; a call must fit one of them.
-        returns: What comes out of each overload.
-        validate: Decides instead of the overloads: gets the natures of the arguments, gives the result's or raises.
-        is_variadic: The last parameter of each overload may come any number of times.
+        returns: The result type of each overload.
+        validate: Replaces the overloads: takes the types of the arguments, returns the type of the result or raises.
+        is_variadic: The last parameter of each overload may be repeated.
     """
 
     __slots__ = ("is_variadic", "name", "overloads", "returns", "validate")
@@ -161,17 +161,17 @@ SERVICES = StaticType("slice", "model.RegistrationEntries", element=ANY)
 
 
 def array_of(element: StaticType) -> StaticType:
-    """A list whose elements are known; to Go it is a list of anything all the same."""
+    """A list with a known element type; its Go type is still `[]interface {}`."""
     return StaticType("slice", "[]interface {}", element=element)
 
 
 def promoted(left: StaticType, right: StaticType) -> StaticType:
-    """The nature of a sum, difference or product of two numbers."""
+    """The type of a sum, difference or product of two numbers."""
     return FLOAT if left.type == "float64" or right.type == "float64" else INT
 
 
 def _methods(receiver: StaticType, **returns: StaticType | tuple[StaticType, ...]) -> dict[str, FunctionType]:
-    """Methods by name: what they return, or (returned, parameter, …)."""
+    """Methods by name: the result type, or (result type, parameter type, …)."""
     out = {}
     for name, spec in returns.items():
         types = spec if isinstance(spec, tuple) else (spec,)
@@ -235,6 +235,6 @@ METHODS: dict[str, dict[str, FunctionType]] = {
 
 
 def method_of(nature: StaticType, name: str) -> StaticType | None:
-    """The nature of a method, or None where the type has none of that name."""
+    """The type of a method, or None if the type has no method of that name."""
     function = METHODS.get(nature.type, {}).get(name)
     return None if function is None else StaticType("func", f"func {function.name}", function=function)

@@ -50,7 +50,7 @@ def lower(frame: Frame, text: Any) -> str:
 
 
 def _upper_char(char: str) -> str:
-    """Go maps each character to one character; where Python makes two of it, its title form may be one."""
+    """Go maps each character to one character; where Python returns two, the title case may be a single one."""
     upper = char.upper()
     if len(upper) > 1:
         upper = char.title()
@@ -125,7 +125,7 @@ def index(name: str, find: Callable[[str, str], int]) -> Callable[[Frame, Any, A
 
 
 def find_last(text: str, part: str) -> int:
-    """As `str.rfind`, in linear time: that one compares at every place where part and text look alike."""
+    """As `str.rfind`, but in linear time; `str.rfind` can compare the whole part at every position."""
     place = text[::-1].find(part[::-1])
     return len(text) - len(part) - place if place >= 0 else -1
 
@@ -151,7 +151,7 @@ def from_base64(_frame: Frame, text: Any) -> str:
             raise ValueError
         return from_bytes(base64.b64decode(body, validate=True))
     except (ValueError, binascii.Error):
-        raise EvaluationError("fromBase64() cannot read this text: it is no base64 with padding") from None
+        raise EvaluationError("fromBase64() cannot read this text: it is not base64 with padding") from None
 
 
 def to_json(frame: Frame, value: Any) -> str:

@@ -286,12 +286,12 @@ class TestWrite:
 
         assert await rendered(host) == {"a": "written", "b": "", "c": "c"}
 
-    async def test_a_directory_must_have_been_come_to(self) -> None:
+    async def test_write_needs_a_directory_that_the_walk_has_reached(self) -> None:
         before = Host({"d/a": '[[ write("d/extra", "x") ]]a'})
         behind = Host({"a": '[[ write("z/extra", "x") ]]', "z/b": "b"})
 
         assert await rendered(before) == {"d/extra": "x", "d/a": "a"}
-        with pytest.raises(TemplateError, match="the directory of 'z/extra' is not there yet"):
+        with pytest.raises(TemplateError, match="the directory of 'z/extra' does not exist yet"):
             await rendered(behind)
 
     @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 Go templates: `{{ .data.name }}`, `{{ range $i, $v := .data.list }}`, with Sprig's functions.
 
 Where it lives: `lexer.py` cuts text into tokens, `parser.py` builds the tree of `nodes.py`, `evaluate.py` runs it;
-`signature.py` fits values to what functions take, `builtins.py` holds the functions of the language, `printf.py` and
-`formatfloat.py` its printing, `methods.py` what can be asked of times and versions, `sprig/` the rest.
+`signature.py` converts values to the functions' parameter types, `builtins.py` holds the functions of the language, `printf.py`
+and `formatfloat.py` its printing, `methods.py` the methods of times and versions, `sprig/` Sprig's functions.
 
-docs/reference/go-templates.md says what is here, docs/adr/0030-go-templates.md why it is of our own.
+docs/reference/go-templates.md lists what is supported, docs/adr/0030-go-templates.md says why this is an own implementation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _parse(text: str, name: str, left: str, right: str, extra: frozenset[str]) -
 
 
 class GoTemplate:
-    """The `go` engine; see `engines.TemplateEngine`. One serves any number of renders, side by side."""
+    """The `go` engine; see `engines.TemplateEngine`. One instance serves any number of concurrent renders."""
 
     left, right = LEFT, RIGHT
 
@@ -52,8 +52,8 @@ class GoTemplate:
         """
         Render a template; the arguments are those of `TemplateEngine.render`.
 
-        Without a context `.` is a map of the variables. There is no way to name another template but `define`, so `load` is not
-        used.
+        Without a context `.` is a map of the variables. A template can include only templates that it defines itself, so `load`
+        is not used.
         """
         given = functions or {}
         template = _parse(text, name, left or LEFT, right or RIGHT, frozenset(given))
@@ -70,8 +70,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, Callable[..., Any]]:
     """
     `env` and `expandenv`.
 
-    They read the environment that the template is given and may print anyway, not that of the process, which can hold secrets
-    of others.
+    They read the environment variables that the template is given, not those of the process, which can hold secrets.
     """
 
     def env(name: str) -> str:

@@ -19,7 +19,7 @@ from ccm_agent.templates.values import GoValue, StringMap, byte_length, to_bytes
 
 
 def _and(first: Value, *others: Value) -> Any:
-    """Listed so that its name is known; the evaluator runs it, since it does not look at all of its arguments."""
+    """A placeholder for the name; the evaluator implements it, because not all arguments are evaluated."""
     raise NotImplementedError
 
 
@@ -32,7 +32,7 @@ def _call(function: Value, *arguments: Value) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """What a value is compared as; "" for what has no order."""
+    """The kind as which a value is compared; "" if it has no order."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -49,7 +49,7 @@ def _is_nil(value: Any) -> bool:
 
 
 def eq(first: Value, *others: Value) -> bool:
-    """Whether the first is equal to one of the others. An int never meets a float; nil is equal to nil only."""
+    """Whether the first value equals one of the others. An int never equals a float; nil equals only nil."""
     if not others:
         raise TemplateError("needs something to compare with")
     return any(_equal(first, other) for other in others)
@@ -108,7 +108,7 @@ def index(item: Value, *indexes: Value) -> Any:
         raise TemplateError("nothing can be looked up in nil: is a value missing?")
     for place in indexes:
         if _is_nil(value):
-            raise TemplateError("nothing can be looked up in nil: the value before is not there")
+            raise TemplateError("nothing can be looked up in nil: the value before it is missing")
         value = _element(value, place)
     return value
 
@@ -136,7 +136,7 @@ def _place(place: Any, length: int) -> int:
 
 
 def length(item: Value) -> int:
-    """How many elements; of text how many bytes."""
+    """The number of elements; for text the number of bytes."""
     if isinstance(item, str):
         return byte_length(item)
     if isinstance(item, (list, tuple, dict, bytes)):
@@ -146,7 +146,7 @@ def length(item: Value) -> int:
 
 
 def sprint(*values: Any) -> str:
-    """`print`: the values, with a space between two of which neither is text."""
+    """`print`: the values, with a space between two values if neither is text."""
     parts: list[str] = []
     for number, value in enumerate(values):
         if number and not isinstance(value, str) and not isinstance(values[number - 1], str):
@@ -156,7 +156,7 @@ def sprint(*values: Any) -> str:
 
 
 def sprintln(*values: Any) -> str:
-    """`println`: the values with spaces between, and a line's end."""
+    """`println`: the values separated by spaces, and a newline."""
     return " ".join(map(go_print, values)) + "\n"
 
 
@@ -165,7 +165,7 @@ def printf(layout: str, *values: Any) -> str:
 
 
 def _joined(values: tuple[Any, ...]) -> str:
-    """What is escaped: one text, or the values as `print` writes them."""
+    """The text to escape: one text, or the values as `print` writes them."""
     return sprint(*("<no value>" if value is None else value for value in values))
 
 

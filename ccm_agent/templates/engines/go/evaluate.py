@@ -25,7 +25,7 @@ from ccm_agent.templates.goprint import go_print, sorted_keys
 _NO_VALUE = "<no value>"
 _NOT_PIPED = object()
 
-# How a body ended: to its end, or by an action that leaves a range's iteration.
+# How a body ended: normally, or by an action that ends a range's iteration.
 _DONE, _CONTINUE, _BREAK = range(3)
 
 
@@ -149,7 +149,7 @@ class GoRuntime:
         for known, value in reversed(self._variables):
             if known == name:
                 return value
-        raise TemplateError(f"variable {name!r} was not given a value on this way")
+        raise TemplateError(f"variable {name!r} has no value here: no assignment ran before")
 
     def _assign(self, name: str, value: Any) -> None:
         for index in range(len(self._variables) - 1, -1, -1):
@@ -161,7 +161,7 @@ class GoRuntime:
     # -- pipelines
 
     def _pipeline(self, pipeline: Pipeline, dot: Any) -> Any:
-        """The value of a pipeline, which nil becomes MISSING in, and its variables set."""
+        """Evaluate a pipeline and set its variables; nil becomes MISSING."""
         value: Any = _NOT_PIPED
         for command in pipeline.commands:
             value = self._command(command, dot, value)
@@ -197,7 +197,7 @@ class GoRuntime:
     def _base(
         self, node: nodes.Field | nodes.Variable | nodes.Chain, dot: Any
     ) -> tuple[Any, tuple[str, ...]]:
-        """What the fields of a node are looked up in, and their names."""
+        """The value in which a node's fields are looked up, and their names."""
         if isinstance(node, nodes.Field):
             return dot, node.names
         if isinstance(node, nodes.Variable):
@@ -242,7 +242,7 @@ class GoRuntime:
         return self._apply(name, function, signature_of(function), arguments, dot, piped)
 
     def _logic(self, name: str, arguments: tuple[Argument, ...], dot: Any, piped: Any) -> Any:
-        """`and` and `or`: the first argument that decides, or the last; those after it are not looked at."""
+        """`and` and `or`: the first argument that decides, or the last; later arguments are not evaluated."""
         FunctionSignature(("value",), "value").check_count(name, len(arguments) + (piped is not _NOT_PIPED))
         value: Any = MISSING
         for argument in arguments:
@@ -318,7 +318,7 @@ def _printed(value: Any) -> str:
 
 
 def _items(source: Any, names: int) -> Iterable[tuple[Any, Any]]:
-    """What a range goes over: index or key, and value; maps by key."""
+    """The items of a range: index or key, and value; maps sorted by key."""
     if source is None or source is MISSING:
         return ()
     if isinstance(source, dict):

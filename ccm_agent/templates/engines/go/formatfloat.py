@@ -11,7 +11,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from ccm_agent.templates.values import float_digits, plain_digits
 
-# More decimals than any float has before they are all zeroes.
+# More decimals than any float has; all further ones are zeroes.
 _DECIMALS_MAX = 1_100
 
 
@@ -22,7 +22,7 @@ def format_float(value: float, letter: str, precision: int | None, *, sharp: boo
     Args:
         value: The float.
         letter: `e`, `E`, `f`, `g`, `G`, `x`, `X` or `b`.
-        precision: Decimals, for `g` significant digits; None for as many as it takes to read the same float back.
+        precision: Decimals, for `g` significant digits; None for the shortest form that reads back as the same float.
         sharp: Keep the decimal point, and for `g` the zeroes after it.
     """
     if math.isnan(value):
@@ -85,7 +85,7 @@ def _general(value: float, precision: int | None, sharp: bool) -> str:
 
 
 def _rounded(value: float, count: int) -> tuple[str, int]:
-    """The first digits of a float, rounded to so many, and the decimal point's place counted from the first."""
+    """The digits of a float, rounded to a number of digits, and the position of the decimal point."""
     if value == 0:
         return "0", 1
     number = Decimal(value)

@@ -1,4 +1,4 @@
-"""The fields and methods of the few values of a Go template that have some: versions, times, durations, registrations."""
+"""Fields and methods of versions, times, durations and registrations in Go templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccm_agent.templates.services import service_method
 
 
 def method(value: Any, name: str) -> Callable[..., Any] | None:
-    """The method or field of this name, to be called; None when the value has none."""
+    """The method or field of this name as a callable; None if the value has no such member."""
     for kinds, methods in (
         (Version, VERSION_METHODS),
         (Time, TIME_METHODS),

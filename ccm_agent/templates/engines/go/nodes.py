@@ -1,4 +1,4 @@
-"""What a parsed Go template is made of."""
+"""The syntax tree of a Go template."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Nil:
-    """`nil`, which may be an argument only."""
+    """`nil`, allowed only as an argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """
-    A number literal, which becomes what the parameter it is given for asks.
+    A number literal; its type depends on the parameter that it is passed to.
 
     Attributes:
         text: As written.
-        value: What it is where nothing is asked: an int for whole numbers, characters and the like, else a float or a complex.
-        integer: Its value as an integer when it has one, 2.0 too.
+        value: Its value where no type is required: an int for whole numbers and characters, else a float or a complex.
+        integer: Its value as an integer if it is whole, also for 2.0.
         decimal: Its value as a float; None for a complex number.
     """
 
@@ -77,11 +77,11 @@ class Chain:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """
-    `$x := command | command`; in parentheses it is an argument too.
+    `$x := command | command`; in parentheses it can be an argument.
 
     Attributes:
-        variables: What it declares or assigns: none, one, or two in a `range`.
-        assigns: They exist already (`=`).
+        variables: The variables that it declares or assigns: none, one, or two in a `range`.
+        assigns: It assigns existing variables (`=`).
         commands: Each an operand and its arguments.
     """
 
@@ -150,7 +150,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """`end` or `else`: ends a body, and is in none."""
+    """`end` or `else`: ends a body and is not part of it."""
 
     line: int
     word: str
@@ -162,7 +162,7 @@ Body = tuple[Statement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template, and those that it defines, itself among them, by name."""
+    """A parsed template, and all templates that it defines (including itself) by name."""
 
     name: str
     bodies: dict[str, Body] = field(default_factory=dict)

@@ -15,8 +15,8 @@ def parse_number(text: str) -> Number | None:
     Read a number or character literal.
 
     Returns:
-        It; its `value` is None when it is a whole number that fits no int, which is an error only where it is used. None when
-        it is malformed, or too large for anything.
+        The literal. Its `value` is None for a whole number that does not fit into an int, which is an error only where it is
+        used. None if the literal is malformed, or too large for every type.
     """
     if text.startswith("'"):
         code = unquote_char(text)

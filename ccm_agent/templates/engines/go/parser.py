@@ -1,8 +1,8 @@
 """
-Builds the tree of a Go template from its tokens.
+Build the syntax tree of a Go template from its tokens.
 
-Functions and variables are looked up while parsing, as Go does: a template that names an unknown one is refused before any
-of it runs, in a branch that is never taken too.
+Functions and variables are looked up while parsing, as Go does: a template with an unknown name is refused before it runs, even
+if the name is in a branch that is never taken.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def parse(text: str, name: str, left: str, right: str, functions: Container[str]
 
     Args:
         text: The template.
-        name: What it is called in errors, and what it may be included as.
-        left: What opens an action.
-        right: What closes one.
+        name: Its name in errors and in `template` actions.
+        left: The opening delimiter.
+        right: The closing delimiter.
         functions: The names that are functions.
 
     Raises:
-        TemplateError: It is not a template, with its line.
+        TemplateError: The template does not parse; the error has the line.
     """
     try:
         return _Parser(tokenize(text, name, left, right), name, functions).template()
@@ -92,7 +92,7 @@ class _Parser(TokenCursor):
         return Template(self._name, self._bodies)
 
     def _keep(self, name: str, body: Body) -> None:
-        """Remember a template. An empty one never replaces another, a second one with content is an error."""
+        """Store a template. An empty one never replaces another; a second one with content is an error."""
         known = self._bodies.get(name)
         if known is None or _is_empty(known):
             self._bodies[name] = body
@@ -105,7 +105,7 @@ class _Parser(TokenCursor):
         self._keep(name, self._own_body("define"))
 
     def _own_body(self, what: str) -> Body:
-        """The body of another template, which sees none of our variables."""
+        """The body of another template, which does not see the variables of this one."""
         variables, ranges = self._variables, self._ranges
         self._variables, self._ranges = ["$"], 0
         self._deeper()
@@ -221,7 +221,7 @@ class _Parser(TokenCursor):
     # -- pipelines
 
     def _pipeline(self, word: str, end: str = "") -> Pipeline:
-        """A pipeline up to the end of the action, or to `end`, which is consumed."""
+        """Parse a pipeline up to the end of the action or up to `end`, which is consumed."""
         variables, assigns = self._declarations(word)
         commands: list[tuple[Argument, ...]] = []
         while not self._at_end(end):

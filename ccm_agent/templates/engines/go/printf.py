@@ -1,5 +1,5 @@
 """
-`printf` as Go's package fmt has it: flags, width, precision, `%[2]d`, and its marks for what does not fit, `%!d(string=x)`.
+`printf` of Go's package fmt: flags, width, precision, `%[2]d`, and error marks such as `%!d(string=x)`.
 
 Source: the documentation of Go's package fmt.
 """
@@ -17,7 +17,7 @@ from ccm_agent.templates.goprint import go_print, sorted_keys
 from ccm_agent.templates.values import GoValue, to_bytes
 
 _FLAGS = "#0+- "
-_SIZE_MAX = 1_000_000  # a width or precision beyond this is not believed, as in Go
+_SIZE_MAX = 1_000_000  # a larger width or precision is ignored, as in Go
 
 
 class _Spec:
@@ -37,7 +37,7 @@ class _Spec:
         self.precision: int | None = None
 
     def pad(self, text: str, *, zeroes: bool = True) -> str:
-        """The text at least as wide as asked, counted in characters."""
+        """Pad the text to the width, counted in characters."""
         if not self.width:
             return text
         if self.minus:
@@ -46,7 +46,7 @@ class _Spec:
 
 
 class _Printer:
-    """One call: the layout, the place in it, and which argument is next."""
+    """One call: the layout, the position in it, and the next argument."""
 
     def __init__(self, layout: str, arguments: tuple[Any, ...]) -> None:
         self._layout = layout
@@ -54,7 +54,7 @@ class _Printer:
         self._arguments = arguments
         self._next = 0
         self._reordered = False
-        self._good = True  # the last [n] named an argument that is there
+        self._good = True  # the last [n] named an existing argument
         self._after_index = False
 
     def run(self) -> str:
@@ -99,7 +99,7 @@ class _Printer:
         return before + _print_argument(argument, verb, spec)
 
     def _index(self) -> bool:
-        """Take `[n]` when it stands here."""
+        """Consume `[n]`, if the layout has it here."""
         if self._layout[self._position : self._position + 1] != "[":
             return False
         self._reordered = True
@@ -184,7 +184,7 @@ class _Printer:
 
 def sprintf(layout: str, arguments: tuple[Any, ...]) -> str:
     """
-    The arguments as the layout asks.
+    Format the arguments according to the layout.
 
     Raises:
         TemplateError: The text would be too long.

@@ -1,5 +1,5 @@
 """
-Semantic versions and what is asked of them, as Sprig's `semver` and `semverCompare` read them.
+Semantic versions and version constraints, as Sprig's `semver` and `semverCompare` read them.
 
 Source: semver.org 2.0.0; the documentation of github.com/Masterminds/semver, "Checking Version Constraints".
 """
@@ -64,7 +64,7 @@ class Version(GoValue):
         -1, 0 or 1 as it is older than, the same as or newer than another.
 
         Raises:
-            TemplateError: The other is not a version.
+            TemplateError: The other value is not a version.
         """
         if not isinstance(other, Version):
             raise TemplateError("a version is compared with a version; 'semver' makes one")
@@ -77,10 +77,10 @@ class Version(GoValue):
 
 def parse_version(text: str) -> Version:
     """
-    Read a version: `v` before it, missing parts and leading zeroes are forgiven.
+    Parse a version; a leading `v`, missing parts and leading zeroes are accepted.
 
     Raises:
-        TemplateError: It is none.
+        TemplateError: The text is not a version.
     """
     match = _VERSION.fullmatch(text) if len(text) <= _LENGTH_MAX else None
     numbers = [int(match[index] or 0) for index in (1, 2, 3)] if match else [-1]
@@ -116,8 +116,8 @@ class _Wanted:
 
     Attributes:
         operator: As written.
-        version: With zeroes for what is left open.
-        given: How many of the three numbers are given before the first that is left open.
+        version: The version, with zeroes for omitted numbers.
+        given: How many of the three numbers come before the first omitted one.
     """
 
     operator: str
@@ -229,7 +229,7 @@ def _tilde(version: Version, wanted: _Wanted) -> bool:
 
 
 def _caret(version: Version, wanted: _Wanted) -> bool:
-    """Nothing left of the first number that is not zero may differ."""
+    """The numbers up to and including the first one that is not zero must be the same."""
     least = wanted.version
     if version.compare(least) < 0:
         return False

@@ -1,9 +1,9 @@
 """
-What a function of a Go template takes, and how values become that.
+Parameter types of Go template functions, and the conversion of values to them.
 
-A function says it by its annotations: `str`, `bool`, `int` (Go's int and nothing else), `float`, `Mapping` (a
-`map[string]interface {}`), `list` (a `[]interface {}`), `Time`, `Value` (anything, and MISSING where nothing is), and `Any`
-(anything; what is missing comes as None).
+They are read from the function's annotations: `str`, `bool`, `int` (only Go's int), `float`, `Mapping` (a
+`map[string]interface {}`), `list` (a `[]interface {}`), `Time`, `Value` (anything; a missing value is MISSING), and `Any`
+(anything; a missing value is None).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ccm_agent.templates.gotime import Time
 from ccm_agent.templates.values import StringMap
 
 Value = typing.NewType("Value", object)
-"""A parameter that tells what is missing from what is nil."""
+"""A parameter that distinguishes a missing value from nil."""
 
 _MAP = "map[string]interface {}"
 
@@ -49,25 +49,25 @@ _KINDS: dict[Any, str] = {
     object: "any",
 }
 
-# nil can be given where one of these is asked.
+# nil can be passed for a parameter of one of these kinds.
 _NILABLE = frozenset(("any", "value", _MAP, "[]interface {}"))
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
     """
-    What a function takes.
+    The parameters of a function.
 
     Attributes:
-        fixed: The kinds of the parameters that must be given.
-        rest: The kind of any number of others; "" when there are none.
+        fixed: The kinds of the required parameters.
+        rest: The kind of the variadic parameter; "" if there is none.
     """
 
     fixed: tuple[str, ...]
     rest: str = ""
 
     def kind(self, index: int) -> str:
-        """The kind of the argument at a place."""
+        """The kind of the argument at a position."""
         return self.fixed[index] if index < len(self.fixed) else self.rest
 
     def check_count(self, name: str, count: int) -> None:
@@ -75,7 +75,7 @@ class FunctionSignature:
         Refuse a wrong number of arguments.
 
         Raises:
-            TemplateError: It is wrong.
+            TemplateError: The number is wrong.
         """
         if count < len(self.fixed) or (count > len(self.fixed) and not self.rest):
             least = "at least " if self.rest else ""
@@ -96,7 +96,7 @@ class ExternalFunction:
 
 @lru_cache(maxsize=1024)
 def signature_of(function: Callable[..., Any]) -> FunctionSignature:
-    """What a function takes, from its annotations."""
+    """The signature of a function, read from its annotations."""
     if isinstance(function, ExternalFunction):
         return FunctionSignature((), "any")
     hints = typing.get_type_hints(function)
@@ -114,10 +114,10 @@ def signature_of(function: Callable[..., Any]) -> FunctionSignature:
 
 def of_literal(literal: Bool | Number | String, kind: str) -> Any:
     """
-    What a literal is where a kind is asked: `2.0` is an int where an int is.
+    Convert a literal to a kind: `2.0` is accepted as an int.
 
     Raises:
-        TemplateError: It cannot be that.
+        TemplateError: It cannot be converted.
     """
     if kind in ("any", "value"):
         return _plain_literal(literal)
@@ -145,10 +145,10 @@ def _shown(literal: Bool | Number | String) -> str:
 
 def of_nil(kind: str) -> Any:
     """
-    What `nil` is where a kind is asked.
+    Convert `nil` to a kind.
 
     Raises:
-        TemplateError: It cannot be that.
+        TemplateError: It cannot be converted.
     """
     if kind == "value":
         return MISSING
@@ -159,7 +159,7 @@ def of_nil(kind: str) -> Any:
 
 def of_value(value: Any, kind: str) -> Any:
     """
-    A value where a kind is asked: nothing is converted but what is missing.
+    Check that a value is of a kind; only a missing value is converted.
 
     Raises:
         TemplateError: It is not of that kind.
@@ -199,7 +199,7 @@ def _is_of(value: Any, kind: str) -> bool:
 
 
 def is_true(value: Any) -> bool:
-    """A Go template's truth: zero, nil, and what is empty is false."""
+    """Truth in Go templates: zero, nil and empty values are false."""
     if isinstance(value, Complex):
         return bool(value.real or value.imaginary)
     if (

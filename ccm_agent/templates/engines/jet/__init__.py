@@ -1,11 +1,11 @@
 """
 Jet templates: `[[ data.name ]]`, `[[ range i, v := data.list ]]`, `[[ block b() ]]`.
 
-Where it lives: `lexer.py` cuts text into tokens, `parser.py` and `expressions.py` build the tree of `nodes.py`, `run.py`
-runs it; `evaluate.py` gives what expressions are worth, on the values of `values.py`, with the arithmetic of `operators.py` and
-the functions of `builtins.py`.
+Where it lives: `lexer.py` cuts text into tokens, `parser.py` and `expressions.py` build the tree of `nodes.py`, `run.py` runs it;
+`evaluate.py` evaluates expressions on the values of `values.py`, with the arithmetic of `operators.py` and the functions of
+`builtins.py`.
 
-docs/reference/jet.md says what of the language is here.
+docs/reference/jet.md lists the supported parts of the language.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _parse = lru_cache(maxsize=256)(parse)
 
 
 class Jet:
-    """The `jet` engine; see `engines.TemplateEngine`. One serves any number of renders, side by side."""
+    """The `jet` engine; see `engines.TemplateEngine`. One instance serves any number of concurrent renders."""
 
     left, right = LEFT, RIGHT
 
@@ -66,7 +66,7 @@ class Jet:
 
 
 class _Shelf:
-    """The templates that one render can name, and how they hang together."""
+    """The templates of one render, with their `extends` and `import` relations."""
 
     def __init__(self, left: str, right: str, load: Callable[[str], str | None] | None) -> None:
         self.left = left
@@ -75,7 +75,7 @@ class _Shelf:
         self._imported = 0
 
     def find(self, path: str, asking: str) -> Template | None:
-        """The template at a path, which is relative to the template that asks; None when there is none."""
+        """The template at a path relative to the including template; None if there is none."""
         full = posixpath.normpath(posixpath.join("/", posixpath.dirname(asking), path))
         for extension in _EXTENSIONS:
             text = self._load(full + extension) if self._load is not None else None
@@ -84,7 +84,7 @@ class _Shelf:
         return None
 
     def linked(self, template: Template) -> Template:
-        """A template with the blocks of those that it extends and imports beside its own, which win."""
+        """A template with the blocks of the templates that it extends and imports; its own blocks have precedence."""
         names = ((template.extends,) if template.extends else ()) + template.imports
         if not names:
             return template
@@ -97,6 +97,6 @@ class _Shelf:
                 )
             found = self.find(name, template.name)
             if found is None:
-                raise TemplateError(f"template {name!r} is not there", place=Place(source=template.name))
+                raise TemplateError(f"template {name!r} does not exist", place=Place(source=template.name))
             blocks.update(found.blocks)
         return replace(template, blocks={**blocks, **template.blocks})

@@ -32,7 +32,7 @@ from ccm_agent.templates.values import byte_length, is_number
 
 @cache
 def builtins() -> dict[str, Any]:
-    """Every built-in by name. Do not change it."""
+    """All built-in functions by name. Callers must not change the mapping."""
     one_text, two_texts = ("string",), ("string", "string")
     typed: list[Function | Writer] = [
         Function("lower", one_text, gostrings.lower),
@@ -82,7 +82,7 @@ def _write_json(value: Any) -> Printed:
 
 
 def _json_text(value: Any) -> str:
-    """The context at the top has members in an order and names in lower case; all else is as `go_json` writes it."""
+    """The root context is written with its members in order and lower-case names; any other value as `go_json` writes it."""
     if not isinstance(value, RootContext):
         return escapes.go_json(value)
     members = (
@@ -137,7 +137,7 @@ def _map(call: LazyArguments) -> dict[str, Any]:
 def _slice(call: LazyArguments) -> list[Any]:
     values = [unboxed(value) for value in call.values()]
     if any(value is MISSING for value in values):
-        raise TemplateError("'slice' is given a value that is not there")
+        raise TemplateError("'slice' is given a missing value")
     return values
 
 
@@ -152,7 +152,7 @@ def _ints(call: LazyArguments) -> Ints:
         bounds[index] = to_int(value)
     start, stop = bounds
     if stop <= start:
-        raise TemplateError(f"'ints' goes up: {stop} is not above {start}")
+        raise TemplateError(f"'ints' counts up: {stop} is not greater than {start}")
     check_count(stop - start)
     return Ints(start, stop)
 
@@ -182,7 +182,7 @@ def _exec(call: LazyArguments) -> Any:
 
 
 def _dump(call: LazyArguments) -> str:
-    """Variables by name. Without names it would print all that a template can see, so that is refused."""
+    """Print variables by name. A call without names is refused, because it would print everything that the template can see."""
     names = [unboxed(value) for value in call.values()]
     if not names or not all(isinstance(name, str) for name in names):
         raise TemplateError("'dump' takes the names of variables here, as text: dump(\"name\")")

@@ -1,4 +1,4 @@
-"""The arguments of a Jet call: evaluated when asked for, and converted to what a typed function takes."""
+"""The arguments of a Jet call: evaluated lazily, and converted to the parameter types of typed functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_PIPED = object()
 
 
 class LazyArguments:
-    """The arguments of a call to a built-in that looks at them itself: evaluated when they are asked for, and only then."""
+    """The arguments of a call to a lazy built-in: each is evaluated only when the built-in reads it."""
 
     def __init__(self, runtime: Evaluator, arguments: nodes.Arguments, piped: Any) -> None:
         self.runtime = runtime
@@ -29,7 +29,7 @@ class LazyArguments:
         return len(self._arguments.expressions) + self._leading
 
     def value(self, index: int) -> Any:
-        """The argument at a place; MISSING when there is none."""
+        """The argument at a position; MISSING if there is none."""
         if self._leading:
             if index == 0:
                 return self._piped
@@ -39,7 +39,7 @@ class LazyArguments:
         return self.runtime.argument(self._arguments.expressions[index], self._piped)
 
     def is_set(self, index: int) -> bool:
-        """Whether the argument at a place is something, without failing where it is not."""
+        """Whether the argument at a position has a value; does not fail if it is missing."""
         if self._leading:
             if index == 0:
                 return True
@@ -65,7 +65,7 @@ def converted(function: Function, call: LazyArguments) -> list[Any]:
 
 def _convert(name: str, wanted: str, value: Any) -> Any:
     if value is MISSING:
-        raise TemplateError(f"{name!r} is given a value that is not there")
+        raise TemplateError(f"{name!r} is given a missing value")
     if wanted == "any":
         return unboxed(value)
     if wanted == "int" and is_number(value):
@@ -82,5 +82,5 @@ def _convert(name: str, wanted: str, value: Any) -> Any:
 
 
 def _rune(number: int) -> str:
-    """The character of a number: what Go makes of an integer where text is wanted."""
+    """The character with this number: Go's conversion of an integer to text."""
     return chr(number) if 0 <= number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"

@@ -1,4 +1,4 @@
-"""The values of Jet's expressions and pipelines."""
+"""Evaluate Jet's expressions and pipelines."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from ccm_agent.templates.values import is_number
 
 class Evaluator(ABC):
     """
-    What expressions see, and their values.
+    Evaluates expressions in a context and scope.
 
     Attributes:
-        budget: What this render may still do.
-        context: What `.` is.
+        budget: The remaining limits of this render.
+        context: The value of `.`.
         scope: Variables and blocks.
     """
 
@@ -58,7 +58,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def aside(self, body: Callable[[], Any]) -> tuple[str, Any]:
-        """Run something whose output goes elsewhere; gives the output and the result."""
+        """Run a function with its output captured; returns the output and the result."""
 
     @abstractmethod
     def find(self, path: str, asking: str = "/") -> Template:
@@ -70,7 +70,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def run_aside(self, template: Template, context: Any) -> Any:
-        """Run another template within this one, in a scope of its own; gives what it returned."""
+        """Run another template inside this one, in a new scope; returns its return value."""
 
     def evaluate(self, expression: Expression) -> Any:
         """The value of an expression."""
@@ -84,7 +84,7 @@ class Evaluator(ABC):
         The value of a name.
 
         Raises:
-            TemplateError: Nothing has it.
+            TemplateError: The name is unknown.
         """
         if name == ".":
             return self.context
@@ -96,7 +96,7 @@ class Evaluator(ABC):
         raise TemplateError(f"name {name!r} is not known here: it is neither a variable nor a function")
 
     def knows(self, name: str) -> bool:
-        """Whether a variable of this name can be seen."""
+        """Whether a variable of this name is in scope."""
         return self.scope.holder(name) is not None
 
     def _name(self, node: nodes.Name) -> Any:
@@ -104,7 +104,7 @@ class Evaluator(ABC):
 
     def _underscore(self, node: nodes.Underscore) -> Any:
         raise TemplateError(
-            "'_' is not a value: it stands for a piped one in a call, or takes one that nobody wants"
+            "'_' is not a value: in a call it marks the place of the piped value, in an assignment it discards a value"
         )
 
     def _field(self, node: nodes.Field) -> Any:
@@ -169,7 +169,7 @@ class Evaluator(ABC):
         return self.evaluate(node.left if is_true(self.evaluate(node.condition)) else node.right)
 
     def expression_is_set(self, expression: Expression) -> bool:
-        """What `isset` says of an expression: names, members and elements can be missing, all else is set."""
+        """The answer of `isset` for an expression: names, members and elements can be missing, all else is set."""
         try:
             if isinstance(expression, nodes.Index):
                 return (
@@ -241,7 +241,7 @@ class Evaluator(ABC):
     def _call_external(self, function: PlainFunction, call: LazyArguments) -> Any:
         values = [plain(value) for value in call.values()]
         if any(value is MISSING for value in values):
-            raise TemplateError(f"{function.name!r} is given a value that is not there")
+            raise TemplateError(f"{function.name!r} is given a missing value")
         result = call_plain(function.name, function.call, values)
         return MISSING if result is None else result
 
@@ -250,7 +250,7 @@ class Evaluator(ABC):
         if not isinstance(expression, nodes.Underscore):
             return self.evaluate(expression)
         if piped is NOT_PIPED:
-            raise TemplateError("'_' stands for a piped value, and nothing is piped here")
+            raise TemplateError("'_' marks the place of a piped value, but no value is piped into this call")
         return piped
 
 

@@ -1,8 +1,8 @@
 """
-Reads Jet's expressions and assignments from tokens.
+Parse Jet's expressions and assignments from tokens.
 
     expression = logical [ "?" expression ":" expression ]
-    logical    = equality { ("&&" | "||") equality }            both bind alike, from the left
+    logical    = equality { ("&&" | "||") equality }            same precedence, left-associative
     equality   = comparison { ("==" | "!=") comparison }
     comparison = sum { ("<" | "<=" | ">" | ">=") sum }
     sum        = product { ("+" | "-") product }
@@ -38,7 +38,7 @@ from ccm_agent.templates.engines.token_cursor import TokenCursor
 
 _UINT_MAX = 2**64 - 1
 
-# How tightly an operator binds; all bind from the left. `!` takes everything from _EQUALITY up.
+# Operator precedence; all operators are left-associative. The operand of `!` has precedence _EQUALITY or higher.
 _EQUALITY = 2
 _BINDING = {
     **dict.fromkeys(("&&", "||"), 1),
@@ -50,7 +50,7 @@ _BINDING = {
 
 
 class ExpressionParser(TokenCursor):
-    """Reads expressions at a position among the tokens of a template."""
+    """Parses expressions at a position in the tokens of a template."""
 
     def _at(self, operator: str) -> bool:
         return self._on(TokenKind.OPERATOR) and self._token.text == operator
@@ -125,7 +125,7 @@ class ExpressionParser(TokenCursor):
         return condition
 
     def _binary(self, least: int) -> Expression:
-        """Operands joined by operators that bind at least so tightly."""
+        """Parse operands joined by operators of at least this precedence."""
         left = self._unary()
         while self._on(TokenKind.OPERATOR) and _BINDING.get(self._token.text, 0) >= least:
             operator = self._next().text
@@ -187,7 +187,7 @@ class ExpressionParser(TokenCursor):
                 break
         slots = sum(isinstance(expression, Underscore) for expression in expressions)
         if slots > 1:
-            raise self._fail("the piped value can have one place only: two '_' stand in one call")
+            raise self._fail("a call can use '_' only once")
         return Arguments(tuple(expressions), slots == 1)
 
     def _term(self) -> Expression:

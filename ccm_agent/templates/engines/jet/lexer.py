@@ -1,9 +1,9 @@
 """
 Splits a Jet template into tokens.
 
-Some rules are surprising, and templates rely on them. Comments are `{* *}` with any delimiters, and are seen only where a later
-character begins a delimiter. `5 -3` are two terms; `5-3` and `5 - 3` are one. A trim marker is a dash and a space, not a dash and
-a newline.
+Some rules are surprising, and templates rely on them. Comments are `{* *}` with any delimiters, and are recognized only if a
+delimiter follows later in the text. `5 -3` are two terms; `5-3` and `5 - 3` are one. A trim marker is a dash and a space, not a
+dash and a newline.
 
 Source: https://github.com/CloudyKit/jet, docs/syntax.md; the rest was found by experiment.
 """
@@ -51,7 +51,7 @@ class _Lexer(ActionLexer):
         while True:
             opening = self._text.find(self._left[0], position)
             comment = self._text.find(_COMMENT_OPEN[0], position)
-            # the reference does not see a comment after the last action, and accepts one that is not closed there
+            # the reference ignores a comment after the last action, and accepts an unclosed one there
             is_last = opening < 0
             if comment >= 0 and (is_last or comment < opening):
                 opening = comment

@@ -1,4 +1,4 @@
-"""What a parsed Jet template is made of. Expressions carry no place of their own; statements know their line."""
+"""The syntax tree of a Jet template. Statements have a line; expressions do not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a call gives: `has_slot` when one of them is `_`, the place of the piped value."""
+    """The arguments of a call; `has_slot` if one of them is `_`, the place of the piped value."""
 
     expressions: tuple[Expression, ...] = ()
     has_slot: bool = False
@@ -114,7 +114,7 @@ Target = Name | Underscore | Field | Chain
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One stage of a pipeline: a value, or a function with arguments; None when it has none, not even `()`."""
+    """One stage of a pipeline: a value, or a function with arguments; `arguments` is None without parentheses."""
 
     base: Expression
     arguments: Arguments | None = None
@@ -126,10 +126,10 @@ class Assign:
     `a, b := x, y` (declares) or `a, b = x, y`.
 
     Attributes:
-        targets: What is assigned to.
-        values: As many, but for `with_ok` and for `range`, which have one.
-        declares: New variables, not existing ones.
-        with_ok: `v, ok := m["k"]`: the second is whether there was one.
+        targets: The variables or members that are assigned.
+        values: One value for each target; exactly one for `with_ok` and `range`.
+        declares: It creates new variables.
+        with_ok: `v, ok := m["k"]`: the second variable says whether the key exists.
     """
 
     targets: tuple[Target, ...]
@@ -175,7 +175,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The second part of a `try`. Standing elsewhere it does nothing."""
+    """The second part of a `try`. Outside a `try` it does nothing."""
 
     line: int
     name: str
@@ -191,7 +191,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A block's parameter or what a yield gives for it; `name` is empty for one given by place, which names nothing."""
+    """A block's parameter, or a yield's argument for it; `name` is empty for a positional argument."""
 
     name: str
     value: Expression | None
@@ -209,7 +209,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Runs the block `name`, or the content that was given to the block we are in when `name` is empty."""
+    """Runs the block `name`; if `name` is empty, the content that was passed to the current block."""
 
     line: int
     name: str
@@ -233,7 +233,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """`end`, `else` or `content`: ends a body. One that ends nothing where it stands does nothing."""
+    """`end`, `else` or `content`: ends a body. A marker without a matching body does nothing."""
 
     line: int
     word: str
@@ -249,10 +249,10 @@ class Template:
     A parsed template.
 
     Attributes:
-        name: What it is called in errors and what paths in it are relative to.
-        body: What it prints.
-        blocks: Its own blocks by name; of two with one name the later.
-        extends: The template that is run in its stead, with its blocks.
+        name: Its name in errors; paths inside it are relative to this name.
+        body: Its statements.
+        blocks: Its own blocks by name; of two blocks with the same name the later one.
+        extends: The template that runs instead, with the blocks of this one.
         imports: Templates whose blocks it uses.
     """
 

@@ -1,7 +1,7 @@
 """
 Jet's arithmetic and ordering.
 
-The left side's kind decides what is computed, and a float on the right makes the whole a float: literals are floats, whole
+The kind of the left side decides the operation, and a float on the right makes the result a float. Literals are floats; whole
 numbers in data are 64-bit integers that wrap around and divide without remainder.
 """
 
@@ -146,7 +146,7 @@ def _on_floats(sign: str, left: float, right: float) -> float:
 
 def _as_float(value: Any) -> float:
     if isinstance(value, bool):
-        return 0.0 if value else 1.0  # a slip of the library that templates may count on
+        return 0.0 if value else 1.0  # a bug of the reference that templates may rely on
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, str):

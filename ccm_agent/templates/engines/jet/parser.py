@@ -1,5 +1,6 @@
 """
-Builds a Jet template's tree from its tokens: `template = { extends | import } body`; expressions are in `expressions.py`.
+Build the syntax tree of a Jet template from its tokens: `template = { extends | import } body`; expressions are in
+`expressions.py`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def parse(text: str, name: str, left: str, right: str) -> Template:
 
     Args:
         text: The template.
-        name: What it is called in errors.
-        left: What opens an action.
-        right: What closes one.
+        name: Its name in errors.
+        left: The opening delimiter.
+        right: The closing delimiter.
 
     Raises:
-        TemplateError: It is not a template, with its line.
+        TemplateError: The template does not parse; the error has the line.
     """
     try:
         return _Parser(tokenize(text, name, left, right), name).template()
@@ -70,7 +71,7 @@ class _Parser(ExpressionParser):
         return Template(self._name, tuple(body), self._blocks, extends, imports)
 
     def _header(self) -> tuple[str, tuple[str, ...]]:
-        """`extends` and `import`; white space before them, or before the first action where there are none, is dropped."""
+        """Parse `extends` and `import`. White space before them (or else before the first action) is dropped."""
         extends = ""
         imports: list[str] = []
         while True:
@@ -148,7 +149,7 @@ class _Parser(ExpressionParser):
         return Command(base, self._arguments()) if self._accept(":") else Command(base)
 
     def _body(self, *ends: str) -> tuple[Body, Statement]:
-        """Statements up to one that ends them, and that one: a Marker of these words, or a Catch."""
+        """Parse statements up to the one that ends the body (a Marker of these words, or a Catch); returns both."""
         statements: list[Statement] = []
         while not self._on(TokenKind.END):
             statement = self._statement()

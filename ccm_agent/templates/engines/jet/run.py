@@ -27,7 +27,7 @@ from ccm_agent.templates.values import StringMap
 
 
 class JetRuntime(Evaluator):
-    """One run of one template: where its output goes, what `.` is, which variables there are."""
+    """One run of one template: its output, the value of `.` and the variables."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class JetRuntime(Evaluator):
     ) -> None:
         """
         Args:
-            template: What is run.
-            variables: What it may name.
-            globals_: Functions, which variables may shadow.
-            context: What `.` is.
-            find: Gives a template by its path and the name of the one that asks; None when there is none.
+            template: The template to run.
+            variables: The variables that it sees.
+            globals_: Functions; variables can shadow them.
+            context: The value of `.`.
+            find: Returns a template by its path and the name of the including template; None if there is none.
         """
         super().__init__(Scope(None, template.blocks, dict(variables)), globals_, context)
         self._find = find
@@ -54,7 +54,7 @@ class JetRuntime(Evaluator):
 
     def render(self, template: Template) -> str:
         """
-        Run a template whole.
+        Run the template and return its output.
 
         Raises:
             TemplateError: It fails, with its line.
@@ -64,7 +64,7 @@ class JetRuntime(Evaluator):
         return "".join(self._out)
 
     def run_template(self, template: Template) -> Any:
-        """Run a template, or the one that it extends; gives what it returned."""
+        """Run a template, or the template that it extends; returns its return value."""
         blocks = template.blocks
         source = self._place
         root = self._outermost(template)
@@ -86,11 +86,11 @@ class JetRuntime(Evaluator):
         The template at a path.
 
         Raises:
-            TemplateError: There is none.
+            TemplateError: There is no such template.
         """
         found = self._find(path, asking)
         if found is None:
-            raise TemplateError(f"template {path!r} is not there")
+            raise TemplateError(f"template {path!r} does not exist")
         return found
 
     def has_template(self, path: str) -> bool:
@@ -103,7 +103,7 @@ class JetRuntime(Evaluator):
         self._out.append(text)
 
     def aside(self, body: Callable[[], Any]) -> tuple[str, Any]:
-        """Run something whose output goes elsewhere; gives the output and the result."""
+        """Run a function with its output captured; returns the output and the result."""
         outer, self._out = self._out, []
         try:
             result = body()
@@ -114,7 +114,7 @@ class JetRuntime(Evaluator):
     # -- statements
 
     def run(self, body: Body) -> Any:
-        """Run statements; gives what the last of them returned, which is MISSING unless it holds a `return`."""
+        """Run statements; returns the return value of the last one, MISSING if it has no `return`."""
         outer = self.scope
         returned: Any = MISSING
         try:
@@ -274,7 +274,7 @@ class JetRuntime(Evaluator):
         return self.run_aside(template, context)
 
     def run_aside(self, template: Template, context: Any) -> Any:
-        """Run another template within this one, in a scope of its own; gives what it returned."""
+        """Run another template inside this one, in a new scope; returns its return value."""
         self.budget.enter()
         scope, outer, place = self.scope, self.context, self._place
         self._push()
@@ -288,7 +288,7 @@ class JetRuntime(Evaluator):
         return self.evaluate(node.value)
 
     def _nothing(self, node: nodes.Statement) -> None:
-        """An `else` or `catch` that belongs to nothing."""
+        """An `else` or `catch` without a matching statement."""
 
     # -- assignments
 
@@ -343,7 +343,7 @@ def _declares(statement: nodes.Statement) -> bool:
 
 
 def _items(source: Any) -> Iterator[tuple[Any, Any]]:
-    """What a range goes over: index or key, and value; maps by key."""
+    """The items of a range: index or key, and value; maps sorted by key."""
     value = unboxed(source)
     if isinstance(value, Ints):
         return ((number - value.start, number) for number in range(value.start, value.stop))

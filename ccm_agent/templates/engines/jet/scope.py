@@ -1,4 +1,4 @@
-"""What names mean where a Jet template is: variables and blocks, scope in scope."""
+"""Variables and blocks of a Jet template in nested scopes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccm_agent.templates.engines.jet.nodes import Block
 
 @dataclass(slots=True)
 class Scope:
-    """Variables, the blocks that are known beside them, and the scope around them."""
+    """Variables, blocks, and the enclosing scope."""
 
     parent: Scope | None
     blocks: Mapping[str, Block]
@@ -25,7 +25,7 @@ class Scope:
         return scope
 
     def block(self, name: str) -> Block | None:
-        """The block of this name, from the innermost scope that knows one."""
+        """The block of this name, from the innermost scope that has one."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.blocks:

@@ -1,11 +1,12 @@
 """
-What Jet's values are, are true as, equal and print as.
+Jet's values: truth, equality and printing.
 
-Beside the plain values of `templates/values.py` there are three that only Jet tells apart:
+Besides the plain values of `templates/values.py`, Jet distinguishes three:
 
-- MISSING: no value at all, as a member that is not there and `nil` give. It prints nothing.
+- MISSING: no value: the result of a missing member and of `nil`. It prints nothing.
 - None: a null in the data. It prints `<nil>` and is false.
-- Boxed: what `.` is in a `range` over data. Jet does not look into it: it is always true, neither a number nor text, and prints
+- Boxed: the value of `.` in a `range` over data. Jet does not look into it: it is always true, neither a number nor text, and
+prints
   floats with an exponent. A variable, a member or an element takes the value out of it.
 """
 
@@ -26,14 +27,14 @@ from ccm_agent.templates.values import GoValue, StringMap, byte_length, float_di
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """An element of data as `range` hands it to `.`; never None and never MISSING."""
+    """An element of data as `range` assigns it to `.`; never None and never MISSING."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Printed(GoValue):
-    """What prints as this text whatever it is compared with: `writeJson` gives one."""
+    """A value that prints as this text: the result of `writeJson`."""
 
     text: str
 
@@ -43,7 +44,7 @@ class Printed(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class HiddenBool(GoValue):
-    """A boolean that prints nothing: what `includeIfExists` gives."""
+    """A boolean that prints nothing: the result of `includeIfExists`."""
 
     value: bool
 
@@ -53,7 +54,7 @@ class HiddenBool(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class Caught(GoValue):
-    """An error in the hands of `catch`; its one method is `Error`."""
+    """The error that a `catch` gets; its only method is `Error`."""
 
     message: str
 
@@ -63,7 +64,7 @@ class Caught(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class RootContext(GoValue):
-    """The context at the top of a template: a structure whose members are the variables a template may read there."""
+    """The root context of a template: a structure whose members are the template's variables."""
 
     members: dict[str, Any]
 
@@ -73,18 +74,18 @@ class RootContext(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class Ints(GoValue):
-    """What `ints` gives: it can be ranged over and nothing else."""
+    """The result of `ints`; it can only be used in a `range`."""
 
     start: int
     stop: int
 
     def go_text(self) -> str:
-        """As the reference prints it: where it stands before its first number, and where it ends."""
+        """As the reference prints it: the number before the first one, and the end."""
         return f"{{-1 {self.start - 1} {self.stop}}}"
 
 
 class _Callable(GoValue):
-    """What can be called, and so cannot be printed."""
+    """A callable value; it cannot be printed."""
 
     __slots__ = ()
 
@@ -94,7 +95,7 @@ class _Callable(GoValue):
 
 @dataclass(frozen=True, slots=True)
 class Lazy(_Callable):
-    """A built-in that looks at its arguments itself."""
+    """A built-in that evaluates its arguments itself."""
 
     name: str
     call: Callable[..., Any]
@@ -108,7 +109,7 @@ class Function(_Callable):
     Attributes:
         name: For errors.
         parameters: `string`, `int` or `any` for each.
-        call: Takes them converted.
+        call: Called with the converted arguments.
     """
 
     name: str
@@ -118,7 +119,7 @@ class Function(_Callable):
 
 @dataclass(frozen=True, slots=True)
 class Writer(_Callable):
-    """A function that writes to the output past everything: the last stage of a pipeline, or the only one."""
+    """A function that writes directly to the output: the last stage of a pipeline, or the only one."""
 
     name: str
     escape: Callable[[str], str]
@@ -133,7 +134,7 @@ class PlainFunction(_Callable):
 
 
 def is_function(value: object) -> bool:
-    """True for what can be called."""
+    """Whether the value can be called."""
     return isinstance(value, _Callable)
 
 
@@ -148,7 +149,7 @@ def unboxed(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value as functions from outside take it."""
+    """A value in the form that external functions take."""
     value = unboxed(value)
     if isinstance(value, RootContext):
         return value.members
@@ -167,7 +168,7 @@ def is_true(value: Any) -> bool:
 
 
 def is_set(value: Any) -> bool:
-    """Whether `isset` calls a value set: it is there and is not nil."""
+    """Whether `isset` calls a value set: it exists and is not nil."""
     return value is not MISSING and value is not None
 
 
@@ -219,7 +220,7 @@ def member(value: Any, name: str) -> Any:
     The member or method `name` of a value.
 
     Returns:
-        It, out of its box; MISSING when a map has no such key.
+        The member, unboxed; MISSING if a map has no such key.
 
     Raises:
         TemplateError: The value cannot have members.
@@ -241,7 +242,7 @@ def element(value: Any, index: Any) -> Any:
     `value[index]`: an element of a list, a byte of a text, a value of a map.
 
     Raises:
-        TemplateError: There is no such place, the index is of a wrong type, or the value has no elements.
+        TemplateError: The index is out of range or of a wrong type, or the value has no elements.
     """
     value = unboxed(value)
     if value is MISSING or value is None:
@@ -280,7 +281,7 @@ def _shown_type(index: Any) -> str:
 
 
 def to_int(number: float) -> int:
-    """A number cut to an integer, as Go converts a float."""
+    """A number truncated to an integer, as Go converts a float."""
     if isinstance(number, float) and not -(2.0**63) <= number < 2.0**63:
         return -(2**63)
     return int(number)
@@ -308,12 +309,11 @@ def slice_of(value: Any, start: int, end: int | None) -> Any:
 
 def equal(left: Any, right: Any) -> bool:
     """
-    Jet's `==`: numbers by value whatever their kind, lists and maps deeply; things of other types never.
-
-    Functions equal nothing.
+    Jet's `==`: numbers of any kind by value, lists and maps deeply; values of different types are never equal. Functions equal
+    nothing.
 
     Raises:
-        TemplateError: What `json` gives is compared with a text.
+        TemplateError: The result of `json` is compared with a text.
     """
     left, right = unboxed(left), unboxed(right)
     left = MISSING if left is None else left
@@ -331,14 +331,14 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, (list, tuple)):
         return _lists_equal(left, right)
     if isinstance(left, bytes) and isinstance(right, str):
-        raise TemplateError("JSON cannot be compared with text; compare the value that it was made of")
+        raise TemplateError("JSON cannot be compared with text; compare the value itself")
     if isinstance(left, (str, bytes)):
         return type(left) is type(right) and bool(left == right)
     return type(left) is type(right) and not is_function(left) and bool(left == right)
 
 
 def _numbers_equal(left: Any, right: Any) -> bool:
-    """The left side's kind decides: an integer meets a float cut to an integer."""
+    """The left side's kind decides: an integer is compared with the float truncated to an integer."""
     if isinstance(left, float):
         return left == float(right)
     if is_unsigned(left):

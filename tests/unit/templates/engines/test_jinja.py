@@ -94,7 +94,7 @@ def test_templates_render(text: str, want: str) -> None:
         ("{{ data.m.clear() }}", "motd:1: access to attribute 'clear' of 'dict' object is unsafe."),
         ("{{ 1 / 0 }}", "motd:1: division by zero"),
         ("{{ 5 | dictsort }}", "motd:1: 'int' object has no attribute 'items'"),
-        ('{% include "/no" %}', "motd:1: template '/no' is not there"),
+        ('{% include "/no" %}', "motd:1: template '/no' does not exist"),
         ('{% include "/self" %}', "motd:1: template is nested too deeply"),
     ],
 )

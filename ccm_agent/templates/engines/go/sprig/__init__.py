@@ -1,7 +1,7 @@
 """
-Sprig's functions for Go templates, by what they are about: a module each, and in each a table `FUNCTIONS`.
+Sprig's functions for Go templates, one module for each topic; each module has a table `FUNCTIONS`.
 
-docs/reference/go-templates.md lists them, and those that are not supported.
+docs/reference/go-templates.md lists the supported and the unsupported functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 @cache
 def functions() -> dict[str, Callable[..., Any]]:
-    """Every function of Sprig by name, but `env` and `expandenv`, which need the environment. Do not change it."""
+    """All Sprig functions by name, except `env` and `expandenv`, which need the environment. Callers must not change the
+    mapping."""
     from ccm_agent.templates.engines.go.sprig import (
         cases,
         dates,

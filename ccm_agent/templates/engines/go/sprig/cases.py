@@ -1,9 +1,10 @@
 """
 Sprig's `snakecase`, `kebabcase` and `camelcase`.
 
-Where a word ends is what makes them: `HTTPServer` is two words, `node4ab` too, `v1Beta2` is `v1` and `Beta2`.
+They differ in the separator but share the word boundaries: `HTTPServer` and `node4ab` are two words each, `v1Beta2` is `v1` and
+`Beta2`.
 
-Source: masterminds.github.io/sprig, "String Functions"; the rest was found out by trying.
+Source: masterminds.github.io/sprig, "String Functions"; the rest was determined by experiment.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _Kind(Enum):
 
 
 _Word = tuple[_Kind, str]
-_GLUED = (_Kind.CONNECTOR, _Kind.PUNCTUATION)  # nothing is put beside these
+_GLUED = (_Kind.CONNECTOR, _Kind.PUNCTUATION)  # no separator is added next to these
 _END: _Word = (_Kind.END, "")
 
 
@@ -65,7 +66,7 @@ def _words(text: str) -> list[_Word]:
             and end < len(text)
             and unicodedata.category(text[end])[0] == "P"
         ):
-            end += 1  # a dash or underscore that follows punctuation is punctuation too
+            end += 1  # a dash or underscore after punctuation counts as punctuation
         words.append((kinds[start], text[start:end]))
         start = end
     return words
@@ -131,7 +132,7 @@ def _lowered(word: _Word, connector: str) -> str:
 
 
 def _camelcase(text: str) -> str:
-    """Every word with a capital first; of several connectors in a row one is dropped, those at the ends stay."""
+    """Capitalize every word; of several connectors in a row one is dropped, connectors at the ends stay."""
     body = text.lstrip("-_" + SPACE)
     if not body:
         return text

@@ -26,7 +26,7 @@ from ccm_agent.templates.gotime import (
 )
 
 _ZERO_TIME = Time(-62_135_596_800, 0, UTC)
-# Seconds whose year Go's and our calendar both print.
+# Seconds for which Go and this package print the same year.
 _SECONDS_MAX = 1 << 40
 
 _SPANS = (
@@ -40,7 +40,7 @@ _SPANS = (
 
 
 def _moment(value: Any) -> Time:
-    """A time as it is, seconds since 1970 as a time, anything else as now."""
+    """Convert to a time: a time is returned unchanged, numbers are seconds since 1970, anything else means now."""
     if isinstance(value, Time):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -78,7 +78,7 @@ def _html_date_in_zone(value: Any, zone: str) -> str:
 
 
 def _to_date(layout: str, text: str) -> Time:
-    """The time that a text says; Go's zero time when it is not written as the layout."""
+    """Parse a time; Go's zero time if the text does not match the layout."""
     try:
         return _must_to_date(layout, text)
     except TemplateError:
@@ -93,7 +93,7 @@ def _must_to_date(layout: str, text: str) -> Time:
 
 
 def _date_modify(span: str, moment: Time) -> Time:
-    """The time moved by a duration; as it is when that is none."""
+    """The time plus a duration; unchanged if the duration is invalid."""
     try:
         return _must_date_modify(span, moment)
     except TemplateError:
@@ -116,7 +116,7 @@ def _ago(value: Any) -> str:
 
 
 def _duration(value: Any) -> str:
-    """Seconds as a duration: `1m1s`. Takes text and int64, everything else is nothing."""
+    """Seconds as a duration: `1m1s`. Accepts text and int64; any other value counts as zero."""
     seconds = 0
     if isinstance(value, str):
         seconds = parse_integer(value, 10) or 0

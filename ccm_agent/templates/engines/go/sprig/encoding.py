@@ -1,8 +1,8 @@
 """
 Sprig's encodings, checksums, random text and passwords.
 
-What needs a library for cryptography that we do not have (`bcrypt`, AES, keys, certificates) is known by name and refused:
-see `missing.py`.
+Functions that would need a cryptography library (`bcrypt`, AES, keys, certificates) are known by name and refused: see
+`missing.py`.
 
 Source: masterminds.github.io/sprig, "Encoding Functions", "Cryptographic and Security Functions", "UUID Functions".
 """
@@ -50,8 +50,8 @@ def _bare(data: bytes) -> bytes:
 
 
 def _wrong_base64(data: bytes) -> int:
-    """Where Go's decoder stops, or -1; line ends are passed over, and counted."""
-    held = 0  # of a group of four
+    """The position at which Go's decoder stops, or -1; line ends are skipped but counted."""
+    held = 0  # position within a group of four
     for place, byte in enumerate(data):
         if byte in _BASE64:
             held = (held + 1) % 4
@@ -61,7 +61,7 @@ def _wrong_base64(data: bytes) -> int:
 
 
 def _wrong_padding(data: bytes, place: int, held: int) -> int:
-    """As `_wrong_base64`, from the first `=` on, which stands behind two or three characters of a group."""
+    """As `_wrong_base64`, from the first `=` on, which follows two or three characters of a group."""
     rest = [index for index in range(place + 1, len(data)) if data[index] not in _LINE_ENDS]
     if held == 2:
         if not rest:
@@ -81,12 +81,12 @@ def _b32dec(text: str) -> str:
     wrong = _wrong_base32(data)
     if wrong >= 0:
         return f"illegal base32 data at input byte {wrong}"
-    letters = data.partition(b"=")[0]  # Go does not look at what follows the padding
+    letters = data.partition(b"=")[0]  # Go ignores what follows the padding
     return from_bytes(base64.b32decode(letters + b"=" * (-len(letters) % 8)))
 
 
 def _wrong_base32(data: bytes) -> int:
-    """Where Go's decoder stops, or -1."""
+    """The position at which Go's decoder stops, or -1."""
     for place, byte in enumerate(data):
         held, left = place % 8, len(data) - place - 1
         if byte == _PAD and held > 1 and left < 8:
@@ -192,7 +192,7 @@ _SCOPE = b"com.lyndir.masterpassword"
 
 def _derive_password(counter: int, kind: str, password: str, user: str, site: str) -> str:
     """
-    A password for a site that can be derived again: the Master Password algorithm.
+    A reproducible password for a site: the Master Password algorithm.
 
     Source: spectre.app, "The Spectre Algorithm", version 1 parameters.
     """

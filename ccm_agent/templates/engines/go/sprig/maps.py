@@ -1,8 +1,8 @@
 """
 Sprig's functions on maps.
 
-`set`, `unset` and `merge` change the map that they are given, as Sprig's do. What Go leaves to chance here has an order:
-`keys` and `values` go by key.
+`set`, `unset` and `merge` change the map that they are given, as Sprig's do. Where Go's order is random, the order here is by
+key: `keys` and `values`.
 
 Source: masterminds.github.io/sprig, "Dictionaries and Dict Functions".
 """
@@ -24,7 +24,7 @@ GoMap = dict[str, Any]
 
 
 def _dict(*pairs: Any) -> GoMap:
-    """A map of keys and values in turn; a key without a value gets "" for one."""
+    """Build a map from alternating keys and values; a last key without a value gets ""."""
     values = [*pairs, ""] if len(pairs) % 2 else pairs
     return {to_string(values[index]): values[index + 1] for index in range(0, len(values), 2)}
 
@@ -75,7 +75,7 @@ def _omit(mapping: Mapping[str, Any], *keys: str) -> GoMap:
 
 
 def _dig(*arguments: Any) -> Any:
-    """`dig "a" "b" default map`: what is at the end of the keys, or the default where a key is missing."""
+    """`dig "a" "b" default map`: the value at the path of keys, or the default if a key is missing."""
     if len(arguments) < 3:
         raise TemplateError("needs at least a key, a default and a map")
     *keys, default, mapping = arguments
@@ -106,7 +106,7 @@ def _merged(target: Mapping[str, Any], sources: tuple[Mapping[str, Any], ...], *
 
 
 def _merge_into(target: GoMap, source: Mapping[str, Any], overwrites: bool) -> None:
-    """Maps are merged deeply; otherwise what is there stays, unless it is empty or told to go."""
+    """Merge maps deeply. An existing value stays unless it is empty or `overwrite` is set."""
     for key, value in list(source.items()):
         known = target.get(key)
         if value is None and not overwrites:

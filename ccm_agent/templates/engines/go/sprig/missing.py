@@ -1,4 +1,4 @@
-"""Functions of Sprig that are known by name and not supported, each with its reason."""
+"""Sprig functions that are not supported, each with the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from ccm_agent.model.errors import TemplateError
 
 _NO_CRYPTOGRAPHY = "it needs a library for cryptography; make the secret elsewhere and keep it in data"
-_NO_NETWORK = "a template does not ask the network; take the address from facts or data"
+_NO_NETWORK = "templates cannot use the network; take the address from facts or data"
 
 _REASONS = {
     **dict.fromkeys(

@@ -1,7 +1,7 @@
 """
 Sprig's arithmetic and conversions.
 
-Whole-number functions take anything, make int64 of it and wrap at 64 bits; `addf` and its like compute in decimals, so that
+Integer functions convert any value to int64 and wrap at 64 bits; `addf` and similar functions compute in decimals, so that
 0.1 and 0.2 make 0.3.
 
 Source: masterminds.github.io/sprig, "Math Functions", "Float Math Functions", "Integer Slice Functions".
@@ -28,7 +28,7 @@ _WITH_FRACTION = re.compile(r"([+-]?[0-9]*)\.[0-9]*")
 
 
 def to_int(value: Any) -> int:
-    """The whole number that a value is or begins with; 0 for what is none."""
+    """Convert a value to an integer; a text by its leading digits; 0 if it is not a number."""
     if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def _cut(value: float) -> int:
 
 
 def _text_to_int(text: str) -> int:
-    """Digits in any of Go's bases; a fraction is cut off."""
+    """Parse digits in any of Go's bases; a fraction is cut off."""
     match = _WITH_FRACTION.fullmatch(text)
     if match is not None:
         text = match[1] if match[1].strip("+-") else "0"
@@ -56,7 +56,7 @@ def _text_to_int(text: str) -> int:
 
 
 def to_float(value: Any) -> float:
-    """The float that a value is; 0 for what is none."""
+    """Convert a value to a float; 0 if it is not a number."""
     if isinstance(value, (bool, int, float)):
         return float(value)
     if isinstance(value, str):
@@ -78,13 +78,13 @@ def _float64(value: Any) -> float:
 
 
 def _atoi(text: str) -> int:
-    """The number that decimal digits make; 0 for other text, the nearest int for too many digits."""
+    """Parse decimal digits; 0 for other text, the nearest int for too many digits."""
     number = parse_integer(text, 10)
     return 0 if number is None else max(INT_MIN, min(INT_MAX, number))
 
 
 def _to_decimal(value: Any) -> Int64:
-    """What octal digits mean."""
+    """The value of octal digits."""
     number = parse_integer(go_print(value), 8)
     return Int64(0 if number is None or number != wrap_int(number) else number)
 
@@ -117,7 +117,7 @@ def _mod(left: Any, right: Any) -> Int64:
 
 
 def _divided(left: int, right: int) -> tuple[int, int]:
-    """Quotient, cut towards zero, and remainder, which has the sign of the left side."""
+    """Quotient, truncated towards zero, and remainder, with the sign of the left side."""
     if right == 0:
         raise TemplateError("division by zero")
     quotient = abs(left) // abs(right)
@@ -145,7 +145,7 @@ def _minf(first: Any, *others: Any) -> float:
 def _decimals(values: tuple[Any, ...], step: Callable[[Decimal, Decimal], Decimal]) -> float:
     numbers = [to_float(value) for value in values]
     if not all(map(math.isfinite, numbers)):
-        raise TemplateError("infinities and NaN are not computed with")
+        raise TemplateError("infinities and NaN are not supported")
     total = Decimal(repr(numbers[0]))
     try:
         with localcontext(Context(prec=2_000, rounding=ROUND_HALF_UP)):
@@ -153,7 +153,7 @@ def _decimals(values: tuple[Any, ...], step: Callable[[Decimal, Decimal], Decima
                 total = step(total, Decimal(repr(number)))
     except ArithmeticError:
         raise TemplateError("the result is too large") from None
-    return float(total) + 0.0  # decimals have no negative zero
+    return float(total) + 0.0  # Go's decimals have no negative zero
 
 
 def _divide(left: Decimal, right: Decimal) -> Decimal:
@@ -191,12 +191,12 @@ def _ceil(value: Any) -> float:
 
 
 def _whole(cut: Callable[[float], int], number: float) -> float:
-    """A whole number that keeps its sign when it is zero: Go's -0.5 is rounded up to -0."""
+    """An integer that keeps its sign if it is zero: Go rounds -0.5 up to -0."""
     return math.copysign(cut(number), number) if math.isfinite(number) else number
 
 
 def _round(value: Any, places: int, *threshold: float) -> float:
-    """Rounded up from a fraction of `threshold` on, a half unless told otherwise, to so many decimals."""
+    """Round to a number of decimals; a fraction of at least `threshold` (default: one half) rounds up."""
     number = to_float(value)
     try:
         scale = math.pow(10, places)
@@ -227,7 +227,7 @@ def _until_step(start: int, stop: int, step: int) -> TypedList:
 
 
 def _seq(*bounds: int) -> str:
-    """The numbers up to and with the last, as text: `seq 3`, `seq 2 4`, `seq 1 2 9` with a step in the middle."""
+    """The numbers up to and including the last, as text: `seq 3`, `seq 2 4`, `seq 1 2 9` with a step in the middle."""
     if not 1 <= len(bounds) <= 3:
         return ""
     start = bounds[0] if len(bounds) > 1 else 1

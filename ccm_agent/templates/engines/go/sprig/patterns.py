@@ -1,5 +1,5 @@
 """
-Sprig's functions on patterns, which are RE2's.
+Sprig's functions on regular expressions, in RE2's syntax.
 
 Source: masterminds.github.io/sprig, "String Functions"; the documentation of Go's package regexp.
 """
@@ -28,7 +28,7 @@ def _compiled(pattern: str) -> Pattern:
 
 
 def _regex_match(pattern: str, text: str) -> bool:
-    """Whether the pattern matches anywhere; a malformed one does not."""
+    """Whether the pattern matches anywhere; a malformed pattern does not match."""
     try:
         compiled = compile_pattern(pattern)
     except PatternError:

@@ -1,7 +1,7 @@
 """
 Sprig's functions on text.
 
-Lengths and places count bytes, as Go's do. Source: masterminds.github.io/sprig, "String Functions", "String Slice Functions".
+Lengths and positions count bytes, as in Go. Source: masterminds.github.io/sprig, "String Functions", "String Slice Functions".
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ccm_agent.templates.values import StringMap, from_bytes, to_bytes
 
 
 def to_string(value: Any) -> str:
-    """The text of a value; text and bytes as they are."""
+    """The text of a value; text and bytes are unchanged."""
     return from_bytes(value) if isinstance(value, bytes) else go_print(value)
 
 
 def to_strings(value: Any) -> TypedList:
-    """A list with the text of each element, without nil; of anything else a list of its text."""
+    """The texts of a list's elements, without nil; for any other value a list with its text."""
     if value is None:
         return strings(())
     if isinstance(value, (list, tuple, bytes)):
@@ -109,7 +109,7 @@ def _abbrevboth(left: int, right: int, text: str) -> str:
 
 
 def _abbreviated(data: bytes, offset: int, width: int) -> str:
-    """At most `width` bytes from `offset` on, with dots where something is left out."""
+    """At most `width` bytes from `offset` on, with `...` for omitted text."""
     if width < 4 or len(data) <= width:
         return from_bytes(data)
     kept = width - 3

@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _USERINFO = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
-# What may stand in a host as it is; other ASCII characters may not, not even escaped.
+# Characters allowed in a host; other ASCII characters are not allowed, not even escaped.
 _HOST_SAFE = "!$&'()*+,;=:[]<>\""
 _HOST_WRONG = re.compile(r"[^A-Za-z0-9._~!$&'()*+,;=:\[\]<>\"%\x80-\U0010ffff-]")
 _HOST_ESCAPE = re.compile(r"%(?!25)[0-7]")
@@ -83,7 +83,7 @@ def _read_authority(authority: str, parts: dict[str, Any]) -> None:
 
 def _userinfo(userinfo: str) -> str:
     if not _USERINFO.fullmatch(userinfo):
-        raise _fail("what stands before '@' holds a character that it cannot")
+        raise _fail("the part before '@' holds a character that is not allowed there")
     name, colon, password = userinfo.partition(":")
     return _escape(_unescape(name), "user") + colon + _escape(_unescape(password), "user")
 
@@ -97,19 +97,19 @@ def _host(host: str, scheme: str) -> str:
         except ValueError:
             closing = ""
         if not closing:
-            raise _fail("what stands in [ ] is not an IPv6 address")
+            raise _fail("the text in [ ] is not an IPv6 address")
         _check_port(port)
         return f"[{address}]{port}"
     if "[" in host:
-        raise _fail("'[' stands within the host")
+        raise _fail("'[' is inside the host")
     if ":" in host:
         first = scheme in ("http", "https")
         _check_port(host[host.index(":") if first else host.rindex(":") :])
     wrong = _HOST_WRONG.search(host)
     if wrong:
-        raise _fail("a character stands in the host that cannot")
+        raise _fail("the host holds a character that is not allowed")
     if _HOST_ESCAPE.search(host):
-        raise _fail("only characters beyond ASCII are escaped in a host")
+        raise _fail("only non-ASCII characters can be escaped in a host")
     return _unescape(host)
 
 
@@ -125,7 +125,7 @@ def _hostname(host: str) -> str:
 
 
 def _url_join(parts: Mapping[str, Any]) -> str:
-    """The URL that these parts make."""
+    """Build a URL from its parts."""
     texts = {
         name: _part(parts, name)
         for name in ("scheme", "host", "path", "query", "opaque", "fragment", "userinfo")

@@ -36,7 +36,7 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
             "motd:1: character '[' cannot stand after a name; elements are looked up with 'index'",
         ),
         ("{{ 1+2 }}", "motd:1: number '1+2' is malformed; sums are 'add 1 2'"),
-        ('{{ upper("a") }}', "motd:1: '(' cannot stand here: an argument is expected"),
+        ('{{ upper("a") }}', "motd:1: '(' is not allowed here: an argument is expected"),
         ("{{ if 1 }}", "motd:1: the template ends inside a block: an 'end' is missing"),
         ("{{ break }}", "motd:1: 'break' stands outside of any range"),
         ("{{ nil }}", "motd:1: 'nil' cannot stand alone: it may be an argument only"),
@@ -65,7 +65,7 @@ def render(text: str, data: dict[str, Any] | None = None, **options: Any) -> str
         ),
         (
             '{{ getHostByName "x" }}',
-            "motd:1: 'getHostByName' is not supported: a template does not ask the network; take the address from facts or data",
+            "motd:1: 'getHostByName' is not supported: templates cannot use the network; take the address from facts or data",
         ),
         ('{{ regexFind "(" "a" }}', "motd:1: 'regexFind': the pattern is malformed: missing )"),
         ("{{ 1 | 2 }}", "motd:1: a value can be piped into a function only"),

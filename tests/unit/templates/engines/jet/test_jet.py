@@ -95,7 +95,7 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
         ("a\n{* b\n [[ 1 ]]", "motd:2: a comment is not closed: no '*}' follows its '{*'"),
         ('[[ "abc ]]', 'motd:1: quoted text is not closed: no " follows on its line'),
         ("[[ 'abc' ]]", "motd:1: 'abc' is not one character; text is written with double quotes"),
-        ("[[ 5 -3 ]]", "motd:1: '-3' cannot stand here: '|' or the end of the action is expected"),
+        ("[[ 5 -3 ]]", "motd:1: '-3' is not allowed here: '|' or the end of the action is expected"),
         ("[[ if data.x ]]", "motd:1: the template ends inside a block: an 'end' is missing"),
         ("[[ end ]]", "motd:1: 'end' belongs to nothing: no block is open"),
         ("\n[[ x = 1 ]]", "motd:2: variable 'x' does not exist yet: make it with ':='"),
@@ -114,13 +114,13 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
         ),
         ("[[ data.l.a = 1 ]]", "motd:1: member 'a' cannot be set in a []interface {}"),
         ("[[ .data ]]", "motd:1: the context has no member 'data'; it has Data, Environ, Facts"),
-        ('[[ include "nope" ]]', "motd:1: template 'nope' is not there"),
-        ('[[ import "nope" ]]', "motd: template 'nope' is not there"),
+        ('[[ include "nope" ]]', "motd:1: template 'nope' does not exist"),
+        ('[[ import "nope" ]]', "motd: template 'nope' does not exist"),
         ('[[ extends "" ]]', "motd:1: 'extends' names no template"),
         ("[[ exec(1) ]]", "motd:1: 'exec' takes the path of a template, not a float64"),
         (
             '[[ json(data.l) == "[1]" ]]',
-            "motd:1: JSON cannot be compared with text; compare the value that it was made of",
+            "motd:1: JSON cannot be compared with text; compare the value itself",
         ),
         ('[[ import "circle.jet" ]]', "/circle.jet: templates import one another in a circle"),
         (
@@ -132,7 +132,7 @@ def test_comments_are_left_out_wherever_they_stand(text: str, want: str) -> None
             "/broken.jet:2: name 'nosuch' is not known here: it is neither a variable nor a function",
         ),
         ("[[ dump() ]]", "motd:1: 'dump' takes the names of variables here, as text: dump(\"name\")"),
-        ("[[ lookup(data.no) ]]", "motd:1: 'lookup' is given a value that is not there"),
+        ("[[ lookup(data.no) ]]", "motd:1: 'lookup' is given a missing value"),
     ],
 )
 def test_errors_name_cause_and_place(text: str, message: str) -> None:
