@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -251,18 +252,23 @@ class UndoStore:
         sizes = self._sizes()
         read = (self._read(path) for path in self._runs.glob("*.log"))
         kept = sorted((one for one in read if one is not None), key=lambda one: (one.time, one.run))
-        room = self._limit_bytes - needed_bytes
-        while (old := next((one for one in kept if one.run != current), None)) is not None:
-            used = set[str]().union(*(one.contents for one in kept))
-            is_full = sum(sizes.get(digest, 0) for digest in used) > room
-            if not is_full and len(kept) <= RUNS_LIMIT and not self._is_old(old):
-                break
+        uses = Counter(digest for one in kept for digest in one.contents)
+        used_bytes = sum(size for name, size in sizes.items() if uses[name])
+        count = len(kept)
+        for old in kept:
+            is_full = used_bytes + needed_bytes > self._limit_bytes
+            if old.run == current or not (
+                (is_full and old.contents) or count > RUNS_LIMIT or self._is_old(old)
+            ):
+                continue
             old.path.unlink(missing_ok=True)
-            kept.remove(old)
-        used = set[str]().union(*(one.contents for one in kept))
-        for name in sizes.keys() - used:
-            (Path(self.folder) / name).unlink(missing_ok=True)
-        self._used_bytes = sum(size for name, size in sizes.items() if name in used)
+            count -= 1
+            uses.subtract(old.contents)
+            used_bytes -= sum(sizes.get(digest, 0) for digest in old.contents if not uses[digest])
+        for name in sizes:
+            if not uses[name]:
+                (Path(self.folder) / name).unlink(missing_ok=True)
+        self._used_bytes = used_bytes
 
     def _sizes(self) -> dict[str, int]:
         """Sizes of all files among the contents, by name."""

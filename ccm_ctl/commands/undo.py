@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.clikit.text import short_id
+from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
@@ -15,10 +15,13 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import warn_of_resources
 from ccm_ctl.commands.stored_runs import format_heading, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
+from ccm_ctl.fleet.stream_runs import ASSIGNMENT, SCHEDULE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
@@ -80,7 +83,8 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
     inventory = await read_inventory(fleet)
     resolved = undo_targets(recorded, nodes, chosen, inventory)
     known = [name for name in resolved.nodes if name in inventory.nodes]
-    await warn_of_resources(application, fleet, inventory, known, changed_resources(before))
+    if not _warn_of_origin(application, recorded, inventory, known):
+        await warn_of_resources(application, fleet, inventory, known, changed_resources(before))
     if options["noop"] or not options["yes"]:
         code, would_change = await _plan(application, fleet, recorded, resolved, options)
         if options["noop"]:
@@ -93,6 +97,27 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
         return NOT_AGREED
     launch = _launch(fleet, recorded, resolved, options, is_plan=False)
     return await _watch(application, fleet, launch, options)
+
+
+def _warn_of_origin(
+    application: Application, recorded: Recorded, inventory: Inventory, nodes: Sequence[str]
+) -> bool:
+    """Warn that what started the run will do the same again; whether there is such a thing."""
+    origin = recorded.origin
+    if recorded.cause == SCHEDULE and origin:
+        application.terminal.warn(
+            f"the schedule {origin} applies this again when it is due; `ccmctl schedule rm {origin}` ends it"
+        )
+        return True
+    records = {name: inventory.nodes[name].record for name in nodes}
+    still = [name for name, record in records.items() if record is not None and origin in record.assignments]
+    if recorded.cause != ASSIGNMENT or not still:
+        return False
+    application.terminal.warn(
+        f"{fold_names(still)}: the assignment {origin} applies this again at the next interval; to prevent that, "
+        f"`ccmctl rollback {origin}` or `ccmctl unassign {origin}` first"
+    )
+    return True
 
 
 async def _plan(

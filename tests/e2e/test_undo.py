@@ -81,3 +81,22 @@ def test_a_run_that_a_node_does_not_know_fails_there_and_says_so(trio: Fleet) ->
     assert (undone.code, undone.states) == (2, {"web2": "failed"})
     assert "this node has no record of the run" in undone.reasons["web2"]
     assert (agent.files / "forgotten").exists()
+
+
+def test_the_run_of_an_assignment_is_undone_with_a_warning_that_names_it(trio: Fleet) -> None:
+    path = trio.write("assigned.yaml", manifest(a_file("assigned")))
+    mine = trio.agents["web1"].files / "assigned"
+    trio.ctl("assign", "undo-me", path, "-t", "node=web1", "--yes")
+    assigned = trio.ctl("assignment", "status", "undo-me", "--wait", "60s")
+    runs = trio.ctl("run", "list", "--assignment", "undo-me", "--json").named("run")
+
+    undone = trio.ctl("undo", runs[0]["run"], "--yes")
+    trio.ctl("unassign", "undo-me", "--yes")
+
+    assert assigned.code == 0, assigned.err
+    assert undone.code == 0, undone.out + undone.err
+    assert not mine.exists()
+    assert (
+        "web1: the assignment undo-me applies this again at the next interval; to prevent that, "
+        in undone.err
+    )
