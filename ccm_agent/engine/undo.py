@@ -16,6 +16,7 @@ import msgspec
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
+from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.undo import UndoEntry, UndoLog, UndoRecord
 from ccm_agent.resources.changes import private_paths
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.contract import Decision
+
+DIRECTORY = "directory"
+"""The `ensure` of a directory."""
 
 SPECIAL_BITS = 0o7000
 """setuid, setgid and sticky bit: the type `file` does not manage them."""
@@ -45,6 +49,7 @@ class RunUndo:
     def __init__(self, files: Files, options: ApplyOptions, masker: Masker) -> None:
         is_changing = not options.noop and not options.health_check_only
         self._log: UndoLog | None = options.undo_log if is_changing and options.run else None
+        self._is_plan = options.noop
         self._files = files
         self._masker = masker
         self._run = options.run
@@ -76,7 +81,11 @@ class RunUndo:
         differing = [name for name in sorted(now.keys() | left.keys()) if now.get(name) != left.get(name)]
         if unknown := [name for name in now if now[name] is None or left.get(name, "") is None]:
             return f"not compared with what the run {self._undone} left: its {unknown[0]} is too large or cannot be read"
-        return f"changed since the run {self._undone}: its {', '.join(differing)}" if differing else ""
+        if differing:
+            return f"changed since the run {self._undone}: its {', '.join(differing)}"
+        if await self._is_in_use(entry, declared.wanted.name):
+            return f"changed since the run {self._undone}: other files are in this directory"
+        return ""
 
     async def record(
         self,
@@ -105,6 +114,13 @@ class RunUndo:
             await self._log.close(self._run)
 
     # ---- inside ----
+
+    async def _is_in_use(self, entry: UndoEntry, path: str) -> bool:
+        """Whether a directory that the run made has files of others. In a plan those that the undo removes are still there."""
+        is_new = (entry.left or {}).get("ensure") == DIRECTORY and entry.properties.get("ensure") == ABSENT
+        if not is_new or self._is_plan:
+            return False
+        return not (await self._files.inspect([path], digest=False, follow=False))[0].is_empty
 
     def _entry(self, declared: ResolvedResource) -> UndoEntry | None:
         return self._entries.get((declared.kind.name, declared.wanted.name)) if self._entries else None

@@ -280,6 +280,24 @@ async def test_a_command_is_named_and_not_run_again(node: Node) -> None:
     assert not node.path("motd").exists()
 
 
+async def test_a_new_directory_with_files_of_others_stays(node: Node) -> None:
+    run = await node.apply(
+        node.resource("folder", ensure="directory", mode="0755"), node.resource("folder/mine", content="x")
+    )
+    other = node.put("folder/other", "y\n")
+    await node.undo(run, noop=True)
+    assert node.outcomes() == [("mine", "changed"), ("folder", "changed")]
+
+    await node.undo(run)
+
+    assert node.outcomes() == [("mine", "changed"), ("folder", "skipped")]
+    assert node.told()[1] == (
+        CHANGED_SINCE,
+        [f"changed since the run {run}: other files are in this directory"],
+    )
+    assert sorted(os.listdir(other.parent)) == ["other"]
+
+
 async def test_symlinks_trees_and_special_bits_are_reported(node: Node) -> None:
     target = node.put("target", "t\n")
     node.path("link").symlink_to(target)
