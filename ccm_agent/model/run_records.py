@@ -20,6 +20,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         requester: Who asked; of a key with an operator it is that operator, whatever stands here.
         nodes, offline: How many nodes are expected (`….targets.<i>` names them), and of those offline at the start.
         retry_of: The run whose request is sent again; "": none.
+        user: The user of a dashboard for whom the requester sent it; "": the requester asked.
     """
 
     run: str
@@ -34,6 +35,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     nodes: Count = 0
     offline: Count = 0
     retry_of: str = ""
+    user: str = ""
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):

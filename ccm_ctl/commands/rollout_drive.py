@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
-from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest, ManifestRequest, NodeState, Request
+from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.node_results import run_fields
 from ccm_ctl.commands.run_view import RunView
-from ccm_ctl.fleet.follow import Follower, ignore_news
-from ccm_ctl.fleet.history import History, restore_ends, run_on_record
+from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.rollout.driver import RolloutDriver, skip_reason
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_again import build_exec, build_request
 from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
 from ccm_ctl.render.rollout import rollout_line, wave_lines
 
 if TYPE_CHECKING:
-    from ccm_agent.model.run_records import RunRecord
+    from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.node_run import News
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
-
-R = TypeVar("R", bound=Request)
 
 WATCH_S = 2.0
 """How often a watcher reads the state of a rollout."""
@@ -76,34 +72,6 @@ async def resume_driving(
     )
 
 
-def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
-    """
-    Rebuild the request of a run from its record.
-
-    Raises:
-        RunError: The record does not contain it.
-    """
-    record = recorded.record
-    request = _stored_request(fleet, record, ManifestRequest)
-    if request.content.bundle is None and not request.content.manifest and not request.undo:
-        raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
-    return request
-
-
-def build_exec(fleet: Fleet, recorded: Recorded) -> ExecRequest:
-    """
-    Rebuild the request of a run of one command from its record.
-
-    Raises:
-        RunError: The record does not contain it.
-    """
-    record = recorded.record
-    request = _stored_request(fleet, record, ExecRequest)
-    if request.protocol != RESOURCE_EXEC or not request.argv:
-        raise RunError(f"{record.run}: its record does not contain the command, so it cannot be sent again")
-    return request
-
-
 def check_servable(recorded: Recorded) -> None:
     """
     Refuse to hand a run of a command to a rollout server.
@@ -117,21 +85,6 @@ def check_servable(recorded: Recorded) -> None:
         raise UsageError(
             f"{recorded.record.run}: a rollout server does not run commands; continue it without --detach"
         )
-
-
-def _stored_request(fleet: Fleet, record: RunRecord, kind: type[R]) -> R:
-    try:
-        request = msgspec.convert(record.request, kind)
-    except msgspec.ValidationError as err:
-        raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
-    return msgspec.structs.replace(
-        request,
-        run=record.run,
-        time=fleet.clock.now(),
-        targets=record.targets,
-        where=record.where,
-        requester=fleet.operator,
-    )
 
 
 class RolloutWatch:
@@ -196,21 +149,6 @@ class RolloutWatch:
         run.ask(asked, asyncio.get_running_loop().time())
 
 
-async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
-    """How the nodes of a run have ended so far, from the stream and the record."""
-    return {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
-
-
-async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
-    """A run with what the stream and the record know of it so far; it is not followed."""
-    now = asyncio.get_running_loop().time()
-    run = run_on_record(recorded, now)
-    proof = await read_proof(fleet)
-    await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=ignore_news, proof=proof).look()
-    restore_ends(run, recorded, now)
-    return run
-
-
 async def drive(
     application: Application,
     fleet: Fleet,
@@ -235,11 +173,6 @@ async def drive(
     )
     await follow_rollout(fleet, recorded, run, driver, proof, on_begin=view.begin, on_turn=view.on_turn)
     return await view.finish()
-
-
-async def _no_node(_node: str) -> bool:
-    """Nodes that were not expected are of no interest for what is on record."""
-    return False
 
 
 class RolloutView(RunView):

@@ -93,9 +93,10 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         from msgspec.structs import replace
 
         from ccm_agent.model.rollout_records import Phase
-        from ccm_ctl.commands.rollout_drive import check_servable, known_ends, resume_driving
+        from ccm_ctl.commands.rollout_drive import check_servable, resume_driving
         from ccm_ctl.fleet.rollout.driver import check_lease
         from ccm_ctl.fleet.rollout.state import promote, resume
+        from ccm_ctl.fleet.run_again import known_ends
 
         recorded = await _find(fleet, run)
         if detach:

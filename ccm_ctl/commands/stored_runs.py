@@ -148,6 +148,7 @@ def format_heading(recorded: Recorded, now: datetime | None) -> str:
     if record.time and now:
         when += f" ({ago(record.time, now)})"
     by = format_starter(recorded.cause, recorded.origin, record.requester)
+    by += f" for {one_line(record.user)} (dashboard)" if record.user else ""
     lines = [f"run {short_id(record.run)}: {record.action} {record.name} by {by}{when}"]
     nodes = plural(record.nodes, "node")
     if recorded.is_on_record or record.targets:

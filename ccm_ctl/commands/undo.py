@@ -65,7 +65,6 @@ def undo(application: Application, run: str, **options: Any) -> Exit:
 
 
 async def _undo(application: Application, fleet: Fleet, word: str, options: dict[str, Any]) -> Exit:
-    from ccm_ctl.commands.rollout_drive import read_known
     from ccm_ctl.commands.undo_targets import (
         changed_nodes,
         changed_resources,
@@ -73,6 +72,7 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
         undo_targets,
     )
     from ccm_ctl.fleet.discovery import read_inventory, resolve
+    from ccm_ctl.fleet.run_again import read_known
 
     recorded = await find_undoable(fleet, word)
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])

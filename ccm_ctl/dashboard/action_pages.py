@@ -1,8 +1,9 @@
-"""Actions on rollouts: pause, resume, promote and abort, each in the name of the user who asked for it."""
+"""Actions on runs: pause, resume, promote and abort rollouts, and retry runs, each in the name of the user who asked for it."""
 
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,21 +13,24 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import NodeState
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.fleet.authors import read_authors
+from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.rollout.driver import check_lease
 from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_again import RETRIED_ENDS, prepare_retry
 from ccm_ctl.fleet.run_request import send_stop
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from ccm_agent.model.rollout_records import RolloutState
-    from ccm_agent.model.wire import NodeState
     from ccm_ctl.dashboard.access import DashboardUser
+    from ccm_ctl.dashboard.started_runs import StartedRuns
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
 
@@ -34,22 +38,33 @@ log = logging.getLogger(__name__)
 
 ACTIONS = ("pause", "resume", "promote", "abort")
 WHY_CHARACTERS = 500
+RETRY_DEADLINE_S = 3600
+"""Nodes that have not started by then will not start, as with `ccmctl run retry`."""
 
 
 class ActionRequest(Struct, frozen=True):
-    """The body of an action: why it is done."""
+    """
+    The body of an action.
+
+    Attributes:
+        why: Why it is done.
+        states: Of a retry: only nodes that ended so; empty: all that did not succeed.
+    """
 
     why: str = ""
+    states: list[str] = []
 
 
 class ActionPages:
     """The interface of actions. `require_user` has checked the right to act, and that a page of this dashboard asks."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, started: StartedRuns) -> None:
         self._fleet = fleet
+        self._started = started
 
     def add_to(self, application: web.Application) -> None:
         """Serve it."""
+        application.router.add_post("/api/runs/{run}/retry", self._retry)
         application.router.add_post("/api/runs/{run}/{action}", self._act)
 
     async def _act(self, request: web.Request) -> web.Response:
@@ -57,10 +72,7 @@ class ActionPages:
         action, run = request.match_info["action"], request.match_info["run"]
         if action not in ACTIONS:
             raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")
-        try:
-            said = decode_foreign(await request.read(), ActionRequest)
-        except msgspec.MsgspecError as err:
-            raise UsageError("the body is not an action") from err
+        said = await _body_of(request)
         by = name_of(sender_of(request), self._fleet)
         recorded = await History(self._fleet).load(run)
         log.info("an action", extra={"action": action, "run": run, "by": by})
@@ -69,6 +81,22 @@ class ActionPages:
         else:
             state = await self._halt(recorded, by, said.why[:WHY_CHARACTERS], is_abort=action == "abort")
         return answer({"phase": str(state.phase)})
+
+    async def _retry(self, request: web.Request) -> web.Response:
+        """Send a run's request again to nodes on which it did not succeed; the id of the new run."""
+        run, said = request.match_info["run"], await _body_of(request)
+        if unknown := set(said.states) - set(RETRIED_ENDS):
+            raise UsageError(f"states: not ends that are retried: {', '.join(sorted(unknown)[:5])}")
+        user = sender_of(request)
+        recorded = await find_run(self._fleet, run)
+        ends = [NodeState(word) for word in said.states] or RETRIED_ENDS
+        deadline = self._fleet.clock.now() + timedelta(seconds=RETRY_DEADLINE_S)
+        launch = await prepare_retry(self._fleet, recorded, ends, deadline)
+        if user.name != self._fleet.operator:
+            launch = replace(launch, record=replace(launch.record, user=user.name))
+        log.info("an action", extra={"action": "retry", "run": run, "by": name_of(user, self._fleet)})
+        await self._started.retry(launch)
+        return answer({"run": launch.record.run, "nodes": launch.record.nodes})
 
     async def _halt(self, recorded: Recorded, by: str, why: str, *, is_abort: bool) -> RolloutState:
         """Let no further node start; an abort also stops those that have started."""
@@ -95,6 +123,13 @@ class ActionPages:
             return replace(changed, is_detached=changed.is_detached or not is_driven)
 
         return await RolloutStore(self._fleet).change(recorded.record.run, change)
+
+
+async def _body_of(request: web.Request) -> ActionRequest:
+    try:
+        return decode_foreign(await request.read(), ActionRequest)
+    except msgspec.MsgspecError as err:
+        raise UsageError("the body is not an action") from err
 
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.noop_words import noop_words
-from ccm_ctl.dashboard.middleware import answer
+from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
+from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_list import RunFilter, list_runs
-from ccm_ctl.fleet.stored_session import read_session_events
-from ccm_ctl.fleet.stream_runs import CAUSES
+from ccm_ctl.fleet.stored_session import read_run_events, read_session_events
+from ccm_ctl.fleet.stream_runs import CAUSES, SCHEDULE
+from ccm_ctl.render.resource_diffs import group_diffs
 from ccm_ctl.render.rollout import limits, rollout_line
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 RUNS_SHOWN = 100
+EVENTS_COMPARED = 20_000
+"""Events of a run whose diffs are compared."""
+
+DIFFS_SHOWN = 200
 
 
 class RunPages:
@@ -37,12 +44,15 @@ class RunPages:
         self._fleet = fleet
         self._lists = RecentAnswers()
         self._runs = RecentAnswers()
+        self._all_diffs = RecentAnswers()
+        self._work = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
         """Serve it."""
         application.router.add_get("/api/runs", self._list)
         application.router.add_get("/api/runs/{run}", self._run)
         application.router.add_get("/api/runs/{run}/nodes/{node}", self._events)
+        application.router.add_get("/api/runs/{run}/diffs", self._diffs)
 
     async def _list(self, request: web.Request) -> web.Response:
         """`?node=NODE&name=NAME&by=OPERATOR&state=STATE&cause=CAUSE`: the newest runs that fit."""
@@ -89,6 +99,7 @@ class RunPages:
         rollout = found[0] if found else None
         return {
             **run_fields(recorded.record),
+            "is_stored": is_stored(recorded.record) or recorded.cause == SCHEDULE,
             "state": recorded.state.state,
             "stopped_by": recorded.state.stopped_by,
             "cause": recorded.cause,
@@ -102,6 +113,23 @@ class RunPages:
         recorded = await find_run(self._fleet, self._word(request))
         events = await read_session_events(self._fleet, recorded.record.run, request.match_info["node"])
         return answer({"events": [event_fields(event) for event in events]})
+
+    async def _diffs(self, request: web.Request) -> web.Response:
+        """What a run changed, or would change: each different diff with the nodes that it is of."""
+        word = self._word(request)
+        async with self._work.place(sender_of(request).name):
+            return answer(await self._all_diffs.give(word, lambda: self._read_diffs(word)))
+
+    async def _read_diffs(self, word: str) -> dict[str, Any]:
+        recorded = await find_run(self._fleet, word)
+        events, is_cut = await read_run_events(self._fleet, recorded.record.run, EVENTS_COMPARED)
+        groups = await asyncio.to_thread(group_diffs, events)
+        return {
+            "groups": [diff_fields(event, nodes) for event, nodes in groups[:DIFFS_SHOWN]],
+            "left_out": max(0, len(groups) - DIFFS_SHOWN),
+            "is_cut": is_cut,
+            "is_asked": bool(recorded.record.request.get("diff")),
+        }
 
     @staticmethod
     def _word(request: web.Request) -> str:
@@ -124,8 +152,16 @@ def run_fields(record: RunRecord) -> dict[str, Any]:
         "nodes": record.nodes,
         "offline": record.offline,
         "retry_of": record.retry_of,
-        "is_stored": bool(record.request.get("bundle")),
+        "user": record.user,
+        "is_stored": is_stored(record),
     }
+
+
+def is_stored(record: RunRecord) -> bool:
+    """The manifest is stored, so that it can be sent again without a file."""
+    part = record.request.get("part")
+    content = part if isinstance(part, dict) else record.request
+    return bool(content.get("bundle") or record.request.get("undo"))
 
 
 def node_fields(node: NodeRun) -> dict[str, Any]:
@@ -164,6 +200,20 @@ def event_fields(event: TransactionEvent) -> dict[str, Any]:
         "corrective": event.corrective,
         "parent": event.parent,
         "triggered_by": event.triggered_by,
+        "diff": event.diff,
+    }
+
+
+def diff_fields(event: TransactionEvent, nodes: list[str]) -> dict[str, Any]:
+    """What a resource changes, and on which nodes it is the same."""
+    return {
+        "resource": f"{event.type}#{event.name}",
+        "parent": event.parent,
+        "noop": event.noop,
+        "failed": event.failed,
+        "is_cut": "diff" in event.cut,
+        "diff": event.diff,
+        "nodes": nodes,
     }
 
 

@@ -19,6 +19,7 @@ from ccm_ctl.dashboard.node_pages import NodePages
 from ccm_ctl.dashboard.run_pages import RunPages
 from ccm_ctl.dashboard.search_pages import SearchPages
 from ccm_ctl.dashboard.session_pages import add_session
+from ccm_ctl.dashboard.started_runs import StartedRuns
 from ccm_ctl.dashboard.static_files import add_pages, read_static
 from ccm_ctl.dashboard.stored_pages import StoredPages
 from ccm_ctl.dashboard.stream import EventStreams
@@ -88,6 +89,7 @@ class Dashboard:
         self._options = options
         self.feed = EventFeed(fleet.clock.now)
         self.state = FleetState(fleet, self.feed.wake)
+        self._started = StartedRuns(fleet)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -109,6 +111,7 @@ class Dashboard:
             finally:
                 reading.cancel()
                 looking.cancel()
+                await self._started.end()
 
     def _take(self, events: list[LiveEvent]) -> None:
         self.feed.add(events)
@@ -126,7 +129,7 @@ class Dashboard:
         RunPages(self._fleet).add_to(application)
         StoredPages(self._fleet, self.state).add_to(application)
         SearchPages(self._fleet).add_to(application)
-        ActionPages(self._fleet).add_to(application)
+        ActionPages(self._fleet, self._started).add_to(application)
         for pages in self._options.pages:
             pages.add_to(application)
 

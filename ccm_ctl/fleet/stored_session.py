@@ -1,4 +1,4 @@
-"""One node's part of a run, as the stream holds it."""
+"""The events of a run, or of one node's part of it, as the stream holds them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,31 @@ async def read_session_events(fleet: Fleet, run: str, node: str) -> list[Transac
         if isinstance(said, TransactionEvent):
             found.setdefault(said.number, said)
     return [found[number] for number in sorted(found)]
+
+
+async def read_run_events(
+    fleet: Fleet, run: str, most: int
+) -> tuple[list[tuple[str, TransactionEvent]], bool]:
+    """
+    The events about resources of all nodes of a run, each with its node and once, and whether there are more than `most`.
+
+    Signatures are not checked.
+
+    Raises:
+        ProtocolError: Not the id of a run.
+    """
+    found: dict[tuple[str, int], TransactionEvent] = {}
+    async for message in fleet.events.scan(run_pattern(run)):
+        try:
+            heard = decode_agent_message(message)
+        except ProtocolError:
+            continue
+        if isinstance(heard.said, TransactionEvent):
+            if len(found) >= most:
+                return _sorted(found), True
+            found.setdefault((heard.node, heard.said.number), heard.said)
+    return _sorted(found), False
+
+
+def _sorted(found: dict[tuple[str, int], TransactionEvent]) -> list[tuple[str, TransactionEvent]]:
+    return [(node, found[node, number]) for node, number in sorted(found)]

@@ -27,6 +27,19 @@ def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) ->
         events: Each event with its node; those without a diff are left out.
         style: Width and color.
     """
+    groups = group_diffs(events)
+    shown = groups[:BLOCKS_SHOWN]
+    blocks = [diff_block(event, style, before=f"{fold_names(nodes)}: ") for event, nodes in shown]
+    if len(groups) > len(shown):
+        rest = plural(len(groups) - len(shown), "other diff")
+        blocks.append(f"and {rest}; `ccmctl run show RUN --json` has all\n")
+    return blocks
+
+
+def group_diffs(
+    events: Iterable[tuple[str, TransactionEvent]],
+) -> list[tuple[TransactionEvent, list[str]]]:
+    """An event for each different diff, with the nodes that have it, in the order in which they were first reported."""
     groups: dict[tuple[object, ...], tuple[TransactionEvent, list[str]]] = {}
     for node, event in events:
         if event.diff is None:
@@ -34,9 +47,4 @@ def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) ->
         body = msgspec.json.encode(event.diff)
         key = (event.type, event.name, event.parent, event.noop, event.failed, event.cut, body)
         groups.setdefault(tuple(map(str, key)), (event, []))[1].append(node)
-    shown = list(groups.values())[:BLOCKS_SHOWN]
-    blocks = [diff_block(event, style, before=f"{fold_names(nodes)}: ") for event, nodes in shown]
-    if len(groups) > len(shown):
-        rest = plural(len(groups) - len(shown), "other diff")
-        blocks.append(f"and {rest}; `ccmctl run show RUN --json` has all\n")
-    return blocks
+    return list(groups.values())

@@ -1,5 +1,5 @@
-// Actions on a rollout. Each asks once more; the server decides who may.
-import { html, useState, ask, session, Problem } from "./lib.js";
+// Actions on a run. Each asks once more; the server decides who may.
+import { html, useState, ask, go, plural, session, Problem, runPath } from "./lib.js";
 
 const ACTIONS = {
   pause: ["Pause", "No further node starts. Nodes that have started go on.", ["running", "baking"]],
@@ -8,7 +8,7 @@ const ACTIONS = {
   abort: ["Abort", "Ends it. Nodes that have started skip their remaining resources. This cannot be undone.", ["running", "baking", "paused"]],
 };
 
-export function RolloutActions({ run, onDone }) {
+function RolloutActions({ run, onDone }) {
   const [chosen, choose] = useState("");
   const [why, setWhy] = useState("");
   const [state, set] = useState({ error: null, isBusy: false });
@@ -40,3 +40,40 @@ export function RolloutActions({ run, onDone }) {
     <${Problem} error=${state.error} />
   </div>`;
 }
+
+const RETRIED = ["failed", "stopped", "refused", "superseded", "expired", "lost", "unreachable", "offline", "skipped"];
+const RETRIED_ACTIONS = ["apply", "plan", "check"];
+
+// The same request again, to the nodes on which it did not succeed.
+function Retry({ run }) {
+  const [isOpen, setOpen] = useState(false);
+  const [state, set] = useState({ error: null, isBusy: false });
+  const found = RETRIED.filter((one) => run.counts[one]);
+  const [left, setLeft] = useState([]);
+  if (session.right !== "act" || !["request", "schedule"].includes(run.cause) || !RETRIED_ACTIONS.includes(run.action) || !found.length) return null;
+  if (run.rollout && !["done", "aborted"].includes(run.rollout.phase)) return null;
+  const states = found.filter((one) => !left.includes(one));
+  const count = states.reduce((sum, one) => sum + run.counts[one], 0);
+  const act = async (event) => {
+    event.preventDefault();
+    set({ error: null, isBusy: true });
+    try {
+      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states } });
+      go(runPath(said.run));
+    } catch (error) {
+      set({ error, isBusy: false });
+    }
+  };
+  if (!run.is_stored) return html`<p class="quiet">To retry it, name the file again, which is not stored: <code>ccmctl run retry ${run.run} FILE</code></p>`;
+  return html`<div>
+    <div class="actions" role="group" aria-label="Actions on the run"><button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Retry …</button></div>
+    ${isOpen && html`<form class="actions" onSubmit=${act}>
+      <p>Sends exactly the same request to the nodes that ended so:</p>
+      ${found.map((one) => html`<label class="inline" key=${one}><input type="checkbox" checked=${!left.includes(one)} onChange=${(event) => setLeft(event.target.checked ? left.filter((each) => each !== one) : [...left, one])} /> ${run.counts[one]} ${one}</label>`)}
+      <button type="submit" class="primary" disabled=${state.isBusy || !count}>Retry on ${plural(count, "node")}</button>
+    </form>`}
+    <${Problem} error=${state.error} />
+  </div>`;
+}
+
+export const RunActions = ({ run, onDone }) => html`<${RolloutActions} run=${run} onDone=${onDone} /><${Retry} run=${run} />`;

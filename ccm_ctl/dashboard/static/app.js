@@ -5,7 +5,7 @@ import { FleetPage } from "./fleet.js";
 import { NodePage } from "./node.js";
 import { RunsPage } from "./runs.js";
 import { RunPage } from "./run.js";
-import { RolloutActions } from "./actions.js";
+import { RunActions } from "./actions.js";
 import { ChangesPage } from "./changes.js";
 import { SlotsPage } from "./slots.js";
 import { AssignmentPage, AssignmentsPage, DataPage, DocumentPage, RegistrationsPage, SchedulesPage } from "./stored.js";
@@ -56,7 +56,7 @@ function Page({ address }) {
     document.title = `${title} · CCM fleet`;
   }, [path]);
   if (!Shown) return html`<main id="main"><h1>Not found</h1><p>There is no such page. <${Link} to="/">The fleet<//></p></main>`;
-  return html`<main id="main"><${Shown} address=${address} params=${params} Actions=${RolloutActions} /></main>`;
+  return html`<main id="main"><${Shown} address=${address} params=${params} Actions=${RunActions} /></main>`;
 }
 
 const THEMES = ["auto", "light", "dark"];

@@ -1,6 +1,7 @@
 // The page of a run: its nodes by state, what failed there and with which output, and the waves of a rollout.
 import { html, useEffect, useState, ask, go, withQuery, natural, number, plural, span, State, Ago, Link, Problem, Export, Output, meaningOf, signOf, nodePath, runPath, short, stamp } from "./lib.js";
-import { live, useLive } from "./live.js";
+import { useLive } from "./live.js";
+import { Diff, RunDiffs } from "./diffs.js";
 
 const ORDER = ["failed", "stopped", "refused", "lost", "unreachable", "expired", "superseded", "running", "queued", "accepted", "expected", "planned", "changed", "stable", "offline", "skipped"];
 const FINAL = new Set(["stable", "changed", "failed", "stopped", "refused", "superseded", "expired", "lost", "unreachable", "offline", "skipped"]);
@@ -36,7 +37,7 @@ function NodeEvents({ run, node }) {
     ${shown.events.map(
       (one) => html`<div class="resource"><p><${State} state=${one.outcome} /> <b>${one.parent && `${one.parent} > `}${one.resource}</b> <span class="quiet">${one.seconds < 1 ? `${Math.round(one.seconds * 1000)} ms` : span(one.seconds)}</span>
         ${one.corrective && html` <span class="change">corrected drift</span>`}${one.triggered_by && html` <span class="quiet">refreshed by ${one.triggered_by}</span>`}</p>
-        ${one.noop_message && html`<p>${one.noop_message}</p>`}${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} /></div>`,
+        ${one.noop_message && html`<p>${one.noop_message}</p>`}${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} />${one.diff && html`<${Diff} diff=${one.diff} />`}</div>`,
     )}
   </div>`;
 }
@@ -93,7 +94,7 @@ export function RunPage({ params, address, Actions }) {
   const columns = ["node", "state", "reason", "code", "changed", "failed", "resource", "error"];
   const table = () => [columns, results.map((one) => [one.node, one.state, one.reason, one.code, one.changed_count, one.failed_count, one.failed?.[0]?.resource, one.failed?.[0]?.error.join("; ")])];
   return html`
-    <div class="title"><h1>Run ${short(run.run)}</h1><span class="sub">${run.action} ${run.name} by ${run.cause === "request" ? run.requester || "unknown" : run.cause === "node" ? "the node itself" : `an ${run.cause}`.replace("an schedule", "a schedule")}, <${Ago} time=${run.time} /></span><span class="spacer"></span>
+    <div class="title"><h1>Run ${short(run.run)}</h1><span class="sub">${run.action} ${run.name} by ${run.cause === "request" ? `${run.requester || "unknown"}${run.user ? ` for ${run.user} (dashboard)` : ""}` : run.cause === "node" ? "the node itself" : `an ${run.cause}`.replace("an schedule", "a schedule")}, <${Ago} time=${run.time} /></span><span class="spacer"></span>
       <${Export} name=${`run-${short(run.run)}`} table=${table} /></div>
     <p>For ${run.targets.join(" or ") || "all nodes"}${run.where && html` where <code>${run.where}</code>`}: ${plural(run.nodes, "node")}${run.offline ? `, ${run.offline} of them offline then` : ""}.
       ${run.retry_of && html` Sends run <${Link} to=${runPath(run.retry_of)}><code>${short(run.retry_of)}</code><//> again.`}${run.stopped_by && ` Stopped by ${run.stopped_by}.`}</p>
@@ -108,5 +109,6 @@ export function RunPage({ params, address, Actions }) {
       <thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">What happened</th><th scope="col">Took</th></tr></thead>
       <tbody>${results.slice(0, 500).map((one) => html`<${Result} run=${run.run} one=${one} isOpen=${open === one.node} onOpen=${() => setOpen(open === one.node ? "" : one.node)} key=${one.node} />`)}</tbody>
     </table></div>
-    ${results.length > 500 && html`<p class="quiet">The first 500 of ${number(results.length)} nodes; CSV and JSON have all of them.</p>`}`;
+    ${results.length > 500 && html`<p class="quiet">The first 500 of ${number(results.length)} nodes; CSV and JSON have all of them.</p>`}
+    <${RunDiffs} run=${run} key=${run.run} />`;
 }

@@ -1,0 +1,204 @@
+"""A recorded run again: its request rebuilt from the record, for the nodes on which it did not succeed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.wire import (
+    COMPLIANT_STATES,
+    RESOURCE_EXEC,
+    ExecRequest,
+    ManifestRequest,
+    NodeState,
+    Request,
+)
+from ccm_ctl.fleet.content import read_content
+from ccm_ctl.fleet.discovery import TargetSet, read_inventory
+from ccm_ctl.fleet.find_run import find_request
+from ccm_ctl.fleet.follow import Follower, ignore_news
+from ccm_ctl.fleet.history import restore_ends, run_on_record
+from ccm_ctl.fleet.proof import read_proof
+from ccm_ctl.fleet.run_request import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from ccm_agent.model.run_records import RunRecord
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.run_request import Launch
+
+R = TypeVar("R", bound=Request)
+
+RETRIED_ENDS = tuple(state for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
+"""The ends after which a node is asked again."""
+
+RETRIED_ACTIONS = ("apply", "plan", "check")
+
+
+async def prepare_retry(
+    fleet: Fleet,
+    recorded: Recorded,
+    ends: Collection[NodeState],
+    deadline: datetime,
+    path: str | None = None,
+) -> Launch:
+    """
+    Prepare the same request for the nodes that ended in one of some ways. Nothing is sent.
+
+    Args:
+        fleet: The bus.
+        recorded: The run.
+        ends: The ends.
+        deadline: Nodes that have not started by then will not start.
+        path: The manifest of a run of a single file, which is not stored; None: it is.
+
+    Raises:
+        RunError: A node has not ended, none ended so, or the request is not on record.
+        UsageError: The file is needed and not named, or is not what was applied.
+    """
+    left = _left(recorded, await known_ends(fleet, recorded), ends)
+    request = replace(await _request(fleet, recorded, path), deadline=deadline)
+    resolved = _targets(recorded, left, await read_inventory(fleet))
+    launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name)
+    return replace(launch, record=replace(launch.record, retry_of=recorded.record.run))
+
+
+async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
+    """How the nodes of a run have ended so far, from the stream and the record."""
+    return {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
+
+
+async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
+    """A run with what the stream and the record know of it so far; it is not followed."""
+    now = asyncio.get_running_loop().time()
+    run = run_on_record(recorded, now)
+    proof = await read_proof(fleet)
+    await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=ignore_news, proof=proof).look()
+    restore_ends(run, recorded, now)
+    return run
+
+
+async def _no_node(_node: str) -> bool:
+    """Nodes that were not expected are of no interest for what is on record."""
+    return False
+
+
+def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[NodeState]) -> list[str]:
+    """The nodes to ask again, sorted."""
+    run = recorded.record.run
+    open_nodes = sorted(node for node, state in ends.items() if not state.is_final)
+    if open_nodes:
+        raise RunError(
+            f"{run}: {open_nodes[0]}{f' and {len(open_nodes) - 1} more' if len(open_nodes) > 1 else ''} "
+            f"have not ended; wait with `ccmctl run watch`, or end it with `ccmctl run stop`"
+        )
+    left = sorted(node for node, state in ends.items() if state in wanted)
+    if not left:
+        raise RunError(f"{run}: no node ended so; `ccmctl run show {run}` shows how each ended")
+    return left
+
+
+async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequest:
+    """The request of the run; of a single file its text comes from `path`, or from its schedule."""
+    record = recorded.record
+    if not recorded.is_on_record:
+        if path is not None:
+            raise UsageError(f"{path}: no operator sent {record.run}; leave out FILE")
+        return await find_request(fleet, recorded)
+    if record.action not in RETRIED_ACTIONS:
+        raise RunError(f"{record.run}: only runs of manifests can be retried, not `{record.action}`")
+    if record.request.get("undo"):
+        if path is not None:
+            raise UsageError(f"{path}: {record.run} undoes a run, without a manifest; leave out FILE")
+        return build_request(fleet, recorded)
+    part = record.request.get("part")
+    if (part if isinstance(part, dict) else record.request).get("bundle"):
+        if path is not None:
+            raise UsageError(f"{path}: the manifest of {record.run} is stored; leave out FILE")
+        return build_request(fleet, recorded)
+    if path is None:
+        raise UsageError(
+            f"{record.run}: its manifest was a single file, which is not stored; name the file again: "
+            f"`ccmctl run retry {record.run} FILE`"
+        )
+    content = await asyncio.to_thread(_read, path, str(record.request.get("digest", "")))
+    text = {"manifest": content.text}
+    bare = {**record.request, **({"part": {**part, **text}} if isinstance(part, dict) else text)}
+    return build_request(fleet, replace(recorded, record=replace(record, request=bare)))
+
+
+def _read(path: str, digest: str) -> Content:
+    content = read_content(Path(path))
+    if content.digest != digest:
+        raise UsageError(
+            f"{path}: is not what was applied: its SHA-256 is {content.digest[:12]}…, not {digest[:12]}…"
+        )
+    return content
+
+
+def _targets(recorded: Recorded, left: list[str], inventory: Inventory) -> TargetSet:
+    """The nodes that are left, on the scopes that the operator of the run was allowed to use."""
+    names = f"node in ({','.join(left)})"
+    record: Any = recorded.record
+    nodes = inventory.nodes
+    return TargetSet(
+        nodes=left,
+        offline=[name for name in left if name not in nodes or not nodes[name].is_present],
+        scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
+        targets=[f"{text},{names}" for text in record.targets] or [names],
+        where=record.where,
+    )
+
+
+def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
+    """
+    Rebuild the request of a run from its record.
+
+    Raises:
+        RunError: The record does not contain it.
+    """
+    record = recorded.record
+    request = _stored_request(fleet, record, ManifestRequest)
+    if request.content.bundle is None and not request.content.manifest and not request.undo:
+        raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
+    return request
+
+
+def build_exec(fleet: Fleet, recorded: Recorded) -> ExecRequest:
+    """
+    Rebuild the request of a run of one command from its record.
+
+    Raises:
+        RunError: The record does not contain it.
+    """
+    record = recorded.record
+    request = _stored_request(fleet, record, ExecRequest)
+    if request.protocol != RESOURCE_EXEC or not request.argv:
+        raise RunError(f"{record.run}: its record does not contain the command, so it cannot be sent again")
+    return request
+
+
+def _stored_request(fleet: Fleet, record: RunRecord, kind: type[R]) -> R:
+    try:
+        request = msgspec.convert(record.request, kind)
+    except msgspec.ValidationError as err:
+        raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
+    return msgspec.structs.replace(
+        request,
+        run=record.run,
+        time=fleet.clock.now(),
+        targets=record.targets,
+        where=record.where,
+        requester=fleet.operator,
+    )
