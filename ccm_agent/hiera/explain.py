@@ -145,6 +145,19 @@ def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any
     )
 
 
+def merged_data(sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The data that these documents give a node, each merged deep over those before it.
+
+    Raises:
+        CcmError: A document cannot be read or resolved with these facts.
+    """
+    tale = _Tale("")
+    for source in sources:
+        tale.add(source, facts)
+    return tale.data
+
+
 def _reversed(
     source: SourceDocument, root: object, candidates: Sequence[Candidate], path: tuple[str, ...]
 ) -> list[str]:

@@ -10,9 +10,9 @@ import msgspec
 from ccm_agent.bus.subjects import check_key
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.secret import MASK, looks_secret, mask_url
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.documents import read_source
+from ccm_ctl.fleet.hiera_explain import DEFAULT_DATA, has_value, layer_fields, list_sources, masked
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.hiera_explain import Candidate, Explained
     from ccm_ctl.fleet.ports import Fleet
-
-DEFAULT_DATA = "kv://CCM_DATA/common"
 
 MEANINGS = {"wins": "good", "merged": "good", "overridden": "quiet", "removes": "change"}
 
@@ -102,10 +100,7 @@ def _tell(application: Application, explained: Explained, node: str, *, show_sec
         node=node,
         found=explained.is_found,
         value=shown(explained.value),
-        layers=[
-            {**msgspec.to_builtins(one), "value": shown(one.value)} if has_value(one) else _bare(one)
-            for one in explained.candidates
-        ],
+        layers=layer_fields(explained, shown),
         rules=msgspec.to_builtins(explained.rules) or None,
         broken=explained.broken or None,
     )
@@ -146,47 +141,10 @@ def _sentence(explained: Explained, node: str, shown: Any) -> str:
 
 async def _tell_others(application: Application, fleet: Fleet, node: str) -> None:
     """Note other documents that the node's assignments read, because the default may not be among them."""
-    from ccm_ctl.fleet.assignments import read_assignments
-    from ccm_ctl.fleet.discovery import read_inventory
-
-    inventory, assignments = await read_inventory(fleet), await read_assignments(fleet)
-    await assignments.fill_in(fleet, inventory)
-    for name, standing in assignments.of_node(inventory.need(node)).items():
-        read = standing.assignment.data
-        if read and tuple(read) != (DEFAULT_DATA,):
+    for name, read in (await list_sources(fleet, node)).items():
+        if tuple(read) != (DEFAULT_DATA,):
             words = " ".join(f"--data {url}" for url in read)
             application.terminal.note(f"the assignment {name} reads other documents there: {words}")
-
-
-def has_value(one: Candidate) -> bool:
-    """Whether the layer has the key."""
-    return one.effect in ("wins", "merged", "overridden")
-
-
-def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
-    """
-    Mask secrets in a value: by the names of keys in its path and within it, and passwords and tokens in URLs.
-
-    Args:
-        key: The path to the value.
-        value: The value.
-        declared: Keys that the documents declare secret.
-    """
-    from ccm_ctl.fleet.hiera_explain import is_secret_key
-
-    if value is not None and (is_secret_key(key, declared) or any(map(looks_secret, key.split(".")))):
-        return MASK
-    if isinstance(value, dict):
-        return {name: masked(f"{key}.{name}", inner, declared) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [masked(f"{key}.{number}", inner, declared) for number, inner in enumerate(value)]
-    return mask_url(value) if isinstance(value, str) else value
-
-
-def _bare(one: Candidate) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(one)
-    del fields["value"]
-    return fields
 
 
 def _json(value: object) -> str:

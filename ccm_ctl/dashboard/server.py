@@ -16,6 +16,7 @@ from ccm_ctl.dashboard.fleet_pages import FleetPages
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.dashboard.middleware import ACCESS, HAS_FLEET, READING, guard_host, require_user
 from ccm_ctl.dashboard.node_pages import NodePages
+from ccm_ctl.dashboard.node_past_pages import NodePastPages
 from ccm_ctl.dashboard.run_pages import RunPages
 from ccm_ctl.dashboard.search_pages import SearchPages
 from ccm_ctl.dashboard.session_pages import add_session
@@ -126,6 +127,7 @@ class Dashboard:
         application.router.add_get("/api/stream", EventStreams(self.feed, self.state).serve)
         FleetPages(self._fleet, self.feed, self.state).add_to(application)
         NodePages(self._fleet, self.state, self._options.explain).add_to(application)
+        NodePastPages(self._fleet, self.state).add_to(application)
         RunPages(self._fleet).add_to(application)
         StoredPages(self._fleet, self.state).add_to(application)
         SearchPages(self._fleet).add_to(application)

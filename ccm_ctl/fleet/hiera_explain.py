@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
 from ccm_agent.model.errors import InputError, NotFoundError
+from ccm_agent.model.secret import MASK, looks_secret, mask_url
+from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.discovery import read_facts, read_inventory
 from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.fact_edits import fact_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ccm_agent.hiera.explain import Candidate as Candidate
     from ccm_agent.hiera.explain import Explained as Explained
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 
 BUCKET = "CCM_DATA"
 PREFIX = f"kv://{BUCKET}/"
+DEFAULT_DATA = f"{PREFIX}common"
+KEYS_LISTED = 1000
 
 
 async def explain_value(
@@ -45,11 +53,37 @@ async def explain_value(
         SourceDocument(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url)
         for url in urls
     ]
+    return await asyncio.to_thread(explain, key, sources, await _read_node_facts(fleet, node))
 
+
+async def list_keys(fleet: Fleet, node: str, urls: Sequence[str]) -> list[str]:
+    """
+    The dotted paths of the data of a node, sorted, at most KEYS_LISTED.
+
+    Raises:
+        NoTargetError: There is no such node.
+        CcmError: A document is not there, or cannot be resolved with the node's facts.
+    """
+    from ccm_agent.hiera.explain import merged_data
+
+    sources = [await _read_stored(fleet, url) for url in urls]
+    data = await asyncio.to_thread(merged_data, sources, await _read_node_facts(fleet, node))
+    return sorted(islice(fact_paths(data), KEYS_LISTED))
+
+
+async def list_sources(fleet: Fleet, node: str) -> dict[str, list[str]]:
+    """The documents that each assignment of a node reads, by the assignment's name; those without data are left out."""
+    inventory, assignments = await read_inventory(fleet), await read_assignments(fleet)
+    await assignments.fill_in(fleet, inventory)
+    found = assignments.of_node(inventory.need(node))
+    return {name: list(one.assignment.data) for name, one in found.items() if one.assignment.data}
+
+
+async def _read_node_facts(fleet: Fleet, node: str) -> dict[str, Any]:
     inventory = await read_inventory(fleet)
     found = inventory.need(node)
     await read_facts(fleet, inventory, [node])
-    return await asyncio.to_thread(explain, key, sources, found.facts)
+    return found.facts
 
 
 async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
@@ -62,3 +96,36 @@ async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
     if not isinstance(document.body, str):
         raise NotFoundError(f"{url}: there is no such document; `ccmctl data list` shows which there are")
     return SourceDocument(name=url, text=document.body, revision=document.revision)
+
+
+def has_value(one: Candidate) -> bool:
+    """Whether the layer has the key."""
+    return one.effect in ("wins", "merged", "overridden")
+
+
+def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
+    """
+    Mask secrets in a value: by the names of keys in its path and within it, and passwords and tokens in URLs.
+
+    Args:
+        key: The path to the value.
+        value: The value.
+        declared: Keys that the documents declare secret.
+    """
+    if value is not None and (is_secret_key(key, declared) or any(map(looks_secret, key.split(".")))):
+        return MASK
+    if isinstance(value, dict):
+        return {name: masked(f"{key}.{name}", inner, declared) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [masked(f"{key}.{number}", inner, declared) for number, inner in enumerate(value)]
+    return mask_url(value) if isinstance(value, str) else value
+
+
+def layer_fields(explained: Explained, shown: Callable[[object], object]) -> list[dict[str, Any]]:
+    """The layers for programs; a layer that has the key has its value as `shown` gives it."""
+    found = []
+    for one in explained.candidates:
+        fields: dict[str, Any] = msgspec.to_builtins(one)
+        del fields["value"]
+        found.append(fields | ({"value": shown(one.value)} if has_value(one) else {}))
+    return found

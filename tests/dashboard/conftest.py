@@ -74,7 +74,9 @@ def browser() -> Iterator[Browser]:
 def context_of(browser: Browser, **settings: Any) -> Iterator[BrowserContext]:
     """A browser with cookies of its own. What a page reports as an error fails the test."""
     problems: list[str] = []
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | settings)
+    # without motion: axe-core would measure colors in the middle of a transition
+    usual = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+    context = browser.new_context(**usual | settings)
     context.set_default_timeout(WAIT_MS)
     context.on(
         "weberror",

@@ -1,7 +1,9 @@
 // The page of a node: why it is as it is, what it should be, its resources, facts and events.
-import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem, Export, Output, fact, short, stamp, runPath } from "./lib.js";
+import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem, Export, Output, Share, fact, short, stamp, runPath } from "./lib.js";
 import { live, useLive } from "./live.js";
 import { EventTable, exportedEvents } from "./events.js";
+import { NodePast } from "./node_past.js";
+import { FactHistory, NodeData } from "./node_data.js";
 
 // What an address gives, read again when the node has said something.
 function useRead(path, when) {
@@ -82,7 +84,7 @@ function Facts({ said }) {
     )}</dl>`;
 }
 
-export function NodePage({ params }) {
+export function NodePage({ params, address }) {
   const name = params[0];
   const path = `/api/nodes/${encodeURIComponent(name)}`;
   const { events, loads } = useLive();
@@ -93,12 +95,14 @@ export function NodePage({ params }) {
   const resources = useRead(`${path}/resources`, `${newest} ${loads}`);
   return html`
     <div class="title"><h1>${name}</h1>${why.said && html`<${State} state=${why.said.state} />`}
-      ${why.said?.version && html`<span class="sub">agent ${why.said.version}</span>`}</div>
+      ${why.said?.version && html`<span class="sub">agent ${why.said.version}</span>`}<span class="spacer"></span><span class="export"><${Share} /></span></div>
     <${Problem} error=${why.error || facts.error || resources.error} />
     ${why.said ? html`<${Why} why=${why.said} />` : !why.error && html`<p class="empty" aria-busy="true">Asking the agent …</p>`}
     ${why.said && html`<section><h2>Assignments</h2><${Standings} why=${why.said} /></section>`}
     ${resources.said && html`<section><h2>Resources</h2><${Resources} resources=${resources.said.resources} name=${name} /></section>`}
+    <section aria-label="Past"><h2>Past</h2><${NodePast} path=${path} name=${name} when=${`${newest} ${loads}`} address=${address} /></section>
     <section><div class="title"><h2>Events of the last hour</h2><span class="spacer"></span><${Export} name=${`events-${name}`} table=${() => exportedEvents(mine)} /></div>
       ${mine.length ? html`<${EventTable} events=${mine.slice(0, 100)} label="Events" />` : html`<p class="empty">No events.</p>`}</section>
-    ${facts.said && html`<section><h2>Facts</h2><${Facts} said=${facts.said} /></section>`}`;
+    <section aria-label="Data"><h2>Data</h2><${NodeData} path=${path} name=${name} address=${address} /></section>
+    ${facts.said && html`<section><h2>Facts</h2><${Facts} said=${facts.said} /><${FactHistory} path=${path} name=${name} when=${loads} /></section>`}`;
 }
