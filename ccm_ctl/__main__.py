@@ -14,6 +14,7 @@ VERBS = {
     "operator": "Issue and revoke operators' credentials.",
     "signers": "Manage the list of trusted signers.",
     "ping": "Check whether agents answer.",
+    "group": "Save selectors under a name, for --targets @NAME.",
     "facts": "Show facts and assign them to nodes.",
     "data": "Manage Hiera data, and explain where a value comes from.",
     "plan": "Show what a manifest would change on nodes.",

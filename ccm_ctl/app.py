@@ -213,7 +213,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             clock=LocalClock(),
             signatory=signatory,
             trust=trust,
-            signers=NatsKeyValue(connection, TRUST_BUCKET),
+            signers=NatsKeyValue(connection, TRUST_BUCKET, signatory),
             services=RegisteredServices(connection),
             schedules=partial(read_schedules, connection),
             slots=NatsKeyValue(connection, "CCM_SLOTS"),

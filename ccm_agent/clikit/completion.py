@@ -19,7 +19,7 @@ MOST = 200
 FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "URL|FILE", "MANIFEST", "INPUT", "URL"})
 """What help calls words that may be files."""
 
-PLAIN = re.compile(r"[A-Za-z0-9._/](?:[A-Za-z0-9._/@+=-]|!(?==))*")
+PLAIN = re.compile(r"[A-Za-z0-9._/@](?:[A-Za-z0-9._/@+=-]|!(?==))*")
 """Shells split and expand what they are offered. Names were chosen by others, and one may look like an option or a command."""
 
 Values = Callable[[click.Context, str, str], "list[CompletionItem]"]

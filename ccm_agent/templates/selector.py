@@ -8,6 +8,7 @@ A selector is a list of terms, all of which must match, in the syntax of Kuberne
     gpu,!virtual             the fact exists; it does not exist
     role=web*,node=web*      `*` and `?` are wildcards as in a shell; in quotes they are plain characters of a fact's value
     tags=a                   a fact that is a list equals each of its items
+    @web                     a saved selector, which the controller replaces before it sends anything
 
 A key is a fact's dotted path. Values are compared as text, in the same form as in routing subjects; a value that holds a comma, a
 quote, brackets or outer space is written in quotes. Controller and agents both use this module, so they select the same nodes.
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ccm_agent.model.errors import ExpressionError, ExpressionLimitError, SelectorError, SelectorLimitError
+from ccm_agent.templates.fact_texts import FactTexts, fits_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,12 +48,6 @@ PATTERNS_LIMIT = 64
 TARGETS_LIMIT = 200_000
 """Characters of all selectors of a request."""
 
-ITEMS_LIMIT = 10_000
-"""A longer list equals nothing. Every operator can have every node compare its lists."""
-
-TEXT_LIMIT = 1_000
-"""A longer text matches no pattern."""
-
 WHERE_LENGTH_LIMIT = 16 * 1024
 """Maximum length of an expression that selects nodes."""
 
@@ -64,6 +60,7 @@ those of a manifest's expressions.
 """
 
 _EQUAL, _UNEQUAL, _IN, _NOT_IN, _EXISTS, _MISSING = "=", "!=", "in", "notin", "exists", "missing"
+_GROUP = "group"
 
 _KEY = re.compile(r"[^\s,=!()'\"]+")
 _OPERATOR = re.compile(r"\s*(==|=|!=)\s*")
@@ -75,28 +72,7 @@ _NOT_BARE = re.compile(r"[,()'\"]|^\s|\s$|^$")
 _NODE_GLOB = re.compile(r"[*?\[]")
 _GLOB = re.compile(r"[*?]")
 _GLOB_CALL = "glob("
-
-
-class FactTexts:
-    """The facts of one node, as the texts that selectors compare. Each is prepared once, however many terms ask about it."""
-
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        self._facts = facts
-        self._texts: dict[str, frozenset[str]] = {}
-
-    def has(self, key: str) -> bool:
-        """The fact is there."""
-        return fact_at(self._facts, key) is not None
-
-    def texts(self, key: str) -> frozenset[str]:
-        """The text of a value, or those of a list's items; empty for mappings, nothing, and a list that is too long."""
-        found = self._texts.get(key)
-        if found is None:
-            value = fact_at(self._facts, key)
-            items = value if isinstance(value, list) else [value]
-            texts = map(comparable, items if len(items) <= ITEMS_LIMIT else ())
-            found = self._texts[key] = frozenset(text for text in texts if text is not None)
-        return found
+_GROUP_NAME = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?=\s*(?:,|$))")
 
 
 class Term(Struct, frozen=True, kw_only=True):
@@ -104,9 +80,9 @@ class Term(Struct, frozen=True, kw_only=True):
     One condition of a selector.
 
     Attributes:
-        key: A fact's dotted path, or NODE.
-        operator: `=`, `!=`, `in`, `notin`, `exists` or `missing`.
-        values: The texts to compare with; empty for the last two operators. Of NODE they may be patterns.
+        key: A fact's dotted path, or NODE; of a group its name.
+        operator: `=`, `!=`, `in`, `notin`, `exists`, `missing` or `group`.
+        values: The texts to compare with; empty for the last three operators. Of NODE they may be patterns.
         patterns: Patterns that it is compared with, of facts only.
     """
 
@@ -116,7 +92,14 @@ class Term(Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...] = ()
 
     def matches(self, node: str, facts: Mapping[str, Any] | FactTexts) -> bool:
-        """Whether it matches a node. A missing fact is not equal to any value."""
+        """
+        Whether it matches a node. A missing fact is not equal to any value.
+
+        Raises:
+            SelectorError: It is a group.
+        """
+        if self.is_group:
+            raise SelectorError(f"@{self.key}: saved selectors are known to `ccmctl --targets` only")
         if self.key == NODE:
             return any(_names(pattern, node) for pattern in self.values) is self._is_positive
         facts = facts if isinstance(facts, FactTexts) else FactTexts(facts)
@@ -124,14 +107,19 @@ class Term(Struct, frozen=True, kw_only=True):
             return facts.has(self.key) is (self.operator == _EXISTS)
         texts = facts.texts(self.key)
         is_one = any(value in texts for value in self.values) or any(
-            _fits(pattern, text) for pattern in self.patterns for text in texts
+            fits_pattern(pattern, text) for pattern in self.patterns for text in texts
         )
         return is_one is self._is_positive
 
     @property
+    def is_group(self) -> bool:
+        """It names a saved selector."""
+        return self.operator == _GROUP
+
+    @property
     def compares(self) -> bool:
         """It compares the value of a fact."""
-        return self.key != NODE and self.operator not in (_EXISTS, _MISSING)
+        return self.key != NODE and self.operator in (_EQUAL, _UNEQUAL, _IN, _NOT_IN)
 
     @property
     def _is_positive(self) -> bool:
@@ -146,7 +134,10 @@ class Term(Struct, frozen=True, kw_only=True):
         return self._written(is_explicit=True)
 
     def _written(self, *, is_explicit: bool) -> str:
-        key = self.key if _KEY.fullmatch(self.key) else _quoted(self.key)
+        if self.is_group:
+            return f"@{self.key}"
+        is_plain = _KEY.fullmatch(self.key) and not self.key.startswith("@")
+        key = self.key if is_plain else _quoted(self.key)
         if self.operator in (_EXISTS, _MISSING):
             return f"!{key}" if self.operator == _MISSING else key
         wild = None if self.key == NODE else _GLOB
@@ -173,7 +164,7 @@ class Selector(Struct, frozen=True):
     @property
     def keys(self) -> tuple[str, ...]:
         """The facts in its terms, in written order."""
-        return tuple(dict.fromkeys(term.key for term in self.terms if term.key != NODE))
+        return tuple(dict.fromkeys(term.key for term in self.terms if term.key != NODE and not term.is_group))
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -313,22 +304,6 @@ def parse_where(text: str) -> Where:
         raise SelectorError(f"where {shorten(text)}: {err}") from err
 
 
-def fact_at(facts: Mapping[str, Any], path: str) -> Any:
-    """
-    A fact by its dotted path, or None; a key that contains the dots has precedence.
-
-    Gathered facts have only their JSON names, which every version of agent and controller can match.
-    """
-    if path in facts:
-        return facts[path]
-    here: Any = facts
-    for part in path.split("."):
-        if not isinstance(here, dict) or not dict.__contains__(here, part):
-            return None
-        here = here[part]
-    return here
-
-
 def _names(pattern: str, node: str) -> bool:
     """
     Whether a pattern matches a node's name.
@@ -340,25 +315,11 @@ def _names(pattern: str, node: str) -> bool:
     return re.match(translate(pattern), node) is not None
 
 
-def _fits(pattern: str, text: str) -> bool:
-    """A fact's text fits a pattern, in which only `*` and `?` are wildcards."""
-    return len(text) <= TEXT_LIMIT and re.match(translate(pattern.replace("[", "[[]")), text) is not None
-
-
 def _check_patterns(count: int) -> None:
     if count > PATTERNS_LIMIT:
         raise SelectorLimitError(
             f"{count} patterns for facts: {PATTERNS_LIMIT} is the limit; use a fact instead"
         )
-
-
-def comparable(value: object) -> str | None:
-    """The text of a fact for comparison; None for lists, mappings and None."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value) if isinstance(value, (str, int, float)) else None
 
 
 class _Reader:
@@ -381,7 +342,11 @@ class _Reader:
     def term(self) -> Term:
         """Parse one term."""
         self._skip()
+        if self._text.startswith("@", self._place):
+            return self._group()
         is_missing = self._taken("!")
+        if is_missing and self._text.startswith("@", self._place):
+            raise self._error("a fact, because a saved selector cannot be negated")
         key = self._key()
         if is_missing:
             return self._checked(Term(key=key, operator=_MISSING))
@@ -393,6 +358,13 @@ class _Reader:
             self._place = found.end()
             return self._compared(key, found[1], self._values(key))
         return self._checked(Term(key=key, operator=_EXISTS))
+
+    def _group(self) -> Term:
+        found = _GROUP_NAME.match(self._text, self._place)
+        if found is None:
+            raise self._error("`@` and the name of a saved selector")
+        self._place = found.end()
+        return Term(key=found[1], operator=_GROUP)
 
     def _compared(self, key: str, operator: str, found: list[tuple[str, bool]]) -> Term:
         values = tuple(text for text, is_pattern in found if not is_pattern)

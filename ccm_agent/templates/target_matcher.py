@@ -114,7 +114,8 @@ def _measured(
 
 def _means(targets: Sequence[str], where: str, node: str, facts: Mapping[str, Any]) -> bool:
     """Whether any of the targets and the expression match the node."""
-    from ccm_agent.templates.selector import FactTexts, parse_targets, parse_where
+    from ccm_agent.templates.fact_texts import FactTexts
+    from ccm_agent.templates.selector import parse_targets, parse_where
 
     texts = FactTexts(facts)
     is_meant = not targets or any(selector.matches(node, texts) for selector in parse_targets(targets))

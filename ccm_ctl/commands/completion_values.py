@@ -31,6 +31,7 @@ _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
 _SCHEDULED = frozenset({"rm", "run", "status"})
 _MODULES = {
     "bundles": "ccm_ctl.fleet.bundle_references",
+    "groups": "ccm_ctl.fleet.groups",
     "runs": "ccm_ctl.fleet.history",
     "resources": "ccm_ctl.fleet.history",
     "assignments": "ccm_ctl.fleet.assignments",
@@ -56,7 +57,13 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
     if kind == "selector":
         # A selector has several parts; the part after the last comma is completed.
         before, comma, part = incomplete.rpartition(",")
-        found = offer(complete_facts(_names(ctx, "facts"), part), part)
+        is_group = part.startswith("@")
+        words = (
+            [f"@{name}" for name in _names(ctx, "groups")]
+            if is_group
+            else complete_facts(_names(ctx, "facts"), part)
+        )
+        found = offer(words, part)
         for item in found:
             item.value = f"{before}{comma}{item.value}"
         return found
@@ -89,6 +96,8 @@ def choose_kind(path: list[str], metavar: str) -> str:
         return "resources"
     if metavar == "NAME" and path[:1] and path[0] in _ASSIGNED:
         return "assignments"
+    if metavar == "NAME" and path[:1] == ["group"]:
+        return "groups"
     if metavar == "NAME" and path[:1] == ["schedule"] and path[-1] in _SCHEDULED:
         return "schedules"
     return ""
@@ -179,6 +188,10 @@ async def _read(broker: Broker, kind: str) -> list[str]:
         return [key.partition(".")[2] for key in await fleet.nodes.keys("node.")]
     if kind == "data":
         return await fleet.data.keys()
+    if kind == "groups":
+        from ccm_ctl.fleet.groups import read_groups
+
+        return [one.name for one in await read_groups(fleet)]
     if kind == "bundles":
         from ccm_ctl.fleet.bundle_references import SHORT_DIGEST, find_bundles
 

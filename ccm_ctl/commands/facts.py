@@ -57,7 +57,7 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     """Show the facts that a node reported last, or one of them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.templates.selector import fact_at
+        from ccm_agent.templates.fact_texts import fact_at
         from ccm_ctl.fleet.discovery import read_facts, read_inventory
         from ccm_ctl.fleet.fact_edits import fact_paths
         from ccm_ctl.render.tree import scalar, tree

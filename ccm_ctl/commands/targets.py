@@ -35,7 +35,7 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
             metavar="SELECTOR",
             callback=check_selectors,
             help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b); role=db*. A list equals each of its items. "
-            "Repeat to match any of several selectors.",
+            "@NAME is a saved selector. Repeat to match any of several selectors.",
         ),
         Option(
             ["--where", "-w"],

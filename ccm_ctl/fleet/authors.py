@@ -179,9 +179,13 @@ async def read_authors(fleet: Fleet) -> Authors | None:
     if fleet.trust is None:
         return None
     now_ms = int(time.time() * 1000)
-    lists = [_list_in(fleet.trust), await _published_list(fleet, fleet.trust.root)]
-    newest = max((one for one in lists if one is not None), key=lambda one: one.number, default=None)
-    return Authors(fleet.trust.root, newest, now_ms)
+    return Authors(fleet.trust.root, await read_newest_signers(fleet, fleet.trust), now_ms)
+
+
+async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
+    """The signers list that was published, or the one in the credentials when that is newer; None: there is none."""
+    lists = [_list_in(trust), await _published_list(fleet, trust.root)]
+    return max((one for one in lists if one is not None), key=lambda one: one.number, default=None)
 
 
 def _list_in(trust: Trust) -> SignersList | None:

@@ -18,7 +18,7 @@ from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
-from ccm_agent.templates.selector import fact_at
+from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.documents import decode_document
 
 if TYPE_CHECKING:
@@ -197,9 +197,11 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
         NoTargetError: A target matches no node; the error names the term and similar values.
     """
     from ccm_agent.templates.selector import parse_targets
+    from ccm_ctl.fleet.groups import expand_groups
 
     if wish.is_empty:
         raise UsageError("no nodes named: say which with --targets or --where, or --all for all of them")
+    wish = msgspec.structs.replace(wish, targets=await expand_groups(fleet, wish.targets))
     selectors = parse_targets(wish.targets)
     inventory = await read_inventory(fleet)
     await read_facts(fleet, inventory, lacking_facts(inventory, selectors, wish.where))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import UsageError
-from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector, fact_at
+from ccm_agent.templates.fact_texts import fact_at
+from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

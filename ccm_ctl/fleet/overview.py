@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from ccm_ctl.fleet.assignments import Assignments, read_assignments
@@ -73,7 +74,9 @@ async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) 
         BusError: The broker does not answer.
     """
     from ccm_agent.templates.selector import parse_targets
+    from ccm_ctl.fleet.groups import expand_groups
 
+    spec = msgspec.structs.replace(spec, targets=await expand_groups(fleet, spec.targets))
     selectors = parse_targets(spec.targets)
     inventory = overview.inventory
     lacking = [

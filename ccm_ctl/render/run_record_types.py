@@ -131,6 +131,16 @@ class EndLine(Line, frozen=True, kw_only=True, tag="end"):
     exit: Annotated[int, Meta(description="The exit code of the command.")]
 
 
+class GroupLine(Line, frozen=True, kw_only=True, tag="group", omit_defaults=True):
+    """A saved selector."""
+
+    name: Annotated[str, Meta(description="Its name, for `--targets @NAME`.")]
+    targets: Annotated[list[str], Meta(description="The selectors, any of which is enough.")]
+    by: Annotated[str, Meta(description="The operator who wrote it.")]
+    time: Annotated[Time, Meta(description="When it was written.")] = UNSET
+    message: Annotated[Text, Meta(description="Why, as that operator said.")] = UNSET
+
+
 class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
     """A node that holds a slot, or waits for one."""
 

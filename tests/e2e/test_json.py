@@ -89,6 +89,9 @@ schedule add nightly site.yaml --cron "0 2 * * *" --all --yes     # schedule
 schedule list                                # schedule
 schedule status nightly                      # error
 schedule run nightly --yes                   # run result end
+group set canary -t node=web*                 # group
+group list                                    # group
+group rm canary
 schedule rm nightly                          # schedule
 notify add log --on drift --exec true --file rules.yaml           # made
 notify list --file rules.yaml                # notification_rule

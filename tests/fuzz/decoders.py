@@ -62,6 +62,7 @@ EXEMPT = {
     "ccm_agent.agent.runs.recovery:_sum_up": _OWN,
     "ccm_agent.storage.spool_segment:_kept": "the decoder of the spool, which is a target, with the same errors handled",
     "ccm_agent.storage.spool_files:SpoolFiles.load": _OWN,
+    "ccm_agent.templates.selector:parse_targets": "several texts for `parse_selector`, which is a target",
     "ccm_agent.facts.netlink:_dump": "the kernel's answer; `parse_links` and `parse_addresses` read it and are targets",
     "ccm_agent.health.goss.matchers:_looked_up": "JSON for the library, then `gjson`, which is a target",
     "ccm_agent.health.goss.network:_addresses": "printed by ip(8) of this host",

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import SelectorError, SelectorLimitError
+from ccm_agent.templates.fact_texts import ITEMS_LIMIT, TEXT_LIMIT
 from ccm_agent.templates.selector import (
-    ITEMS_LIMIT,
-    TEXT_LIMIT,
     Selector,
     Term,
     parse_selector,

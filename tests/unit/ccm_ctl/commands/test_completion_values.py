@@ -31,6 +31,7 @@ def desk(tmp_path: Path) -> Desk:
     desk = Desk(FakeNode("web1", {"role": "web"}), FakeNode("web2", {"role": "web"}), FakeNode("db1", {}))
     desk.ccmctl("data", "put", "role/web", str(tmp_path / "common.yaml"))
     desk.ccmctl("assign", "motd", str(path), "--targets", "role=web", "--yes")
+    desk.ccmctl("group", "set", "canary", "-t", "node=web1")
     return desk
 
 
@@ -65,6 +66,10 @@ def completed(application: Application, line: str) -> list[tuple[str, str]]:
         ("apply site -t role=w", ["role=web"]),
         ("apply site -t role!=", ["role!=web"]),
         ("apply site -t role=web,node=w", ["role=web,node=web1", "role=web,node=web2"]),
+        ("apply site -t @", ["@canary"]),
+        ("apply site -t role=web,@can", ["role=web,@canary"]),
+        ("apply site -t @canary,node=d", ["@canary,node=db1"]),
+        ("group rm c", ["canary"]),
         ("facts set web1 role=", ["role=web"]),
         ("facts show web1 r", ["role"]),
         (

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.wire import NodeRecord, Presence
-from ccm_agent.templates.selector import NODE, Selector, Term, fact_at, parse_selector, parse_targets
+from ccm_agent.templates.fact_texts import fact_at
+from ccm_agent.templates.selector import NODE, Selector, Term, parse_selector, parse_targets
 from ccm_agent.templates.target_matcher import TargetMatcher
 from ccm_ctl.commands.targets import refuse_older_agents
 from ccm_ctl.fleet.discovery import Inventory, Node, TargetSet, TargetSpec, select

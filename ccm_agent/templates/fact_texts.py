@@ -1,0 +1,68 @@
+"""The facts of a node as selectors compare them: by dotted path, as text, item by item, and by pattern."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ITEMS_LIMIT = 10_000
+"""A longer list equals nothing. Every operator can have every node compare its lists."""
+
+TEXT_LIMIT = 1_000
+"""A longer text matches no pattern."""
+
+
+class FactTexts:
+    """The facts of one node, as the texts that selectors compare. Each is prepared once, however many terms ask about it."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        self._texts: dict[str, frozenset[str]] = {}
+
+    def has(self, key: str) -> bool:
+        """The fact is there."""
+        return fact_at(self._facts, key) is not None
+
+    def texts(self, key: str) -> frozenset[str]:
+        """The text of a value, or those of a list's items; empty for mappings, nothing, and a list that is too long."""
+        found = self._texts.get(key)
+        if found is None:
+            value = fact_at(self._facts, key)
+            items = value if isinstance(value, list) else [value]
+            texts = map(comparable, items if len(items) <= ITEMS_LIMIT else ())
+            found = self._texts[key] = frozenset(text for text in texts if text is not None)
+        return found
+
+
+def fact_at(facts: Mapping[str, Any], path: str) -> Any:
+    """
+    A fact by its dotted path, or None; a key that contains the dots has precedence.
+
+    Gathered facts have only their JSON names, which every version of agent and controller can match.
+    """
+    if path in facts:
+        return facts[path]
+    here: Any = facts
+    for part in path.split("."):
+        if not isinstance(here, dict) or not dict.__contains__(here, part):
+            return None
+        here = here[part]
+    return here
+
+
+def fits_pattern(pattern: str, text: str) -> bool:
+    """A fact's text fits a pattern, in which only `*` and `?` are wildcards."""
+    return len(text) <= TEXT_LIMIT and re.match(translate(pattern.replace("[", "[[]")), text) is not None
+
+
+def comparable(value: object) -> str | None:
+    """The text of a fact for comparison; None for lists, mappings and None."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if isinstance(value, (str, int, float)) else None
