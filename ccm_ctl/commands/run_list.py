@@ -96,7 +96,8 @@ def list_command(
     List runs of operators, schedules and assignments, newest first.
 
     Runs of one assignment share a row with the newest run of each node. Runs that no operator started are read from the stream
-    of events: those of the last day, or since --since.
+    of events: those of the last day, or since --since. A run that only one node reports is that node's word; such runs leave at
+    least half of the rows to others, and share the rest by node.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -144,8 +145,12 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
 
 def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> None:
     """Say from when on runs of schedules and assignments are complete, where that is later than was asked for."""
-    from ccm_agent.clikit.text import clock
+    from ccm_agent.clikit.text import clock, fold_names
 
+    if listed.crowding:
+        terminal.note(
+            f"left out: runs that only {fold_names(listed.crowding)} reported, to leave room for others; --node lists them"
+        )
     if listed.is_cut:
         further = "" if wanted.since else "; --since reads further back"
         terminal.note(
@@ -164,6 +169,7 @@ def _fields(one: ListedRun) -> dict[str, object]:
         **run_fields(one.record),
         "cause": one.cause,
         "origin": one.origin or None,
+        "reported_by": one.reported_by or None,
         "state": one.state.state,
         "counts": one.state.counts,
         "stopped_by": one.state.stopped_by or None,
@@ -175,10 +181,11 @@ def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
     from ccm_agent.clikit.text import ago
 
     record = one.record
+    starter = format_starter(one.cause, one.origin, record.requester)
     return [
         f"{run} +{one.others}" if one.others else run,
         ago(record.time, now),
-        format_starter(one.cause, one.origin, record.requester),
+        starter + (f" (says {one.reported_by})" if one.reported_by else ""),
         f"{record.action} {record.name}",
         str(record.nodes),
         format_outcome(record.action, one.state, one.closed_by),

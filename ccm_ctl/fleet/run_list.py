@@ -30,10 +30,11 @@ from ccm_ctl.fleet.stream_runs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from ccm_ctl.fleet.authors import Authors
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.stored_schedule import Schedule
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -111,6 +112,8 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
         others: How many older runs of the same assignment are counted with it, the newest of each node.
         nodes: Nodes with a session, of a run that no operator started.
+        is_confirmed: The broker knows that its schedule was due.
+        reported_by: The only node that reports a run of a schedule which the broker cannot confirm; else "".
     """
 
     record: RunRecord
@@ -120,6 +123,13 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     origin: str = ""
     others: int = 0
     nodes: frozenset[str] = frozenset()
+    is_confirmed: bool = False
+    reported_by: str = ""
+
+    @property
+    def is_claim(self) -> bool:
+        """Only one node reports it, and it was not an operator who started it."""
+        return self.cause != REQUEST and len(self.nodes) == 1 and not self.is_confirmed
 
 
 class ListedRuns(Struct, frozen=True, kw_only=True):
@@ -132,6 +142,7 @@ class ListedRuns(Struct, frozen=True, kw_only=True):
         read_since: From when on runs that no operator started are complete; None: the stream was not read.
         is_cut: There are more of these, and they were not read because there are too many events.
         begins: When the oldest event was stored that the stream still holds; None: it holds none, or it was not read.
+        crowding: Nodes some of whose runs were left out, because they report more than their share.
     """
 
     runs: list[ListedRun]
@@ -139,6 +150,7 @@ class ListedRuns(Struct, frozen=True, kw_only=True):
     read_since: datetime | None = None
     is_cut: bool = False
     begins: datetime | None = None
+    crowding: tuple[str, ...] = ()
 
 
 async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
@@ -154,20 +166,66 @@ async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
     known = {one.record.run for one in runs}
 
     def is_enough(found: list[StreamRun]) -> bool:
-        return len(_entries(found, wanted, known)) >= most
+        entries = _entries(found, wanted, known)
+        return len(entries) >= most if wanted.node else _fills(entries, most)
 
     limit = READ_LONG_LIMIT if wanted.since else READ_LIMIT
     recent = await read_recent(fleet, since, is_enough, limit)
     entries = await _with_expected(fleet, _entries(recent.runs, wanted, known), wanted)
-    runs += [one for one in entries if wanted.fits_record(one.record) and wanted.fits_state(one.state)]
-    runs.sort(key=lambda one: min(one.record.time or _LONG_AGO, now), reverse=True)
+    fitting = [one for one in entries if wanted.fits_record(one.record) and wanted.fits_state(one.state)]
+    shared, crowding = (
+        _share_rows([*runs, *fitting], most, now) if not wanted.node else ([*runs, *fitting], set())
+    )
+    shared.sort(key=lambda one: _moment(one, now), reverse=True)
     return ListedRuns(
-        runs=runs[:most],
+        runs=shared[:most],
+        crowding=tuple(sorted(crowding | recent.crowding)),
         left_out=sorted(left_out),
         read_since=recent.since,
         is_cut=recent.is_cut,
         begins=await fleet.events.oldest(),
     )
+
+
+def _moment(one: ListedRun, now: datetime) -> datetime:
+    return min(one.record.time or _LONG_AGO, now)
+
+
+def _share_rows(runs: list[ListedRun], most: int, now: datetime) -> tuple[list[ListedRun], set[str]]:
+    """
+    Choose the rows of a list, so that the runs of one node leave room for others.
+
+    A run that only one node reports is the word of that node, which can invent any number of them. Half of the rows are for runs
+    of operators, and for those that several nodes report or the broker confirms. The other rows are shared among the nodes.
+
+    Returns:
+        The rows, and the nodes some of whose runs were left out although older runs of others are in.
+    """
+    if len(runs) <= most:
+        return runs, set()
+    runs = sorted(runs, key=lambda one: _moment(one, now), reverse=True)
+    claims = [one for one in runs if one.is_claim]
+    certain = [one for one in runs if not one.is_claim]
+    room = most - min(len(certain), (most + 1) // 2)
+    taken: Counter[str] = Counter()
+    ranked = []
+    for place, one in enumerate(claims):
+        [node] = one.nodes
+        taken[node] += 1
+        ranked.append((taken[node], place, one))
+    ranked.sort(key=lambda rank: rank[:2])  # the newest run of each node, then the second newest of each
+    kept, beyond = ([one for *_, one in part] for part in (ranked[:room], ranked[room:]))
+    shown = sorted([*certain, *kept], key=lambda one: _moment(one, now), reverse=True)[:most]
+    oldest = _moment(shown[-1], now)
+    return shown, {node for one in beyond if _moment(one, now) > oldest for node in one.nodes}
+
+
+def _fills(entries: list[ListedRun], most: int) -> bool:
+    """These fill a list even if no node has more than a quarter of it."""
+    claims = Counter(node for one in entries if one.is_claim for node in one.nodes)
+    share = max(most // 4, 1)
+    certain = sum(not one.is_claim for one in entries)
+    return certain + sum(min(count, share) for count in claims.values()) >= most
 
 
 async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: list[str]) -> list[ListedRun]:
@@ -244,6 +302,7 @@ async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilt
             )
             state = RunState(run=record.run, state="done")
             entries.append(ListedRun(record=record, state=state, cause=SCHEDULE, origin=schedule.name))
+    entries = [_judge_claim(one, schedules) for one in entries]
     expected: dict[str, set[str]] = {}
     absent: dict[str, set[str]] = {}
     times = []
@@ -262,6 +321,16 @@ async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilt
         else one
         for one in entries
     ]
+
+
+def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule]) -> ListedRun:
+    """Whether the broker confirms a run of a schedule: it knows the last one. Of others the sessions are the only evidence."""
+    if one.cause != SCHEDULE:
+        return one
+    stored = schedules.get(one.origin)
+    is_confirmed = stored is not None and stored.last_run == one.record.run
+    reporter = next(iter(one.nodes)) if len(one.nodes) == 1 and not is_confirmed else ""
+    return msgspec.structs.replace(one, is_confirmed=is_confirmed, reported_by=reporter)
 
 
 def _with_absent(one: ListedRun, absent: set[str], refused: set[str]) -> ListedRun:

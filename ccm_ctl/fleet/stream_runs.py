@@ -34,6 +34,12 @@ READ_LIMIT = 10_000
 READ_LONG_LIMIT = 200_000
 """The same for an operator who says how far back to read."""
 
+NODE_SHARE = 1_000
+"""At most so many sessions of one node are taken from a window. One node can invent any number of runs."""
+
+SURPLUS = 5
+"""Events beyond the share of their node do not count; the whole list is read from at most so many times the limit."""
+
 FIRST_WINDOW_S = 600.0
 """The stream is read backward in windows, each twice as long as the one before; of one that does not fit nothing is taken."""
 
@@ -131,11 +137,13 @@ class RecentRuns(Struct, frozen=True, kw_only=True):
         runs: The runs, the newest first.
         since: From when on they are complete.
         is_cut: Older sessions are in the stream and were not read, because there are too many.
+        crowding: Nodes that reported more sessions than their share; some of theirs were left out.
     """
 
     runs: list[StreamRun]
     since: datetime
     is_cut: bool = False
+    crowding: frozenset[str] = frozenset()
 
 
 def find_cause(start: SessionStart) -> str:
@@ -165,11 +173,13 @@ async def read_recent(
     while True:
         start = max(now - timedelta(seconds=window_s), since)
         if not await reader.read_from(start):
-            return RecentRuns(runs=reader.runs(), since=complete_since, is_cut=True)
+            return RecentRuns(
+                runs=reader.runs(), since=complete_since, is_cut=True, crowding=frozenset(reader.crowding)
+            )
         complete_since = start
         runs = reader.runs()
         if start <= since or is_enough(runs):
-            return RecentRuns(runs=runs, since=complete_since)
+            return RecentRuns(runs=runs, since=complete_since, crowding=frozenset(reader.crowding))
         window_s *= 2
 
 
@@ -207,12 +217,19 @@ async def find_runs(fleet: Fleet, prefix: str) -> list[str]:
 
 
 class _Reader:
-    """Reads sessions window by window, the newest window first."""
+    """
+    Reads sessions window by window, the newest window first.
+
+    Attributes:
+        crowding: Nodes of which not everything was taken.
+    """
 
     def __init__(self, fleet: Fleet, most: int) -> None:
         self._events = fleet.events
         self._now = fleet.clock.now()
         self._left = most
+        self._left_at_all = most * SURPLUS
+        self.crowding: set[str] = set()
         self._starts: dict[tuple[str, str], SessionStart] = {}
         self._summaries: dict[tuple[str, str], SessionSummary] = {}
         self._read_to: dict[str, int] = {}
@@ -238,15 +255,23 @@ class _Reader:
 
     async def _window(self, kind: str, start: datetime, what: type[T]) -> dict[tuple[str, str], T] | None:
         found: dict[tuple[str, str], T] = {}
+        counts: Counter[str] = Counter()
         first = 0
         before = self._read_to.get(kind)
         async for event in self._events.scan(f"{kind}.>", since=start):
             if before is not None and event.sequence >= before:
                 break
-            self._left -= 1
-            if self._left < 0:
-                return None
             first = first or event.sequence
+            self._left_at_all -= 1
+            node = event.subject.removeprefix(f"{kind}.").partition(".")[2]
+            counts[node] += 1
+            if counts[node] <= NODE_SHARE:
+                self._left -= 1
+            if self._left < 0 or self._left_at_all < 0:
+                return None
+            if counts[node] > NODE_SHARE:
+                self.crowding.add(node)
+                continue
             if (decoded := _decode(event, what)) is not None:
                 run, node, said = decoded
                 found.setdefault((run, node), said)

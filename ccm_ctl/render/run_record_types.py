@@ -48,6 +48,10 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
         ),
     ] = UNSET
     origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
+    reported_by: Annotated[
+        Text,
+        Meta(description="The only node that reports this run of a schedule, which nothing else confirms."),
+    ] = UNSET
     time: Annotated[Time, Meta(description="When it started.")] = UNSET
     targets: Targets = UNSET
     where: Where = UNSET

@@ -280,6 +280,63 @@ def test_node_that_lies_about_a_run_changes_nothing_but_its_own_part(night: tupl
     assert (listed["cause"], listed["origin"], listed["name"]) == ("schedule", "nightly", "motd")
 
 
+def invent(desk: Desk, node: str, count: int) -> None:
+    """Let a node report so many runs of the last minutes that nothing started."""
+
+    async def say(broker: MemoryBroker) -> None:
+        desk.hooks.remove(say)
+        events = MemoryBus(broker, node).events
+        for number in range(count):
+            run = run_at(NOW - timedelta(seconds=number))
+            start = SessionStart(
+                protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node=node, run=run, number=1, manifest=f"m{number}",
+                cause=("schedule", "assignment", "interval")[number % 3], origin=f"o{number}",
+            )  # fmt: skip
+            await events.publish(
+                event_subject(SESSION_START, node, run), new_id(), msgspec.json.encode(start)
+            )
+
+    desk.hooks.append(say)
+
+
+def test_node_that_invents_runs_does_not_push_the_others_out_of_the_list(night: tuple[Desk, str]) -> None:
+    desk, _ = night
+    converge(desk, run_at(NOW - timedelta(minutes=50)), [desk.nodes[1]], "interval", "base")
+    invent(desk, "db1", 200)
+
+    listed = desk.ccmctl("run", "list", "--limit", "10", "--json")
+
+    origins = [one["origin"] for one in listed.records]
+    assert {"base", "nightly"} <= set(origins)
+    assert len(origins) == 10
+    assert origins[:2] == ["o0", "o1"]
+    assert [one["reported_by"] for one in listed.records if one.get("reported_by")] == ["db1"] * 3
+    assert (
+        listed.err == "left out: runs that only db1 reported, to leave room for others; --node lists them\n"
+    )
+    assert len(desk.ccmctl("run", "list", "--limit", "30", "--node", "db1", "--json").records) == 30
+    assert "schedule o0 (says db1)" in desk.ccmctl("run", "list").out
+
+
+def test_node_that_invents_runs_does_not_use_up_what_is_read(
+    night: tuple[Desk, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, _ = night
+    invent(desk, "db1", 60)
+    monkeypatch.setattr(stream_runs, "NODE_SHARE", 5)
+    monkeypatch.setattr("ccm_ctl.fleet.run_list.READ_LIMIT", 20)
+
+    shared = desk.ccmctl("run", "list", "--json")
+    monkeypatch.setattr(stream_runs, "SURPLUS", 2)
+    cut = desk.ccmctl("run", "list", "--json")
+
+    assert "nightly" in [one["origin"] for one in shared.records]
+    assert (
+        shared.err == "left out: runs that only db1 reported, to leave room for others; --node lists them\n"
+    )
+    assert "complete since" in cut.err
+
+
 def test_run_of_a_schedule_is_stopped_where_it_was_sent(night: tuple[Desk, str]) -> None:
     desk, run = night
     start = SessionStart(
