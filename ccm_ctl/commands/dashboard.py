@@ -97,6 +97,7 @@ def dashboard(
         from ccm_ctl.commands.diagnosis import explain
         from ccm_ctl.commands.why import describe
         from ccm_ctl.dashboard.server import Dashboard, DashboardOptions
+        from ccm_ctl.studio.fleet_pages import StudioFleetPages
         from ccm_ctl.studio.studio_pages import StudioPages
 
         await fleet.nodes.revision()  # without streams there is nothing to show
@@ -119,7 +120,7 @@ def dashboard(
             access=access,
             explain=lambda evidence: describe(evidence, explain(evidence, fleet.clock.now())),
             on_sign_in=on_sign_in if is_local else lambda: None,
-            pages=(StudioPages(None),),
+            pages=(StudioPages(None), StudioFleetPages(fleet)),
         )
         async with Dashboard(fleet, options).serving() as address:
             printed[0] = address

@@ -60,7 +60,7 @@ def studio(application: Application, path: str, port: int, allow_actions: bool) 
     async def work() -> Exit:
         async with _fleet(application) as (fleet, operator):
             access = await asyncio.to_thread(_access, operator, may_act=allow_actions and fleet is not None)
-            options = _options(application, access, workspace, port)
+            options = _options(application, fleet, access, workspace, port)
             await _serve(application, fleet, options)
         return Exit.OK
 
@@ -92,12 +92,17 @@ def _access(operator: str, *, may_act: bool) -> Access:
     return Access(read_or_make_key(Path(state_directory())), operator, {}, time.time, may_act=may_act)
 
 
-def _options(application: Application, access: Access, workspace: Workspace, port: int) -> DashboardOptions:
+def _options(
+    application: Application, fleet: Fleet | None, access: Access, workspace: Workspace, port: int
+) -> DashboardOptions:
     from ccm_ctl.commands.diagnosis import explain
     from ccm_ctl.commands.why import describe
     from ccm_ctl.dashboard.server import DashboardOptions
     from ccm_ctl.fleet.ports import LocalClock
+    from ccm_ctl.studio.fleet_pages import StudioFleetPages
     from ccm_ctl.studio.studio_pages import StudioPages
+
+    files = StudioPages(workspace)
 
     def on_sign_in() -> None:
         application.terminal.note("a browser has signed in")
@@ -108,7 +113,7 @@ def _options(application: Application, access: Access, workspace: Workspace, por
         access=access,
         explain=lambda evidence: describe(evidence, explain(evidence, LocalClock().now())),
         on_sign_in=on_sign_in,
-        pages=(StudioPages(workspace),),
+        pages=(files,) if fleet is None else (files, StudioFleetPages(fleet)),
     )
 
 

@@ -70,7 +70,7 @@ FROM_AGENT_BY_ROOM = {
     "render": {"model", "clikit"},
     "top": {"model", "clikit", "templates"},
     # resources: their schemas, which none of the code that changes a host is imported for
-    "studio": {"model", "templates", "hiera", "manifest", "resources"},
+    "studio": {"model", "clikit", "templates", "hiera", "manifest", "resources"},
     # engine: `bundle get` unpacks a bundle with the same checks as an agent
     "commands": {"model", "bus", "clikit", "templates", "registration", "manifest", "engine"},
     "app": {"model", "bus", "clikit", "templates", "registration"},

@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef, useState, ask, go, plural, withQuery,
 import { Editor } from "./editor.js";
 import { EditError, get, isMapping, pathAt, placeOf, read, removeIn, renameKey, setIn, swap, textOf } from "./studio_text.js";
 import { typesOf } from "./studio_schema.js";
+import { Fleet } from "./studio_fleet.js";
 import { Fields, FreeMapping, ResourceForm, Words } from "./studio_form.js";
 
 const PAUSE_MS = 200;
@@ -190,6 +191,7 @@ export default function StudioPage({ address }) {
         <${Findings} findings=${findings} isEmpty=${!text.trim()} isDone=${lint.of === text} onShow=${(one) => setReveal({ place: lineStart(text, one.place.line) })} />
       </section>
     </div>
+    <${Fleet} text=${text} name=${file.path} isBroken=${Boolean(found.problem)} hasErrors=${findings.some((one) => one.level === "error")} onShow=${(at) => show(at)} />
   </div>`;
 }
 

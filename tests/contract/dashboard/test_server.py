@@ -22,6 +22,7 @@ from ccm_ctl.dashboard.middleware import HEADERS
 from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, FurtherPages, host_headers
 from ccm_ctl.fleet.live_events import LiveEvent
 from ccm_ctl.fleet.messages import AgentMessage
+from ccm_ctl.studio.fleet_pages import StudioFleetPages
 from tests.support.controller import NOW, FakeNode, event, fleet_on
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"
@@ -71,8 +72,15 @@ async def served(*pages: FurtherPages, **tokens: DashboardUser) -> AsyncIterator
     for node in (FakeNode("web1", {"role": "web"}), FakeNode("db1", {"role": "db"}, is_present=False)):
         await node.begin(broker)
     access = Access(b"k" * 32, "op", tokens, lambda: 1000.0, may_act=True)
-    options = DashboardOptions(listen="127.0.0.1", port=0, access=access, explain=lambda _: {}, pages=pages)
-    board = Dashboard(fleet_on(MemoryBus(broker, "op")), options)
+    fleet = fleet_on(MemoryBus(broker, "op"))
+    options = DashboardOptions(
+        listen="127.0.0.1",
+        port=0,
+        access=access,
+        explain=lambda _: {},
+        pages=(*pages, StudioFleetPages(fleet)),
+    )
+    board = Dashboard(fleet, options)
     async with board.serving() as address:
         site = Site(address, access, broker, board)
         async with site.http:

@@ -8,11 +8,14 @@ import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ccm_agent.testing.memory_bus import MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
+from ccm_ctl.fleet.history import History
 from ccm_ctl.studio.studio_pages import BODY_BYTES, StudioPages
 from ccm_ctl.studio.workspace import Workspace
 from tests.contract.dashboard.test_server import Site, served
+from tests.support.controller import fleet_on
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 READER = {hashlib.sha256(TOKEN.encode()).hexdigest(): DashboardUser(name="ann", right=Right.READ)}
@@ -97,3 +100,58 @@ async def test_a_body_that_is_too_large_or_something_else_is_refused() -> None:
         other, _ = await site.ask("POST", LINT, headers=genuine(site), body=["text"])
 
     assert (large, other) == (400, 400)
+
+
+PLAN = {"text": "ccm:\n  resources:\n    - package: [{zsh: {ensure: present}}]\n", "name": "shell"}
+
+
+async def test_a_user_who_may_only_look_evaluates_and_sends_nothing() -> None:
+    async with served(**READER) as site:
+        await site.sign_in(TOKEN)
+        evaluated, said = await site.ask(
+            "POST",
+            "/api/studio/evaluate",
+            headers=genuine(site),
+            body={"node": "web1", "expression": "Facts.role"},
+        )
+        body = {**PLAN, "targets": ["role=web"]}
+        planned, _ = await site.ask("POST", "/api/studio/plan", headers=genuine(site), body=body)
+        stored, _ = await site.ask("POST", "/api/studio/bundle", headers=genuine(site), body=PLAN)
+        none, _ = await site.ask("POST", "/api/studio/evaluate", headers=genuine(site), body={"node": "no"})
+
+    assert (evaluated, said["result"]["value"]) == (200, '"web"')
+    assert (planned, stored, none) == (403, 403, 404)
+
+
+async def test_a_plan_is_recorded_and_sent_to_the_named_nodes() -> None:
+    async with served() as site:
+        await site.sign_in()
+        body = {**PLAN, "targets": ["role=web"]}
+        status, said = await site.ask("POST", "/api/studio/plan", headers=genuine(site), body=body)
+        recorded = await History(fleet_on(MemoryBus(site.broker, "op"))).load(said["run"])
+        nowhere, _ = await site.ask("POST", "/api/studio/plan", headers=genuine(site), body=PLAN)
+
+    assert (status, said["nodes"], nowhere) == (200, 1, 400)
+    assert (recorded.record.action, recorded.record.name, recorded.nodes) == ("plan", "shell", ["web1"])
+
+
+async def test_what_lint_refuses_is_neither_planned_nor_stored() -> None:
+    body = {**PLAN, "text": "ccm: {}\n", "targets": ["role=web"]}
+    async with served() as site:
+        await site.sign_in()
+        answers = [
+            await site.ask("POST", f"/api/studio/{word}", headers=genuine(site), body=body)
+            for word in ("plan", "bundle")
+        ]
+
+    assert [status for status, _ in answers] == [400, 400]
+    assert all("nothing was sent" in said["error"] for _, said in answers)
+
+
+async def test_a_bundle_is_stored_under_its_digest() -> None:
+    async with served() as site:
+        await site.sign_in()
+        _, said = await site.ask("POST", "/api/studio/bundle", headers=genuine(site), body=PLAN)
+        stored = await fleet_on(MemoryBus(site.broker, "op")).manifests.get(said["digest"], 1 << 20)
+
+    assert hashlib.sha256(stored).hexdigest() == said["digest"]

@@ -1,0 +1,167 @@
+"""
+What a manifest is on one node: its expressions, evaluated with the node's facts and the manifest's data.
+
+The text comes from a browser, and this process has the operator's credentials. So expressions have no function that reads a
+file, asks the broker or renders a template, and no environment variables. They have the limits of an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model import codec
+from ccm_agent.model.errors import CcmError, ExpressionError
+from ccm_agent.model.json_text import encode_message, json_safe
+
+RENDERED = 300
+"""Texts of one manifest that are shown."""
+TEXT_CHARACTERS = 8000
+"""Characters of one value that are shown."""
+CPU_S = 3.0
+STEPS = 4_000_000
+MEMORY_BYTES = 64 << 20
+CONDITIONS = ("if", "unless")
+
+
+class RenderedValue(Struct, frozen=True, kw_only=True):
+    """A text of the manifest with its expressions evaluated: its path, and what became of it, or why nothing did."""
+
+    path: list[str | int] = []
+    value: str = ""
+    error: str = ""
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """
+    A manifest on a node.
+
+    Attributes:
+        result: The value of the expression that was asked for; None: there was none.
+        rendered: The texts with expressions, in order.
+        left_out: How many more there are.
+        error: Why the data or the manifest cannot be read; then nothing is rendered.
+    """
+
+    result: RenderedValue | None = None
+    rendered: list[RenderedValue] = []
+    left_out: int = 0
+    error: str = ""
+
+
+def evaluate(facts: Mapping[str, Any], text: str, expression: str) -> Evaluation:
+    """
+    Evaluate an expression, and all expressions of a manifest. Blocking.
+
+    Args:
+        facts: The node's facts.
+        text: The manifest; "" for none.
+        expression: With or without `{{ }}`; "" for none.
+    """
+    from ccm_agent.hiera.resolve import resolve_values
+    from ccm_agent.manifest.expressions import holds_templates
+
+    try:
+        root = codec.decode_document(text, "manifest") if text.strip() else {}
+        if not isinstance(root, dict):
+            return Evaluation(error="the manifest must be a mapping")
+        has_data = any(key in root for key in ("data", "hierarchy", "overrides"))
+        data = resolve_values(root, facts, "manifest").data if has_data else {}
+    except CcmError as err:
+        return Evaluation(error=err.message)
+    values = _Values(facts, data)
+    found = [
+        (path, one)
+        for path, one in _texts(root.get("ccm"), ["ccm"])
+        if holds_templates(one) or _is_condition(path)
+    ]
+    return Evaluation(
+        result=values.expression(expression) if expression.strip() else None,
+        rendered=[values.text(path, one) for path, one in found[:RENDERED]],
+        left_out=max(0, len(found) - RENDERED),
+    )
+
+
+class _Values:
+    """Evaluates with one allowance for all."""
+
+    def __init__(self, facts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+        from ccm_agent.templates.allowance import Allowance
+        from ccm_agent.templates.env import Environment
+        from ccm_agent.templates.resolve import HOST_FUNCTIONS
+
+        self._environment = Environment(
+            facts=dict(facts),
+            data=dict(data),
+            is_restricted=True,
+            extra_functions={name: _refuse(name) for name in HOST_FUNCTIONS},
+            allowance=Allowance(STEPS, MEMORY_BYTES, CPU_S, is_timed=True),
+        )
+
+    def expression(self, text: str) -> RenderedValue:
+        """The value of an expression, as JSON."""
+        from ccm_agent.templates.resolve import render_value
+
+        is_text = "{{" in text or "${" in text
+        return self._try(
+            [], lambda: _json(render_value(text if is_text else f"{{{{ {text} }}}}", self._environment))
+        )
+
+    def text(self, path: list[str | int], text: str) -> RenderedValue:
+        """A text of the manifest, as the node gets it."""
+        from ccm_agent.templates.resolve import evaluate_condition, render_value
+
+        if _is_condition(path):
+            return self._try(path, lambda: _json(evaluate_condition(text, self._environment)))
+
+        def shown() -> str:
+            value = render_value(text, self._environment)
+            return value if isinstance(value, str) else _json(value)
+
+        return self._try(path, shown)
+
+    def _try(self, path: list[str | int], make: Any) -> RenderedValue:
+        try:
+            value = json_safe(make())
+        except CcmError as err:
+            return RenderedValue(path=path, error=json_safe(err.message[:TEXT_CHARACTERS]))
+        is_cut = len(value) > TEXT_CHARACTERS
+        return RenderedValue(path=path, value=f"{value[:TEXT_CHARACTERS]} …" if is_cut else value)
+
+
+def _refuse(name: str) -> Any:
+    def refused(*_arguments: object) -> NoReturn:
+        raise ExpressionError(
+            f"{name}() reads something of the node, so it is evaluated there only; a plan shows it"
+        )
+
+    return refused
+
+
+def _is_condition(path: list[str | int]) -> bool:
+    return len(path) > 2 and path[-2] == "control" and path[-1] in CONDITIONS
+
+
+def _texts(value: object, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
+    """Each text within a value, also among keys, with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            name = str(key)
+            if "{{" in name or "${" in name:
+                yield [*path, name], name
+            yield from _texts(one, [*path, name])
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from _texts(one, [*path, place])
+
+
+def _json(value: object) -> str:
+    try:
+        return encode_message(value).decode(errors="replace")
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return str(value)

@@ -1,0 +1,189 @@
+"""What the Studio page asks of the fleet: a manifest on one node, a plan on nodes, and a bundle in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.clikit.table import Style
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest, NodeState
+from ccm_ctl.dashboard.action_pages import name_of
+from ccm_ctl.dashboard.middleware import READING, answer, sender_of
+from ccm_ctl.dashboard.recent_answers import RecentAnswers
+from ccm_ctl.fleet.authors import read_authors
+from ccm_ctl.fleet.content import INLINE_LIMIT_BYTES, Content, as_bundle
+from ccm_ctl.fleet.discovery import TargetSpec, read_facts, read_inventory, resolve
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.open_runs import look_at_ends
+from ccm_ctl.fleet.run_request import prepare
+from ccm_ctl.fleet.stored_session import read_session_events
+from ccm_ctl.render.resource_diffs import diff_blocks
+from ccm_ctl.studio.evaluation import evaluate
+from ccm_ctl.studio.plan_runs import PlanRuns
+from ccm_ctl.studio.studio_pages import lint_text, read_body
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 600
+"""Nodes that have not started by then do not start; the user waits for the answer."""
+NODES_SHOWN = 50
+"""Nodes of a plan whose events are read for the page."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+class EvaluateRequest(Struct, frozen=True, kw_only=True):
+    """A manifest, an expression, and the node whose facts they see."""
+
+    node: str
+    text: str = ""
+    expression: str = ""
+
+
+class PlanRequest(Struct, frozen=True, kw_only=True):
+    """A manifest to plan, and on which nodes: selectors, any of which is enough, and an expression."""
+
+    text: str
+    name: str = "studio"
+    targets: tuple[str, ...] = ()
+    where: str = ""
+
+
+class BundleRequest(Struct, frozen=True, kw_only=True):
+    """A manifest to store."""
+
+    text: str
+    name: str = "studio"
+
+
+class StudioFleetPages:
+    """The interface of the Studio page to a fleet. `require_user` checks the right to act for plans and bundles."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._facts = RecentAnswers()
+        self._plans = PlanRuns(fleet)
+        self._evaluating = asyncio.Semaphore(2)
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it. An evaluation changes nothing."""
+        application.on_cleanup.append(self._plans.end)
+        application[READING].add("/api/studio/evaluate")
+        application.router.add_get("/api/studio/nodes", self._nodes)
+        application.router.add_post("/api/studio/evaluate", self._evaluate)
+        application.router.add_post("/api/studio/plan", self._plan)
+        application.router.add_get("/api/studio/plan/{run}", self._planned)
+        application.router.add_post("/api/studio/bundle", self._store)
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        """Names of the nodes."""
+        inventory = await read_inventory(self._fleet)
+        return answer({"nodes": list(inventory.nodes)})
+
+    async def _evaluate(self, request: web.Request) -> web.Response:
+        """A manifest on a node."""
+        said = await read_body(request, EvaluateRequest)
+
+        async def read() -> dict[str, Any]:
+            inventory = await read_inventory(self._fleet)
+            node = inventory.need(said.node)
+            await read_facts(self._fleet, inventory, [node.name])
+            return dict(node.facts)
+
+        facts = await self._facts.give(said.node, read)
+        async with self._evaluating:
+            return answer(await asyncio.to_thread(evaluate, facts, said.text, said.expression))
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        """Start a plan, whose page shows what would change; nothing is changed."""
+        said = await read_body(request, PlanRequest)
+        content = await asyncio.to_thread(checked_content, said.text, said.name)
+        _, resolved = await resolve(self._fleet, TargetSpec(targets=said.targets, where=said.where))
+        if content.bundle is not None:
+            await self._fleet.manifests.put(content.digest, content.packed)
+        plan = ManifestRequest(
+            protocol=MANIFEST_PLAN,
+            name=content.name,
+            digest=content.digest,
+            manifest=content.text,
+            bundle=content.bundle,
+            diff=True,
+            deadline=self._fleet.clock.now() + timedelta(seconds=DEADLINE_S),
+        )
+        launch = prepare(self._fleet, plan, resolved, "plan", content.name)
+        by = name_of(sender_of(request), self._fleet)
+        log.info("a plan", extra={"run": launch.record.run, "by": by, "nodes": len(resolved.nodes)})
+        await self._plans.start(launch)
+        return answer(
+            {"run": launch.record.run, "nodes": len(resolved.nodes), "offline": len(resolved.offline)}
+        )
+
+    async def _planned(self, request: web.Request) -> web.Response:
+        """How far a plan is, and what would change; nodes with equal diffs share a block."""
+        run = await self._state_of(request.match_info["run"])
+        changing = [name for name, node in sorted(run.nodes.items()) if node.state is NodeState.CHANGED]
+        events = [
+            (name, event)
+            for name in changing[:NODES_SHOWN]
+            for event in await read_session_events(self._fleet, run.run, name)
+        ]
+        failed = [
+            {"node": name, "state": str(node.state), "reason": node.reason}
+            for name, node in sorted(run.nodes.items())
+            if node.state.is_final and node.state not in (NodeState.CHANGED, NodeState.STABLE)
+        ]
+        return answer(
+            {
+                "counts": {str(state): count for state, count in run.counts().items()},
+                "is_done": all(node.state.is_final for node in run.nodes.values()),
+                "blocks": await asyncio.to_thread(diff_blocks, events, Style(width=100)),
+                "left_out": max(0, len(changing) - NODES_SHOWN),
+                "failed": failed[:NODES_SHOWN],
+            }
+        )
+
+    async def _state_of(self, word: str) -> Run:
+        if run := self._plans.find(word):
+            return run
+        recorded = await History(self._fleet).load(word)
+        return await look_at_ends(self._fleet, recorded, await read_authors(self._fleet))
+
+    async def _store(self, request: web.Request) -> web.Response:
+        """Store a bundle; its digest."""
+        said = await read_body(request, BundleRequest)
+        content = as_bundle(await asyncio.to_thread(checked_content, said.text, said.name))
+        await self._fleet.manifests.put(content.digest, content.packed)
+        by = name_of(sender_of(request), self._fleet)
+        log.info("a bundle is stored", extra={"digest": content.digest, "by": by})
+        return answer({"digest": content.digest})
+
+
+def checked_content(text: str, name: str) -> Content:
+    """
+    A manifest ready to be sent. Blocking.
+
+    Raises:
+        InputError: `lint` finds an error.
+        UsageError: It cannot have this name.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name[:80]}: a name has letters, digits, `.`, `_` and `-`")
+    errors = [one for one in lint_text(text, f"{name}.yaml") if one.level == "error"]
+    if errors:
+        raise InputError(f"lint finds {len(errors)} errors, the first: {errors[0].message}; nothing was sent")
+    body = text.encode()
+    content = Content(name=name, digest=hashlib.sha256(body).hexdigest(), text=text, document=text)
+    return content if len(body) <= INLINE_LIMIT_BYTES else replace(as_bundle(content), text="")
