@@ -109,6 +109,10 @@ class Terminal:
         """Print a note on standard error."""
         self._write(self._err, f"{safe(text)}\n")
 
+    def note_drawn(self, text: str) -> None:
+        """Print text that was drawn with `live_style`, such as a table, on standard error."""
+        self._write(self._err, f"{safe_drawn(text, color=self.live_style.color)}\n")
+
     def live(self, line: str) -> None:
         """Redraw the live line; "" removes it."""
         if self.is_live and line != self._live:

@@ -36,16 +36,19 @@ def _list(application: Application) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import short_ids
         from ccm_ctl.commands.rollout_drive import rollout_fields
         from ccm_ctl.fleet.rollout.store import RolloutStore
         from ccm_ctl.render.rollout import rollout_line
 
         terminal, rows = application.terminal, []
-        for state in await RolloutStore(fleet).open_rollouts():
+        found = await RolloutStore(fleet).open_rollouts()
+        short = short_ids(state.run for state in found)
+        for state in found:
             terminal.record(records.ROLLOUT, **rollout_fields(state))
             asked = state.asked + len(state.returned)
             line = rollout_line(state).removeprefix("rollout: ")
-            rows.append([state.run, f"{asked}/{state.plan.total}", line, _driver(state, fleet)])
+            rows.append([short[state.run], f"{asked}/{state.plan.total}", line, _driver(state, fleet)])
         columns = [
             Column("RUN"),
             Column("STARTED", right=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.text import short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
@@ -40,12 +41,12 @@ async def start_rollout(
     """Put a rollout on record and drive it to its end; with `is_detached` only the first."""
     revision = await record_rollout(fleet, launch, state)
     terminal = application.terminal
-    terminal.note(wave_lines(state.plan, terminal.style))
+    terminal.note_drawn(wave_lines(state.plan, terminal.live_style))
     if state.is_detached:
         terminal.record(records.RUN, **run_fields(launch.record))
+        run = short_id(state.run)
         terminal.show(
-            f"run {state.run}: waiting for a rollout server\n  watch:  ccmctl run watch {state.run}\n"
-            f"  abort:  ccmctl run abort {state.run}\n"
+            f"run {run}: waiting for a rollout server\n  watch:  ccmctl run watch {run}\n  abort:  ccmctl run abort {run}\n"
         )
         return Exit.OK
     recorded = await History(fleet).load(state.run)
@@ -196,7 +197,7 @@ class RolloutView(RunView):
     def begin(self) -> None:
         """See `RunView.begin`."""
         super().begin()
-        run = self.record.run
+        run = short_id(self.record.run)
         self._application.interrupt_message = (
             f"stopped driving; nodes that have started finish their run, and no further node starts\n"
             f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
@@ -227,7 +228,7 @@ class RolloutView(RunView):
         self._terminal.live("")
         self._application.interrupt_message = ""
         self.show()
-        run = state.run
+        run = short_id(state.run)
         self._terminal.note(
             f"paused: {state.reason}\n"
             f"  continue:  ccmctl run resume {run}   (nodes that failed so far no longer count)\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.text import fold_names
+from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
@@ -150,6 +150,6 @@ def _say(application: Application, state: RolloutState, done: str) -> Exit:
     asked = state.asked + len(state.returned)
     application.terminal.record(records.ROLLOUT, **rollout_fields(state))
     application.terminal.show(
-        f"run {state.run}: {done} after {asked} of {state.plan.total} nodes had started\n"
+        f"run {short_id(state.run)}: {done} after {asked} of {state.plan.total} nodes had started\n"
     )
     return Exit.OK

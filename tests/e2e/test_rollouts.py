@@ -132,7 +132,7 @@ def test_no_node_starts_after_a_pause_from_another_machine(four: Fleet) -> None:
     resumed = four.ctl("run", "resume", run)
     done = controller.end()
 
-    assert resumed.out == f"run {run}: resumed after 1 of 4 nodes had started\n"
+    assert resumed.out == f"run {run[:8]}: resumed after 1 of 4 nodes had started\n"
     assert (done.code, ended(four)) == (0, set(NODES))
 
 

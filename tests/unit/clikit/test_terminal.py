@@ -30,6 +30,16 @@ def test_people_see_text_and_programs_see_records() -> None:
         assert (out.getvalue(), err.getvalue()) == (expected, "on the way \\x1b[2J\n")
 
 
+def test_a_drawn_note_keeps_its_colors_on_a_terminal_and_nothing_else_of_a_terminals_language() -> None:
+    for tty, expected in ((True, "\x1b[1mWAVE\x1b[0m \\x1b[2J\n"), (False, "WAVE \\x1b[2J\n")):
+        terminal, out, err = a_terminal(tty=tty, TERM="xterm")
+        drawn = paint("WAVE", "strong", terminal.live_style)
+
+        terminal.note_drawn(f"{drawn} \x1b[2J")
+
+        assert (out.getvalue(), err.getvalue()) == ("", expected)
+
+
 def test_an_error_is_a_sentence_and_for_programs_a_record_too() -> None:
     err_ = SelectorError("it is none\nsecond line", place=Place(source="x.yaml", line=3))
     terminal, out, err = a_terminal(json=True)
