@@ -59,8 +59,6 @@ VARIABLES = {
 RUN_FIELDS = ("id", "name", "action", "operator", "nodes", "counts", "failed", "missing")
 """What a condition may name below `run`."""
 
-_RUN_NAME = re.compile(r"\brun\s*\??\.\s*(\w+)")
-
 
 class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """
@@ -114,15 +112,10 @@ def compile_condition(text: str) -> Program:
     if not text or len(text) > LENGTH_LIMIT:
         raise UsageError(f"a condition must have 1 to {LENGTH_LIMIT} characters")
     try:
-        program = compile_expression(text, ExpressionNames(VARIABLES), is_condition=True)
+        names = ExpressionNames(VARIABLES, members={"run": RUN_FIELDS})
+        return compile_expression(text, names, is_condition=True)
     except ExpressionError as err:
         raise UsageError(f"--on {text}: {err}") from err
-    for name in _RUN_NAME.findall(text):
-        if name not in RUN_FIELDS:
-            raise UsageError(
-                f"--on {text}: there is no run.{name}; there are run.{', run.'.join(RUN_FIELDS)}"
-            )
-    return program
 
 
 def check_rule(name: str, rule: NotificationRule) -> None:

@@ -55,7 +55,12 @@ PATTERN_SIZE_LIMIT = 250_000
 """Instructions of all literal patterns in an expression; compiling this many takes a few tenths of a second."""
 
 
-def check(root: Node, variables: Mapping[str, StaticType], functions: frozenset[str]) -> StaticType:
+def check(
+    root: Node,
+    variables: Mapping[str, StaticType],
+    functions: frozenset[str],
+    members: Mapping[str, tuple[str, ...]] | None = None,
+) -> StaticType:
     """
     Check a syntax tree and set the static types of its nodes.
 
@@ -63,6 +68,7 @@ def check(root: Node, variables: Mapping[str, StaticType], functions: frozenset[
         root: The tree.
         variables: The names of the environment and their types.
         functions: The functions of the environment; their arguments and results may be of any type.
+        members: The keys of variables that are maps with known keys.
 
     Returns:
         The static type of the value.
@@ -70,13 +76,19 @@ def check(root: Node, variables: Mapping[str, StaticType], functions: frozenset[
     Raises:
         EvaluationError: Types do not match, a name is unknown, or the arguments of a call are wrong.
     """
-    return _Checker(variables, functions).visit(root)
+    return _Checker(variables, functions, members or {}).visit(root)
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, StaticType], functions: frozenset[str]) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, StaticType],
+        functions: frozenset[str],
+        members: Mapping[str, tuple[str, ...]],
+    ) -> None:
         self.variables = variables
         self.functions = functions
+        self.members = members
         self.pattern_size = 0
         self.lets: list[tuple[str, StaticType]] = []
         # For each enclosing predicate: the list that it iterates over, and its pointers besides `#`.
@@ -166,6 +178,8 @@ class _Checker:
         nature = self.visit(node.key)
         if base.is_unknown:
             return UNKNOWN
+        if key is not None and isinstance(node.base, Name):
+            self.known_member(node.base.name, key, node.offset)
         if key is not None:
             method = method_of(base, key)
             if method is not None:
@@ -184,6 +198,13 @@ class _Checker:
         raise EvaluationError(
             f"{base} has no {what} {key}" if key is not None else f"{base} has no elements", node.offset
         )
+
+    def known_member(self, name: str, key: str, offset: int) -> None:
+        """Refuse a key that a map with known keys does not have."""
+        known = self.members.get(name, ())
+        if known and key not in known:
+            there = ", ".join(f"{name}.{one}" for one in known)
+            raise EvaluationError(f"there is no {name}.{key}; there are {there}", offset)
 
     def environment_member(self, node: Member, key: str | None) -> StaticType:
         if key is None:

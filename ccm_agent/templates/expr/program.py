@@ -39,20 +39,28 @@ class ExpressionNames:
     Attributes:
         variables: The type of each variable: "any", "integer", "map" (text keys, values of any type), "text" or "text map".
         functions: The functions; their arguments and results may be of any type.
+        members: The keys of variables that are maps with known keys; naming another one is an error.
     """
 
-    __slots__ = ("_hash", "functions", "variables")
+    __slots__ = ("_hash", "functions", "members", "variables")
 
-    def __init__(self, variables: Mapping[str, str], functions: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        functions: frozenset[str] = frozenset(),
+        members: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
         self.variables = tuple(sorted(variables.items()))
         self.functions = functions
-        self._hash = hash((self.variables, functions))
+        self.members = tuple(sorted((members or {}).items()))
+        self._hash = hash((self.variables, functions, self.members))
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ExpressionNames)
             and self.variables == other.variables
             and self.functions == other.functions
+            and self.members == other.members
         )
 
     def __hash__(self) -> int:
@@ -159,7 +167,7 @@ def _compile(text: str, names: ExpressionNames, is_condition: bool) -> Program:
     try:
         tree = parse(text, _BUILTINS)
         variables = {name: _NATURES[kind] for name, kind in names.variables}
-        nature = check(tree, variables, names.functions)
+        nature = check(tree, variables, names.functions, dict(names.members))
         if is_condition and nature.kind != "bool" and not nature.is_unknown:
             raise EvaluationError(f"a condition must give a boolean, and this gives {nature}", 0)
         compiler = Compiler()

@@ -110,6 +110,15 @@ def test_a_condition_that_cannot_be_true_is_refused(text: str) -> None:
         compile_condition(text)
 
 
+def test_a_key_that_a_run_does_not_have_is_refused_with_those_that_it_has() -> None:
+    with pytest.raises(UsageError, match=r"there is no run\.faild; there are run\.id, run\.name, "):
+        compile_condition('run["faild"]')
+
+
+def test_a_text_may_contain_what_looks_like_a_key_of_the_run() -> None:
+    compile_condition("reason contains 'run.sh failed'")
+
+
 def test_the_channel_of_a_rule_shows_nothing_secret() -> None:
     assert NotificationRule(on="drift", webhook=HOOK).channel == "webhook https://hooks.example.com/…"
     assert NotificationRule(on="drift", exec=["/bin/x", "--token", "s"]).channel == "exec /bin/x"

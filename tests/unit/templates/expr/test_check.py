@@ -119,3 +119,12 @@ def test_the_mistake(text: str, offset: int, wrong: str) -> None:
 )
 def test_types_of_facts_and_data_are_known_later(text: str) -> None:
     assert nature(text)
+
+
+def test_a_key_that_a_map_with_known_keys_does_not_have_is_an_error() -> None:
+    tree = parse("Data.known && Data.unknown", frozenset(FUNCTIONS))
+
+    with pytest.raises(
+        EvaluationError, match=r"there is no Data\.unknown; there are Data\.known, Data\.other"
+    ):
+        check(tree, VARIABLES, frozenset(), {"Data": ("known", "other")})
