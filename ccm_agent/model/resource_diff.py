@@ -6,10 +6,23 @@ A node makes a `ResourceDiff` only if the request asks for it and the node's pol
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ccm_agent.model.field_rules import Extension
 from ccm_agent.model.untrusted_json import Count
+
+ShowLines = Annotated[
+    bool,
+    Extension,
+    Meta(
+        description="Show the lines that change in diffs, although not every user of the host may read the file. Without it, "
+        "diffs of such files show how many lines change."
+    ),
+]
+"""The property `diff` of types that write files."""
 
 DIFF_LIMIT_BYTES = 64 * 1024
 """The texts of one resource's diffs together. An event on the bus may hold less, because it is limited as a whole."""

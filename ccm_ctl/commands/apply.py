@@ -29,6 +29,7 @@ from ccm_ctl.commands.targets import (
     confirm,
     diff_option,
     manifest_options,
+    require_agents,
     run_options,
     target_spec,
 )
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.selection import ResourceSelection
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.plan_file import PlanFile
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
@@ -182,7 +183,12 @@ async def send_manifest(
         inventory, resolved = await resolve(fleet, target_spec(options))
     selection: ResourceSelection | None = options["selection"]
     if selection is not None:
-        _refuse_older_agents(inventory, resolved)
+        require_agents(
+            inventory,
+            resolved,
+            lambda record: record.partial_runs,
+            "the agent is too old for --only and --tags; upgrade it, or select other nodes",
+        )
     rollout = (
         make_plan(options, inventory, resolved) if "rollout" in options and is_rollout(options) else None
     )
@@ -271,21 +277,6 @@ def _question(content: Content, selection: ResourceSelection | None) -> str:
     return (
         f"apply {content.name} to" if selection is None else f"apply part of {content.name} ({selection}) to"
     )
-
-
-def _refuse_older_agents(inventory: Inventory, resolved: TargetSet) -> None:
-    """
-    Refuse nodes whose agents do not know parts of manifests. They would find no manifest in the request and fail.
-
-    Raises:
-        UsageError: With their names.
-    """
-    nodes = (inventory.nodes[name] for name in resolved.nodes)
-    older = [node.name for node in nodes if node.record is not None and not node.record.partial_runs]
-    if older:
-        raise UsageError(
-            f"{fold_names(older)}: the agent is too old for --only and --tags; upgrade it, or select other nodes"
-        )
 
 
 async def roll_out(

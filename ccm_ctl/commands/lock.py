@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration
-from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.maintenance import LONGEST_LOCK_S, LockChange
@@ -16,7 +15,7 @@ from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.wire import NODE_DISABLE
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.maintenance import command_nodes
-from ccm_ctl.commands.targets import target_options, yes_option
+from ccm_ctl.commands.targets import require_agents, target_options, yes_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def lock(
             done="locked" if resource else "disabled",
             until=until,
             lock=change,
-            check=refuse_older_agents if resource else None,
+            check=require_locks if resource else None,
         )
 
     return application.run(work)
@@ -116,19 +115,19 @@ def check_references(resources: tuple[str, ...]) -> None:
             raise UsageError(f"--resource {one}: is not a resource; write type#name, such as service#nginx")
 
 
-def refuse_older_agents(inventory: Inventory, resolved: TargetSet) -> None:
+def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
     """
     Refuse nodes whose agents do not know locks of resources.
 
     Raises:
         UsageError: With their names.
     """
-    nodes = (inventory.nodes[name] for name in resolved.nodes)
-    older = [node.name for node in nodes if node.record is not None and not node.record.resource_locks]
-    if older:
-        raise UsageError(
-            f"{fold_names(older)}: the agent is too old for locks of resources; upgrade it, or lock the whole node"
-        )
+    require_agents(
+        inventory,
+        resolved,
+        lambda record: record.resource_locks,
+        "the agent is too old for locks of resources; upgrade it, or lock the whole node",
+    )
 
 
 async def _list(application: Application, fleet: Fleet) -> Exit:

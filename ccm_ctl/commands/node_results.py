@@ -13,7 +13,6 @@ from ccm_ctl.render.outcome import Failure, NodeResult, ResourceResult
 from ccm_ctl.render.output import CommandOutput
 
 if TYPE_CHECKING:
-    from ccm_agent.model.run_records import RunRecord
     from ccm_agent.model.wire import RunAhead
     from ccm_ctl.fleet.node_run import NodeRun
 
@@ -106,21 +105,6 @@ def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, .
         for event in events
         if event.failed
     )
-
-
-def run_fields(record: RunRecord) -> dict[str, Any]:
-    """The record of a run for programs."""
-    return {
-        "run": record.run,
-        "action": record.action,
-        "name": record.name,
-        "requester": record.requester,
-        "time": record.time,
-        "targets": record.targets,
-        "where": record.where or None,
-        "nodes": record.nodes,
-        "offline": record.offline,
-    }
 
 
 def result_fields(run: str, node: NodeRun) -> dict[str, Any]:

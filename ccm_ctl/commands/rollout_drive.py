@@ -10,7 +10,6 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.commands.node_results import run_fields
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.proof import read_proof
@@ -19,6 +18,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import build_exec, build_request
 from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
+from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import rollout_line, wave_lines
 
 if TYPE_CHECKING:

@@ -36,76 +36,51 @@ _SIZED = {
 
 def rollout_options(*, can_detach: bool = True) -> list[click.Parameter]:
     """Options of commands that can roll out gradually; `can_detach`: a rollout server may drive it."""
-    budgets = [
-        Option(section=ROLLOUT, param_decls=[flag, kind], default="", metavar="SIZE", help=text)
-        for kind, (flag, text) in _SIZED.items()
-    ]
-    budgets += [
-        Option(
-            section=ROLLOUT,
-            param_decls=[f"{flag}-per-wave", f"wave_{kind}"],
-            default="",
-            metavar="SIZE",
-            help="The same limit, for each wave.",
-        )
-        for kind, (flag, _) in _SIZED.items()
-    ]
-    detach = Option(
-        section=ROLLOUT,
-        param_decls=["--detach"],
-        is_flag=True,
-        help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
-    )
-    return [
-        Option(
-            section=ROLLOUT,
-            param_decls=["--batch"],
+
+    def option(*names: str, **rest: Any) -> click.Parameter:
+        return Option(list(names), section=ROLLOUT, **rest)
+
+    size = {"default": "", "metavar": "SIZE"}
+    options = [
+        option(
+            "--batch",
             default="",
             metavar="SIZE[,SIZE…]",
             help="Run on N nodes or P% of them at the same time. Several sizes are waves, such as 1,10%,50%.",
         ),
-        Option(
-            section=ROLLOUT,
-            param_decls=["--canary"],
-            type=click.IntRange(1),
-            metavar="N",
-            help="Run on N nodes first, then on the others.",
+        option(
+            "--canary", type=click.IntRange(1), metavar="N", help="Run on N nodes first, then on the others."
         ),
-        Option(
-            section=ROLLOUT,
-            param_decls=["--bake"],
-            type=Duration(),
-            help="Wait this long after each wave but the last.",
-        ),
-        Option(
-            section=ROLLOUT,
-            param_decls=["--gate"],
+        option("--bake", type=Duration(), help="Wait this long after each wave but the last."),
+        option(
+            "--gate",
             default="",
             metavar="EXPR",
             help="Continue after a wave only if this expression is true, such as 'failed == 0 && health.critical == 0'.",
         ),
-        *budgets,
-        Option(
-            section=ROLLOUT,
-            param_decls=["--splay"],
-            type=Duration(),
-            help="Spread the first requests of each wave over this time.",
+        *(option(flag, kind, **size, help=text) for kind, (flag, text) in _SIZED.items()),
+        *(
+            option(f"{flag}-per-wave", f"wave_{kind}", **size, help="The same limit, for each wave.")
+            for kind, (flag, _) in _SIZED.items()
         ),
-        Option(
-            section=ROLLOUT,
-            param_decls=["--rollout"],
+        option("--splay", type=Duration(), help="Spread the first requests of each wave over this time."),
+        option(
+            "--rollout",
             type=click.Path(),
             metavar="FILE",
             help="Read waves, gates and limits from a file instead.",
         ),
-        Option(
-            section=ROLLOUT,
-            param_decls=["--at", "start_at"],
-            type=TimeOption(),
-            help="Do not begin before this time.",
-        ),
-        *([detach] if can_detach else []),
+        option("--at", "start_at", type=TimeOption(), help="Do not begin before this time."),
     ]
+    if can_detach:
+        options.append(
+            option(
+                "--detach",
+                is_flag=True,
+                help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
+            )
+        )
+    return options
 
 
 def is_rollout(options: dict[str, Any]) -> bool:

@@ -163,7 +163,7 @@ def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> N
 
 
 def _fields(one: ListedRun) -> dict[str, object]:
-    from ccm_ctl.commands.node_results import run_fields
+    from ccm_ctl.render.records import run_fields
 
     return {
         **run_fields(one.record),

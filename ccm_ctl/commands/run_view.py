@@ -19,7 +19,6 @@ from ccm_ctl.commands.node_results import (
     format_failure,
     format_reason,
     result_fields,
-    run_fields,
 )
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import EventReceived
@@ -125,7 +124,7 @@ class RunView:
         """Announce the run, and the command to watch it again."""
         record, run = self.record, short_id(self.record.run)
         offline = f" ({record.offline} offline)" if record.offline else ""
-        self._terminal.record(records.RUN, **run_fields(record))
+        self._terminal.record(records.RUN, **records.run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
         self._application.interrupt_message = (
             f"stopped watching; the nodes keep running\n"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.commands.node_results import run_fields
 from ccm_ctl.commands.rollout_drive import RolloutWatch
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.find_run import find_run
@@ -21,6 +20,7 @@ from ccm_ctl.fleet.stream_runs import NODE, REQUEST
 from ccm_ctl.render import records
 from ccm_ctl.render.event import event_line
 from ccm_ctl.render.outcome import format_counts
+from ccm_ctl.render.records import run_fields
 
 if TYPE_CHECKING:
     from datetime import datetime

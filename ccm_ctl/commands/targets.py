@@ -18,7 +18,8 @@ from ccm_ctl.fleet.discovery import TargetSpec
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_agent.model.wire import NodeRecord
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
 
 
 TARGETS = "Targets"
@@ -214,3 +215,24 @@ async def confirm(
 
 NOT_AGREED = Exit.COULD_NOT_RUN
 """The operator answered no: nothing was done."""
+
+
+def require_agents(
+    inventory: Inventory, resolved: TargetSet, knows: Callable[[NodeRecord], bool], problem: str
+) -> None:
+    """
+    Refuse nodes whose agents are too old for a request.
+
+    Args:
+        inventory: The fleet.
+        resolved: The nodes that the request is for.
+        knows: Whether the agent that wrote a record supports it; a node without a record is not refused.
+        problem: What the agents are too old for, and what to do.
+
+    Raises:
+        UsageError: With their names.
+    """
+    nodes = (inventory.nodes[name] for name in resolved.nodes)
+    older = [node.name for node in nodes if node.record is not None and not knows(node.record)]
+    if older:
+        raise UsageError(f"{fold_names(older)}: {problem}")

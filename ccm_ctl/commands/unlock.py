@@ -9,7 +9,7 @@ import click
 from ccm_agent.model.maintenance import LockChange
 from ccm_agent.model.wire import NODE_DISABLE, NODE_ENABLE
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.lock import check_references, node_options, refuse_older_agents
+from ccm_ctl.commands.lock import check_references, node_options, require_locks
 from ccm_ctl.commands.maintenance import command_nodes
 from ccm_ctl.commands.targets import target_options, target_spec, yes_option
 
@@ -61,7 +61,7 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
                 verb=f"unlock {', '.join(resource) or 'everything'} on",
                 done="unlocked",
                 lock=LockChange(resources=list(resource), why=wanted["why"], release=True),
-                check=refuse_older_agents,
+                check=require_locks,
             )
         is_disabled = any(record is None or record.disabled is not None for record in nodes)
         if code is not None and (code or resource or not is_disabled):

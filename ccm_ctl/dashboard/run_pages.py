@@ -17,6 +17,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_list import RunFilter, list_runs
 from ccm_ctl.fleet.stored_session import read_run_events, read_session_events
 from ccm_ctl.fleet.stream_runs import CAUSES, SCHEDULE
+from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.resource_diffs import group_diffs
 from ccm_ctl.render.rollout import limits, rollout_line
 
@@ -75,7 +76,7 @@ class RunPages:
         listed = await list_runs(self._fleet, wanted, RUNS_SHOWN)
         runs = [
             {
-                **run_fields(one.record),
+                **request_fields(one.record),
                 "state": one.state.state,
                 "counts": one.state.counts,
                 "stopped_by": one.state.stopped_by,
@@ -98,7 +99,7 @@ class RunPages:
         found = await RolloutStore(self._fleet).read(recorded.record.run)
         rollout = found[0] if found else None
         return {
-            **run_fields(recorded.record),
+            **request_fields(recorded.record),
             "is_stored": is_stored(recorded.record) or recorded.cause == SCHEDULE,
             "state": recorded.state.state,
             "stopped_by": recorded.state.stopped_by,
@@ -139,18 +140,9 @@ class RunPages:
         return word
 
 
-def run_fields(record: RunRecord) -> dict[str, Any]:
-    """A run as it was requested."""
-    return {
-        "run": record.run,
-        "action": record.action,
-        "name": record.name,
-        "requester": record.requester,
-        "time": record.time,
-        "targets": record.targets,
-        "where": record.where,
-        "nodes": record.nodes,
-        "offline": record.offline,
+def request_fields(record: RunRecord) -> dict[str, Any]:
+    """A run as it was requested, and whether it can be repeated."""
+    return run_fields(record) | {
         "retry_of": record.retry_of,
         "user": record.user,
         "is_stored": is_stored(record),

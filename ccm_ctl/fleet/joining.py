@@ -56,3 +56,8 @@ class Joining:
             return fits and (not self._where or parse_where(self._where).matches(node, facts))
         except CcmError:
             return False  # what is on record of the run is not a selector
+
+
+async def admit_none(_node: str) -> bool:
+    """Decide that no further node joins: the nodes of a rollout and of a run on record are known."""
+    return False

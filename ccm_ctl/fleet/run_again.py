@@ -23,6 +23,7 @@ from ccm_ctl.fleet.discovery import TargetSet, read_inventory
 from ccm_ctl.fleet.find_run import find_request
 from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import restore_ends, run_on_record
+from ccm_ctl.fleet.joining import admit_none
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.run_request import prepare
 
@@ -84,14 +85,9 @@ async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
     now = asyncio.get_running_loop().time()
     run = run_on_record(recorded, now)
     proof = await read_proof(fleet)
-    await Follower(fleet, run, ask=None, may_join=_no_node, on_turn=ignore_news, proof=proof).look()
+    await Follower(fleet, run, ask=None, may_join=admit_none, on_turn=ignore_news, proof=proof).look()
     restore_ends(run, recorded, now)
     return run
-
-
-async def _no_node(_node: str) -> bool:
-    """Nodes that were not expected are of no interest for what is on record."""
-    return False
 
 
 def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[NodeState]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History, restore_ends, run_on_record
-from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.joining import Joining, admit_none
 from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -169,7 +169,7 @@ async def follow_rollout(
         fleet,
         run,
         ask=driver.send_again,
-        may_join=_no_node,
+        may_join=admit_none,
         on_turn=turn,
         proof=proof,
         is_ended=lambda: driver.is_waiting_for_operator and driver.state.by == "",
@@ -192,8 +192,3 @@ async def follow_rollout(
 def _limit_s(deadline: datetime | None, now: datetime) -> float:
     """How long a run is watched when nothing is said: nodes may begin until the deadline, and need some time then."""
     return LIMIT_S + (max(0.0, (deadline - now).total_seconds()) if deadline else 0.0)
-
-
-async def _no_node(_node: str) -> bool:
-    """A rollout is for the nodes that it was planned for."""
-    return False

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct
 
 from ccm_agent.model.outcome import SessionSummary
-from ccm_ctl.render.run_record_types import Line, Maybe, Node, Run, Text, Time, Verdict
+from ccm_ctl.render.run_record_types import Line, Manifest, Maybe, Node, Run, Text, Time, Verdict
 
 
 class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=True):
@@ -21,7 +21,7 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
     ] = UNSET
     origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
     requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
-    manifest: Annotated[Text, Meta(description="Name of the manifest.")] = UNSET
+    manifest: Manifest = UNSET
     state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
     events: Annotated[
         list[dict[str, Any]], Meta(description="The events of resources, as on the bus, without forged ones.")
@@ -34,7 +34,7 @@ class StateLine(Line, frozen=True, kw_only=True, tag="state", omit_defaults=True
     """What a resource of a node is, or was at a time."""
 
     node: Node
-    manifest: Annotated[Text, Meta(description="Name of the manifest.")] = UNSET
+    manifest: Manifest = UNSET
     resource: Annotated[str, Meta(description="`type#name`, after the parents of a nested resource.")]
     ensure: Annotated[Text, Meta(description="The `ensure` that was found in the end.")] = UNSET
     outcome: Annotated[str, Meta(description="What happened to it last, such as `changed` or `failed`.")]

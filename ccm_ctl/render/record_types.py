@@ -23,19 +23,29 @@ from ccm_ctl.render.run_record_types import (
     Flag,
     GroupLine,
     Line,
+    Machine,
+    Manifest,
     Maybe,
+    Message,
     Node,
     OutputLine,
+    Reason,
+    ReasonCode,
     Reasons,
+    Removed,
     ResultLine,
+    Revision,
     RolloutLine,
     RunLine,
     SlotLine,
+    Started,
     Targets,
     Text,
     Texts,
     Time,
     Where,
+    WrittenAt,
+    WrittenBy,
 )
 
 
@@ -58,8 +68,8 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
     ]
     facts: Annotated[dict[str, Any] | Maybe, Meta(description="Routed and assigned facts.")] = UNSET
     version: Annotated[Text, Meta(description="Version of the agent.")] = UNSET
-    machine: Annotated[Text, Meta(description="Machine id of the host.")] = UNSET
-    started: Annotated[Time, Meta(description="When the agent started.")] = UNSET
+    machine: Machine = UNSET
+    started: Started = UNSET
     last_run: Annotated[Text, Meta(description="Id of the newest finished run.")] = UNSET
     last_state: Annotated[Text, Meta(description="Its end state.")] = UNSET
     last_time: Annotated[Time, Meta(description="When it ended.")] = UNSET
@@ -95,8 +105,8 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True
     ]
     seconds: Annotated[float | Maybe, Meta(description="Time until the answer.")] = UNSET
     reason: Annotated[Text, Meta(description="Why the node refused.")] = UNSET
-    machine: Annotated[Text, Meta(description="Machine id of the host.")] = UNSET
-    started: Annotated[Time, Meta(description="When the agent started.")] = UNSET
+    machine: Machine = UNSET
+    started: Started = UNSET
     body: Annotated[
         dict[str, Any] | Maybe,
         Meta(description="What the agent says of itself, such as its version, or how it converged."),
@@ -134,13 +144,13 @@ class DocumentLine(Line, frozen=True, kw_only=True, tag="document", omit_default
     """A Hiera document or the assigned facts of a node, or a revision of one."""
 
     key: Annotated[str, Meta(description="Its key.")]
-    revision: Annotated[Count, Meta(description="Its revision.")] = UNSET
+    revision: Revision = UNSET
     number: Annotated[Count, Meta(description="The number by which agents recognize older documents.")] = (
         UNSET
     )
-    written_by: Annotated[Text, Meta(description="The operator who wrote it.")] = UNSET
-    time: Annotated[Time, Meta(description="When it was written.")] = UNSET
-    message: Annotated[Text, Meta(description="Why, as its author said.")] = UNSET
+    written_by: WrittenBy = UNSET
+    time: WrittenAt = UNSET
+    message: Message = UNSET
     plain: Annotated[Flag, Meta(description="It has no number, because another program wrote it.")] = UNSET
     body: Annotated[Any, Meta(description="Its content.")] = UNSET
     changed: Annotated[
@@ -230,7 +240,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_default
     name: Annotated[str, Meta(description="Its name.")]
     scope: Annotated[Text, Meta(description="Recipients of its request.")] = UNSET
     protocol: Annotated[Text, Meta(description="Protocol id of its request.")] = UNSET
-    manifest: Annotated[Text, Meta(description="Name of the manifest.")] = UNSET
+    manifest: Manifest = UNSET
     targets: Targets = UNSET
     where: Where = UNSET
     when: Annotated[Text, Meta(description="Six cron fields, `@every 60s` or `@at TIME`.")] = UNSET
@@ -245,7 +255,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_default
     refused_by: Annotated[
         Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")
     ] = UNSET
-    removed: Annotated[Flag, Meta(description="It was removed.")] = UNSET
+    removed: Removed = UNSET
 
 
 class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_defaults=True):
@@ -255,7 +265,7 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     scope: Annotated[Text, Meta(description="Its scope: `all`, `node.<node>` or `fact.<key>.<value>`.")] = (
         UNSET
     )
-    revision: Annotated[Count, Meta(description="Its revision.")] = UNSET
+    revision: Revision = UNSET
     targets: Targets = UNSET
     where: Where = UNSET
     manifest: Annotated[Text, Meta(description="Path of the manifest in its bundle.")] = UNSET
@@ -267,9 +277,9 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     mode: Annotated[Text, Meta(description="`apply` or `plan`.")] = UNSET
     interval_s: Annotated[float | Maybe, Meta(description="Its own interval, in seconds.")] = UNSET
     deadline: Annotated[Time, Meta(description="Nodes that have not started by then will not start.")] = UNSET
-    written_by: Annotated[Text, Meta(description="The operator who wrote it.")] = UNSET
-    time: Annotated[Time, Meta(description="When it was written.")] = UNSET
-    message: Annotated[Text, Meta(description="Why, as its author said.")] = UNSET
+    written_by: WrittenBy = UNSET
+    time: WrittenAt = UNSET
+    message: Message = UNSET
     rolled_back_from: Annotated[Count, Meta(description="The revision that a rollback replaced.")] = UNSET
     nodes: Annotated[Count, Meta(description="How many nodes it applies to.")] = UNSET
     converged: Annotated[Count, Meta(description="How many of them have converged; in `assignments`.")] = (
@@ -277,7 +287,7 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     )
     states: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by state; in `assignments`.")] = UNSET
     changed: Annotated[Flag, Meta(description="The command changed it.")] = UNSET
-    removed: Annotated[Flag, Meta(description="It was removed.")] = UNSET
+    removed: Removed = UNSET
 
 
 class StandingFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -288,8 +298,8 @@ class StandingFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wanted: Annotated[int, Meta(description="Its revision.")]
     node: Node
     state: Annotated[str, Meta(description="State of the node, such as `converged`, `waiting` or `failed`.")]
-    reason: Annotated[Text, Meta(description="Why.")] = UNSET
-    code: Annotated[Text, Meta(description="Error code of the reason.")] = UNSET
+    reason: Reason = UNSET
+    code: ReasonCode = UNSET
     revision: Annotated[Count, Meta(description="The revision that the node applied last.")] = UNSET
     digest: Annotated[Text, Meta(description="The bundle that the node applied last.")] = UNSET
     data_revision: Annotated[

@@ -6,6 +6,11 @@ Scripts rely on the shapes: fields are added, never changed. `record_types` desc
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccm_agent.model.run_records import RunRecord
+
 RUN = "run"
 """A run: what was asked of how many nodes, or its entry in the list of runs."""
 EVENT = "event"
@@ -56,3 +61,18 @@ STATE = "state"
 """What a resource of a node is, or was."""
 DIFFERENCE = "difference"
 """What came out differently on a node in two runs."""
+
+
+def run_fields(record: RunRecord) -> dict[str, Any]:
+    """A run as it was requested: for programs, and for the pages of the dashboard."""
+    return {
+        "run": record.run,
+        "action": record.action,
+        "name": record.name,
+        "requester": record.requester,
+        "time": record.time,
+        "targets": record.targets,
+        "where": record.where or None,
+        "nodes": record.nodes,
+        "offline": record.offline,
+    }

@@ -23,6 +23,16 @@ Reasons = dict[str, int] | UnsetType
 Verdict = Annotated[
     Text, Meta(description="What signatures prove: `verified`, `provisional`, `unsigned`, `gap` or `forged`.")
 ]
+Machine = Annotated[Text, Meta(description="Machine id of the host.")]
+Started = Annotated[Time, Meta(description="When the agent started.")]
+WrittenBy = Annotated[Text, Meta(description="The operator who wrote it.")]
+WrittenAt = Annotated[Time, Meta(description="When it was written.")]
+Message = Annotated[Text, Meta(description="Why, as its author said.")]
+Revision = Annotated[Count, Meta(description="Its revision.")]
+Manifest = Annotated[Text, Meta(description="Name of the manifest.")]
+Reason = Annotated[Text, Meta(description="Why.")]
+ReasonCode = Annotated[Text, Meta(description="Error code of the reason.")]
+Removed = Annotated[Flag, Meta(description="It was removed.")]
 Targets = Annotated[
     list[str] | UnsetType, Meta(description="Selectors; a node that matches any of them is targeted.")
 ]
@@ -95,8 +105,8 @@ class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=Tr
     state: Annotated[
         str, Meta(description="State of the node, such as `stable`, `changed`, `failed` or `offline`.")
     ]
-    reason: Annotated[Text, Meta(description="Why.")] = UNSET
-    code: Annotated[Text, Meta(description="Error code of the reason.")] = UNSET
+    reason: Reason = UNSET
+    code: ReasonCode = UNSET
     joined: Annotated[Flag, Meta(description="The node was not expected and matches now.")] = UNSET
     ahead: Annotated[RunAhead | Maybe, Meta(description="The run that a queued node finishes first.")] = UNSET
     missing: Annotated[list[int] | Maybe, Meta(description="Numbers of missing events, the first 1,000.")] = (

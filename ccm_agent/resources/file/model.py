@@ -19,6 +19,7 @@ from ccm_agent.model.field_rules import (
     Url,
 )
 from ccm_agent.model.resource import CommonProperties, CommonState
+from ccm_agent.model.resource_diff import ShowLines
 
 DIRECTORY = "directory"
 KEEP = "*"
@@ -97,14 +98,7 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
     force: Annotated[
         bool, Meta(description="With `ensure: absent`: remove a directory together with its contents.")
     ] = False
-    diff: Annotated[
-        bool,
-        Extension,
-        Meta(
-            description="Show the lines that change in diffs, although not every user of the host may read the file. Without it, "
-            "diffs of such files show how many lines change."
-        ),
-    ] = False
+    diff: ShowLines = False
 
     @property
     def manages_content(self) -> bool:

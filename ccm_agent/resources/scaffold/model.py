@@ -16,6 +16,7 @@ from ccm_agent.model.field_rules import (
     Untemplated,
 )
 from ccm_agent.model.resource import CommonProperties, CommonState
+from ccm_agent.model.resource_diff import ShowLines
 
 DELIMITERS = {"jet": ("[[", "]]"), "go": ("{{", "}}"), "jinja": ("{{", "}}")}
 """The template engines, each with its default delimiters."""
@@ -78,14 +79,7 @@ class ScaffoldProperties(CommonProperties, kw_only=True, forbid_unknown_fields=T
             f"fails. Default: `{DEFAULT_TIMEOUT}`."
         ),
     ] = ""
-    diff: Annotated[
-        bool,
-        Extension,
-        Meta(
-            description="Show the lines that change in diffs, although not every user of the host may read the file. Without it, "
-            "diffs of such files show how many lines change."
-        ),
-    ] = False
+    diff: ShowLines = False
 
     @property
     def post_limit_s(self) -> float:
