@@ -93,7 +93,12 @@ class BaseCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and take the shared options out of the parameters."""
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as err:
+            # the parser does not name the command, whose help the error points to
+            err.ctx = err.ctx or ctx
+            raise
         shared = [name for name in ctx.params if name.startswith(self.prefix)]
         self.take_shared(ctx, {name.removeprefix(self.prefix): ctx.params.pop(name) for name in shared})
         return rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,6 +104,14 @@ def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **
     return int(done) if isinstance(done, int) else Exit.OK
 
 
+_NUMBERS = (
+    (re.compile(r"'([^']*)' is not a valid (?:integer|int)(?: range)?"), r"`\1` is not a whole number"),
+    (re.compile(r"'([^']*)' is not a valid float(?: range)?"), r"`\1` is not a number"),
+    (re.compile(r"(\S+) is not in the range (\d+)<=x<=(\d+)"), r"\1 is not from \2 to \3"),
+    (re.compile(r"(\S+) is not in the range x>=(\d+)"), r"\1 is less than \2"),
+)
+
+
 def usage_sentence(err: click.UsageError, program: str) -> str:
     """What is wrong with a command line, in one sentence that ends in a suggestion or in where to look."""
     if isinstance(err, click.NoSuchOption):
@@ -113,8 +122,17 @@ def usage_sentence(err: click.UsageError, program: str) -> str:
         near = nearest(err.option_name.removeprefix("--"), known)
         hint = f", did you mean `{known[near]}`?" if near else ""
         message = f"unknown option `{err.option_name}`{hint}"
+    elif isinstance(err, click.BadOptionUsage) and err.message.endswith("requires an argument."):
+        message = f"option `{err.option_name}` needs a value"
     else:
-        message = " ".join(err.format_message().split()).rstrip(".")
+        message = _plain(" ".join(err.format_message().split()).rstrip("."))
     where = err.ctx.command_path if err.ctx else program
     told = "" if message.endswith("?") else f"; see `{where} --help`"
     return f"{message[:1].lower()}{message[1:]}{told}"
+
+
+def _plain(message: str) -> str:
+    """What the library says about numbers, as people say it."""
+    for pattern, words in _NUMBERS:
+        message = pattern.sub(words, message)
+    return message

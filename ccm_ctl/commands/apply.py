@@ -133,7 +133,7 @@ def apply(application: Application, path: str | None, **options: Any) -> Exit:
 def _apply_plan(application: Application, path: str | None, options: dict[str, Any]) -> Exit:
     """Apply a saved plan, which says what is applied and where."""
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.plan_file import load_planned, read_plan
+    from ccm_ctl.fleet.plan_file import decode_plan, load_planned, read_plan
 
     said = ["targets", "where", "all", "limit", "noop", "monitor_only", "manifest", "data", "name"]
     said += ["only", "tags", "skip_tags"]
@@ -142,8 +142,10 @@ def _apply_plan(application: Application, path: str | None, options: dict[str, A
     ]:
         raise UsageError(f"--plan says what is applied and where; leave out {', '.join(also)}")
 
+    body = read_plan(options["plan"])
+
     async def work(fleet: Fleet) -> Exit:
-        plan = await asyncio.to_thread(read_plan, options["plan"], fleet.clock.now())
+        plan = decode_plan(body, options["plan"], fleet.clock.now())
         packed = await load_planned(fleet, plan)
         content = Content(name=plan.name, digest=plan.bundle.digest, bundle=plan.bundle, packed=packed)
         return await send_manifest(

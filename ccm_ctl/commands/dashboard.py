@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ccm_ctl.app import Application
-    from ccm_ctl.dashboard.access import Access
+    from ccm_ctl.dashboard.access import Access, DashboardUser
     from ccm_ctl.fleet.ports import Fleet
 
 PORT = 7480
@@ -91,6 +91,9 @@ def dashboard(
             f"--listen {listen}: other hosts reach it, so it needs --tls-cert, --tls-key and --tokens"
         )
     context = _tls(tls_cert, tls_key) if tls_cert else None
+    from ccm_ctl.dashboard.access import read_tokens
+
+    users = read_tokens(Path(tokens)) if tokens else {}
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
@@ -101,7 +104,7 @@ def dashboard(
         from ccm_ctl.studio.studio_pages import StudioPages
 
         await fleet.nodes.revision()  # without streams there is nothing to show
-        access = await asyncio.to_thread(_access, fleet, tokens, may_act=allow_actions)
+        access = await asyncio.to_thread(_access, fleet, users, may_act=allow_actions)
         terminal, printed = application.terminal, [""]
 
         def print_address() -> None:
@@ -137,11 +140,10 @@ def dashboard(
     return application.run(work)
 
 
-def _access(fleet: Fleet, tokens: str, *, may_act: bool) -> Access:
+def _access(fleet: Fleet, users: dict[str, DashboardUser], *, may_act: bool) -> Access:
     from ccm_agent.model.state_directory import state_directory
-    from ccm_ctl.dashboard.access import Access, read_or_make_key, read_tokens
+    from ccm_ctl.dashboard.access import Access, read_or_make_key
 
-    users = read_tokens(Path(tokens)) if tokens else {}
     key = read_or_make_key(Path(state_directory()))
     return Access(key, fleet.operator, users, time.time, may_act=may_act)
 
@@ -158,8 +160,17 @@ def _tls(certificate: str, key: str) -> ssl.SSLContext:
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for path in (certificate, key):
+        try:
+            with Path(path).open("rb"):
+                pass
+        except OSError as err:
+            raise InputError(f"{path}: cannot be read: {err.strerror}") from err
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as err:
-        raise InputError(f"{certificate}, {key}: not a certificate with its key: {err}") from err
+        raise InputError(
+            f"{certificate}, {key}: these are not a certificate and its key in PEM; "
+            "`ccmctl init --security --server-name HOST` makes server.pem and server.key"
+        ) from err
     return context

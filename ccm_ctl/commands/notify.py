@@ -132,10 +132,16 @@ def _rule(options: dict[str, Any]) -> NotificationRule:
     webhook = options["webhook"]
     if webhook == "-":
         webhook = sys.stdin.readline(URL_LIMIT).strip()
+        if not webhook:
+            raise UsageError(
+                "--webhook -: standard input has no URL; use --webhook - < FILE, or write the URL"
+            )
     try:
         command = shlex.split(options["command"])
     except ValueError as err:
-        raise UsageError(f"--exec: {err}") from err
+        raise UsageError(
+            f"--exec {options['command']}: a quotation mark is not closed, or nothing follows the last `\\`"
+        ) from err
     return NotificationRule(
         on=options["on"],
         webhook=webhook,
@@ -156,13 +162,14 @@ def _list(application: Application, file: str) -> Exit:
     from ccm_ctl.notify.rules import read_rules
 
     rows: list[list[Any]] = []
-    for name, rule in sorted(read_rules(_path(application, file)).items()):
+    path = _path(application, file)
+    for name, rule in sorted(read_rules(path).items()):
         application.terminal.record(
             records.NOTIFICATION_RULE, name=name, on=rule.on, channel=rule.channel, after=rule.after
         )
         rows.append([name, rule.on, rule.channel])
     columns = [Column("NAME"), Column("ON", fold=True), Column("CHANNEL", fold=True)]
-    application.terminal.table(columns, rows, "no notification rules\n")
+    application.terminal.table(columns, rows, f"no notification rules in {path}\n")
     return Exit.OK
 
 

@@ -116,8 +116,10 @@ async def _notify(application: Application, fleet: Fleet, rules: str, state: str
     state_path = Path(state) if state else Path(state_directory()) / "notify.json"
     server = NotificationServer(fleet, {}, state_path, application.terminal.note)
     try:
-        if rules:
-            await asyncio.to_thread(read_rules, rules_path)
+        if rules and not await asyncio.to_thread(read_rules, rules_path):
+            application.terminal.note(
+                f"{rules_path}: no notification rules yet; `ccmctl notify add … --file {rules_path}` adds one"
+            )
         await server.open()
     except CcmError as err:
         application.terminal.note(f"notifications are not delivered: {err}")

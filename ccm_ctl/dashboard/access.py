@@ -168,8 +168,10 @@ def read_tokens(path: Path) -> dict[str, DashboardUser]:
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
-        raise InputError(f"{path}: cannot be read: {err}") from err
+    except OSError as err:
+        raise InputError(f"{path}: cannot be read: {err.strerror}") from err
+    except UnicodeDecodeError as err:
+        raise InputError(f"{path}: not a text file") from err
     if stat.S_IMODE(mode) & 0o077:
         raise InputError(f"{path}: other users can read it; `chmod 600 {path}`")
     users: dict[str, DashboardUser] = {}

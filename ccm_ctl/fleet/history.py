@@ -195,6 +195,8 @@ class History:
                 f"run `{word}` is ambiguous: {len(found)} runs begin with it, such as {found[0]} and {found[1]}; "
                 "use more characters"
             )
+        if word == NEWEST:
+            raise UnknownRunError("no run is on record here yet; `ccmctl apply` and `ccmctl plan` start one")
         raise UnknownRunError(f"there is no run `{word}`; `ccmctl run list` lists the newest runs")
 
     async def load(self, run: str) -> Recorded:

@@ -154,12 +154,12 @@ def write_plan(path: str, plan: PlanFile) -> None:
     write_whole(Path(path).resolve(), body + b"\n")
 
 
-def read_plan(path: str, now: datetime) -> PlanFile:
+def read_plan(path: str) -> bytes:
     """
-    Read a saved plan.
+    Read the file of a saved plan, for `decode_plan`.
 
     Raises:
-        InputError: It cannot be read, is not a plan, was edited, or has expired.
+        InputError: It cannot be read, or is too large to be a plan.
     """
     try:
         with Path(path).open("rb") as file:
@@ -168,7 +168,7 @@ def read_plan(path: str, now: datetime) -> PlanFile:
         raise InputError(f"{path}: cannot be read: {err.strerror}") from err
     if len(body) > LIMIT_BYTES:
         raise InputError(f"{path}: is larger than {LIMIT_BYTES >> 20} MiB, so it is not a plan")
-    return decode_plan(body, path, now)
+    return body
 
 
 def decode_plan(body: bytes, path: str, now: datetime) -> PlanFile:

@@ -161,8 +161,13 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ("ensure file", "missing argument 'NAME'; see `ccmctl ensure --help`"),
         (
             "init --history 99",
-            "invalid value for '--history': 99 is not in the range 1<=x<=64; see `ccmctl init --help`",
+            "invalid value for '--history': 99 is not from 1 to 64; see `ccmctl init --help`",
         ),
+        (
+            "init --history x",
+            "invalid value for '--history': `x` is not a whole number; see `ccmctl init --help`",
+        ),
+        ("plan x --out", "option `--out` needs a value; see `ccmctl plan --help`"),
         (
             "init --events-age soon",
             f"invalid value for '--events-age': {DURATION}; see `ccmctl init --help`",

@@ -263,7 +263,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
             "--noop and --monitor-only are two different questions; ask one of them",
         ),
         ("PATH --all --yes --deadline -5m", "--deadline -5m: this time has passed"),
-        ("PATH --all --limit 0", f"invalid value for '--limit': 0 is not in the range x>=1{HELP}"),
+        ("PATH --all --limit 0", f"invalid value for '--limit': 0 is less than 1{HELP}"),
         ("", f"missing argument 'FILE|DIR', or --plan FILE{HELP}"),
         ("/nonexistent.yaml --all", "/nonexistent.yaml: cannot be read: No such file or directory"),
     ],

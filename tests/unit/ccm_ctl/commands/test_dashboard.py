@@ -19,7 +19,17 @@ TLS = ("--tls-cert", "c.pem", "--tls-key", "k.pem")
         pytest.param(("--listen", "::", *TLS), "and --tokens", id="without tokens"),
         pytest.param(("--listen", "ops.example.net"), "needs --tls-cert", id="a name"),
         pytest.param(("--tls-cert", "c.pem"), "belong together", id="half a certificate"),
-        pytest.param(TLS, "not a certificate with its key", id="files that are not there"),
+        pytest.param(
+            TLS, "c.pem: cannot be read: No such file or directory\n", id="files that are not there"
+        ),
+        pytest.param(
+            ("--tls-cert", "/dev/null", "--tls-key", "/dev/null"),
+            "not a certificate and its key in PEM; `ccmctl init --security",
+            id="files that are something else",
+        ),
+        pytest.param(
+            ("--tokens", "nofile"), "nofile: cannot be read: No such file or directory\n", id="no tokens"
+        ),
     ],
 )
 def test_other_hosts_need_tls_and_tokens(words: tuple[str, ...], problem: str) -> None:

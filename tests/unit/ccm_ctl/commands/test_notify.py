@@ -37,7 +37,7 @@ def test_a_rule_is_added_listed_replaced_and_removed_and_its_url_stays_private(r
     assert listed.out.splitlines()[1].split() == ["pager", "stale", "webhook", "https://hooks.example.com/…"]
     assert as_json.named("notification_rule")[0]["after"] == "2h"
     assert "secret" not in listed.out + as_json.out + replaced.out + replaced.err
-    assert run(rules, "list").out == "no notification rules\n"
+    assert run(rules, "list").out == f"no notification rules in {rules}\n"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_rule_is_added_listed_replaced_and_removed_and_its_url_stays_private(r
     [
         (["--on", "drft", "--webhook", URL], "did you mean drift?"),
         (["--on", "drift"], "exactly one of --webhook, --exec and --smtp"),
-        (["--on", "drift", "--exec", "a 'b"], "--exec: No closing quotation"),
+        (["--on", "drift", "--exec", "a 'b"], "--exec a 'b: a quotation mark is not closed"),
         (
             ["--on", "drift", "--webhook", URL, "--template", "{{ nod }}"],
             "message template: 'nod' is undefined",

@@ -73,3 +73,9 @@ def test_both_runs_must_be_there(runs: tuple[Desk, str, str]) -> None:
         1,
         "ccmctl: there is no run `nope`; `ccmctl run list` lists the newest runs\n",
     )
+
+
+def test_without_any_run_the_last_one_is_not_on_record() -> None:
+    said = Desk().ccmctl("run", "diff", "last", "last")
+
+    assert said.err == "ccmctl: no run is on record here yet; `ccmctl apply` and `ccmctl plan` start one\n"
