@@ -2,8 +2,8 @@
 Who may see the dashboard, and who may act.
 
 A browser signs in with a token: the one-use token of the printed address, or one of the tokens in a file. It gets a cookie that
-scripts cannot read. The cookie is signed with a key that outlives this process, so a dashboard that was restarted knows its
-browsers again.
+scripts cannot read. The cookie is signed with a key that is stored on disk, so browsers stay signed in when the dashboard is
+restarted.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Right(StrEnum):
 
 
 class DashboardUser(Struct, frozen=True, kw_only=True):
-    """Who is signed in: a name, and what they may do."""
+    """A user who is signed in."""
 
     name: str
     right: Right
 
 
 class _Session(Struct, frozen=True, kw_only=True):
-    """What a cookie says: who, until when (seconds since 1970), and with which token of the file; "": the printed address."""
+    """The content of a cookie: the user, the end (seconds since 1970), and the digest of the token; "": the printed address."""
 
     name: str
     right: Right
@@ -66,11 +66,11 @@ class _Session(Struct, frozen=True, kw_only=True):
 
 class Access:
     """
-    Signs browsers in and knows them again.
+    Signs browsers in, and recognizes their cookies.
 
     Args:
         key: Signs cookies.
-        operator: The name of those who open the printed address.
+        operator: The name of a user who opens the printed address.
         tokens: Users by the digest of their token; empty: only the printed address signs in.
         may_act: Users with the right to act have it; otherwise all of them only read.
         now: Seconds since 1970.
@@ -109,7 +109,7 @@ class Access:
         return self._cookie(user, digest) if user is not None else None
 
     def user_of(self, cookie: str) -> DashboardUser | None:
-        """Whose cookie it is; None: it is not ours, has expired, or its token is no longer in the file."""
+        """The user of a cookie; None: it was not made here, has expired, or its token is no longer in the file."""
         body, _, signature = cookie.partition(".")
         if not self._is_signed("session", body, signature):
             return None
@@ -130,7 +130,7 @@ class Access:
         return DashboardUser(name=session.name, right=right)
 
     def forgery_token(self, cookie: str) -> str:
-        """What a page must say with each action. A page of another origin cannot read it."""
+        """The token that a page sends with each action. A page of another origin cannot read it."""
         return self._signature("action", cookie)
 
     def is_genuine(self, cookie: str, token: str) -> bool:
@@ -189,12 +189,12 @@ def read_tokens(path: Path) -> dict[str, DashboardUser]:
             )
         users[_digest(token)] = DashboardUser(name=name, right=Right(right))
     if not users:
-        raise InputError(f"{path}: has no tokens")
+        raise InputError(f"{path}: has no tokens; add a line NAME RIGHT TOKEN, where RIGHT is read or act")
     return users
 
 
 def read_or_make_key(directory: Path) -> bytes:
-    """The key in the state directory, which is made if there is none; where nothing can be stored, one for this process."""
+    """The key in the state directory, made if there is none. If it cannot be stored, a key for this process only."""
     path = directory / "dashboard.key"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

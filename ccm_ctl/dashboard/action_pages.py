@@ -68,7 +68,7 @@ class ActionPages:
         application.router.add_post("/api/runs/{run}/{action}", self._act)
 
     async def _act(self, request: web.Request) -> web.Response:
-        """Act on a rollout; the state that it has then."""
+        """Act on a rollout, and answer with its new state."""
         action, run = request.match_info["action"], request.match_info["run"]
         if action not in ACTIONS:
             raise UsageError(f"not an action: one of {', '.join(ACTIONS)}")
@@ -133,7 +133,7 @@ async def _body_of(request: web.Request) -> ActionRequest:
 
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:
-    """In whose name something is recorded: the user, and the operator whose credentials the dashboard has."""
+    """The name that an action is recorded with: the user, and the operator whose credentials the dashboard uses."""
     if user.name == fleet.operator:
         return f"{user.name} (dashboard)"
     return f"{user.name} (dashboard of {fleet.operator})"

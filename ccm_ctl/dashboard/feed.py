@@ -1,8 +1,8 @@
 """
 Events for browsers: one bounded buffer that all of them read, each at its own pace.
 
-A browser is a place in the buffer and nothing more. A slow one costs no memory and holds up no other. One that has fallen behind
-the oldest event of the buffer is told to load everything again.
+Of a browser only its place in the buffer is kept, so a slow one costs no memory and delays no other. One that is behind the
+oldest event of the buffer is told to load everything again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 KEPT_EVENTS = 20_000
 KEPT_BYTES = 16 << 20
 BATCH_EVENTS = 500
-"""A browser is given so many events at once at most."""
+"""The most events that a browser gets at once."""
 
 TEXT_CHARACTERS = 500
-"""Of a node's sentence; the pages of runs and nodes show all of it."""
+"""The most characters of an event's text; the pages of runs and nodes show all of it."""
 
 BUCKET_S = 30
 TIMELINE_S = 3600
@@ -46,7 +46,7 @@ class EventFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         id: Its place in the stream.
         time: When it happened, by the node's clock, but not in the future.
-        node, run: Whose it is, and in which run.
+        node, run: Its node, and its run.
         kind: `resource`, `start`, `summary` or `agent`.
         text: What happened, as a sentence.
         meaning: `good`, `change`, `bad` or "".
@@ -95,7 +95,7 @@ def frame_of(event: LiveEvent, now: datetime) -> EventFrame:
 
 
 def _not_later(moment: datetime | None, now: datetime) -> datetime:
-    """The time that a node says, which may be any."""
+    """A time by a node's clock, which can be wrong by any amount."""
     try:
         return min(moment.astimezone(UTC), now) if moment is not None else now
     except OverflowError:
@@ -136,7 +136,7 @@ class EventFeed:
 
     @property
     def epoch(self) -> int:
-        """Grows when the stream begins again; sequences of another epoch mean nothing."""
+        """Grows when the stream was created again; sequences of an earlier epoch have no meaning."""
         return self._epoch
 
     def add(self, events: list[LiveEvent]) -> list[EventFrame]:
@@ -155,7 +155,7 @@ class EventFeed:
         return frames
 
     def restart(self) -> None:
-        """The stream begins again: every browser loads everything again."""
+        """Forget all events, because the stream was created again; every browser loads everything again."""
         self._sequences, self._encoded, self._frames = [], [], []
         self._bytes = self._dropped = 0
         self._timeline = {}
@@ -163,12 +163,12 @@ class EventFeed:
         self.wake()
 
     def wake(self) -> None:
-        """Let all browsers look for news."""
+        """Let the streams of all browsers look for new events."""
         self.news.set()
         self.news = asyncio.Event()
 
     def has(self, sequence: int) -> bool:
-        """All events after this one are still here, and it is not of a stream that is gone."""
+        """All events after this one are in the buffer, and it is of the current stream."""
         return self._dropped <= sequence <= self.last
 
     def after(self, sequence: int) -> tuple[int, bytes]:

@@ -82,7 +82,7 @@ class FleetPages:
 
 
 def event_filter(request: web.Request) -> Callable[[EventFrame], bool]:
-    """What the address asks of events; `*` and `?` in a node's name are wildcards."""
+    """The filter in the address; `*` and `?` in a node's name are wildcards."""
     text, node, kind, meaning = (request.query.get(name, "") for name in ("text", "node", "kind", "meaning"))
     text = text.lower()
 

@@ -1,4 +1,4 @@
-"""The fleet as pages show it: read again and again while pages look, and given to each of them as what changed."""
+"""The fleet as pages show it: read repeatedly while pages are open; each page gets what has changed."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ AFTER_EVENTS_S = 1.0
 """The broker does not announce that a node has written its record, which it does soon after its events."""
 
 QUIET_S = 5.0
-"""Without events the fleet is read so often: signs of life come and go."""
+"""Seconds between two readings without events: nodes can appear and disappear without one."""
 
 SHARE = 6
-"""Reading takes at most one part in so many of the time: a large fleet is read less often."""
+"""Reading takes at most 1/SHARE of the time, so a large fleet is read less often."""
 
 FACTS_KEPT_S = 60.0
 """Facts that a filter asked for are not read again within this time."""
 
 FIRST_READ_S = 15.0
-"""A page waits so long for the first reading of the fleet."""
+"""How long a page waits for the first reading of the fleet."""
 
 AT_ONCE = 250
-"""Rows are made so many at a time, so that others are served in between."""
+"""How many rows are made before other requests are served."""
 
 
 class Row(Struct, frozen=True):
@@ -70,7 +70,7 @@ class FleetState:
         self._ready = asyncio.Event()
 
     async def run(self, is_watched: Callable[[], bool]) -> None:
-        """Read the fleet until cancelled, while pages look."""
+        """Read the fleet until cancelled, while pages are open."""
         loop = asyncio.get_running_loop()
         while True:
             if not is_watched():
@@ -91,7 +91,7 @@ class FleetState:
         self._soon.clear()
 
     def look_soon(self) -> None:
-        """Nodes have said something, or the broker is back."""
+        """Read the fleet soon, because nodes published events or the broker is back."""
         self._soon.set()
 
     async def refresh(self) -> None:
@@ -157,7 +157,7 @@ class FleetState:
         }
 
     async def _choose(self, overview: FleetOverview, spec: TargetSpec) -> set[str]:
-        """The nodes that a filter means. Facts that it asks for are kept for a while."""
+        """The nodes that a filter selects. Facts that it needs are kept for a while."""
         now = asyncio.get_running_loop().time()
         if now - self._facts_at > FACTS_KEPT_S:
             self._facts, self._facts_at = {}, now

@@ -1,4 +1,4 @@
-"""What holds for every request: which names are answered, who asks, and the headers of every answer."""
+"""Checks of every request (host name, user, origin), and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def cookie_name(request: web.Request) -> str:
 
 
 def sender_of(request: web.Request) -> DashboardUser:
-    """Who sent a request that `require_user` let through."""
+    """The user who sent a request that `require_user` accepted."""
     user = request.app[ACCESS].user_of(request.cookies.get(cookie_name(request), ""))
     if user is None:
         raise web.HTTPUnauthorized
@@ -99,7 +99,7 @@ def set_headers(response: web.StreamResponse) -> None:
 
 def guard_host(hosts: Collection[str]) -> Any:
     """
-    Answer only under the names that were said: a page elsewhere may give its own name this address (DNS rebinding).
+    Answer only under known host names, because another site can point its own name to this address (DNS rebinding).
 
     Args:
         hosts: Values of the Host header, in lower case; the server adds them when it listens.
@@ -151,7 +151,7 @@ async def require_user(request: web.Request, handler: Handler) -> web.StreamResp
         if problem := _forged(request, access, cookie):
             return refusal(403, problem)
         if user.right is not Right.ACT and request.path not in request.app[READING]:
-            return refusal(403, "you may look, and not act")
+            return refusal(403, "this user may only look: to act needs --allow-actions and the right act")
     return await handler(request)
 
 
@@ -164,5 +164,5 @@ def _forged(request: web.Request, access: Access, cookie: str) -> str:
 
 
 def is_own_origin(request: web.Request) -> bool:
-    """The page that sent it is one of this dashboard. Browsers say the origin with everything but GET."""
+    """The page that sent it belongs to this dashboard. Browsers send the origin with every method but GET."""
     return request.headers.get("Origin", "") == f"{request.scheme}://{request.host}"

@@ -157,7 +157,7 @@ def is_stored(record: RunRecord) -> bool:
 
 
 def node_fields(node: NodeRun) -> dict[str, Any]:
-    """Where a node is in a run, and what failed there."""
+    """The state of a node in a run, and what failed there."""
     summary = node.summary
     fields: dict[str, Any] = {
         "node": node.node,
@@ -210,7 +210,7 @@ def diff_fields(event: TransactionEvent, nodes: list[str]) -> dict[str, Any]:
 
 
 def rollout_fields(state: RolloutState, recorded: Recorded, fleet: Fleet) -> dict[str, Any]:
-    """The waves of a rollout with their nodes and limits, where it is, and who drives it."""
+    """The waves of a rollout with their nodes and limits, its phase, and its driver."""
     waves, begin = [], 0
     for wave in state.plan.waves:
         waves.append(

@@ -61,7 +61,7 @@ class DashboardOptions(Struct, frozen=True, kw_only=True):
         names: Further names under which browsers reach it.
         tls: The certificate; None: without TLS, on loopback.
         access: Signs browsers in.
-        explain: What `ccmctl why` says of a node, for programs.
+        explain: The answer of `ccmctl why --json` about a node.
         on_sign_in: Called when the printed address was used.
         pages: What further pages ask for.
     """

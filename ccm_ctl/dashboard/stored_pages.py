@@ -26,7 +26,7 @@ DATA = "CCM_DATA"
 
 
 class StoredPages:
-    """The interface of these pages. Texts of documents are not among it: they may contain secrets."""
+    """The interface of these pages. It never serves the texts of documents, because they can contain secrets."""
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
         self._fleet = fleet
@@ -127,7 +127,7 @@ class StoredPages:
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:
-    """An assignment as it stands, or stood."""
+    """An assignment, or an earlier revision of one."""
     said = standing.assignment
     return {
         "name": standing.name,

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STREAMS = 200
-"""So many pages may be open at once."""
+"""How many pages can be open at once."""
 
 PING_S = 10.0
-"""A page that hears nothing for some of these connects again."""
+"""Seconds between two signs that the connection works. A page that misses a few of them connects again."""
 
 WRITE_S = 20.0
-"""A browser that takes nothing for so long is disconnected. It resumes where it was when it is back."""
+"""A browser that reads nothing for this time is disconnected. It resumes at its last event."""
 
 RETRY_MS = 1000
 
@@ -37,7 +37,7 @@ class EventStreams:
         self._state = state
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """`GET /api/stream?after=SEQUENCE`; a browser that connects again says `Last-Event-ID` instead."""
+        """`GET /api/stream?after=SEQUENCE`; a browser that connects again sends `Last-Event-ID` instead."""
         if self._feed.readers >= STREAMS:
             return refusal(503, "too many pages are open")
         said = request.headers.get("Last-Event-ID") or request.query.get("after", "")
@@ -73,7 +73,7 @@ class EventStreams:
                 await self._wait(response, news)
 
     async def _wait(self, response: web.StreamResponse, news: asyncio.Event) -> None:
-        """Wait for news; after a while without any, let the browser know that it is still connected."""
+        """Wait for events; after a while without any, let the browser know that it is still connected."""
         try:
             async with asyncio.timeout(PING_S):
                 await news.wait()

@@ -27,7 +27,7 @@ ERROR_LIMIT = 300
 
 PASSWORD_LIMIT_BYTES = 4096
 EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
-"""What a command sees of our environment: CCM_CREDS, NATS_PASSWORD and other secrets stay here."""
+"""The variables that a command gets; it does not get CCM_CREDS, NATS_PASSWORD or other secrets."""
 
 
 class DeliveryError(CcmError):
@@ -122,7 +122,7 @@ def _reason(err: Exception) -> str:
     if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
         return "the TLS certificate of the server is not valid"
     if isinstance(err, ClientConnectorError):
-        return f"no connection: {err.os_error.strerror or 'the server is not there'}"
+        return f"no connection: {err.os_error.strerror or 'the server cannot be reached'}"
     return f"the request failed: {type(err).__name__}"
 
 

@@ -97,7 +97,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """What it is about; for staleness the same as long as it lasts."""
+        """Identifies what it is about; for a stale node it stays the same as long as the node is stale."""
         return f"{self.kind}/{self.assignment}/{self.node}"
 
 

@@ -2,7 +2,7 @@
 Notification rules: which happenings in the fleet are reported, and where.
 
 The rules are a local file of the host that delivers, not a document on the broker: a rule may name a command to run or a URL with
-a secret in it, and what lies on the broker can be read and written by others.
+a secret in it, and other operators can read and write documents on the broker.
 
     pager:
       on: run.failed || drift || stale
@@ -73,7 +73,7 @@ class NotificationRule(Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         sender: Mail address it comes from.
         password_file: File with the password for the mail server; "": no login.
         template: Jinja template of the message; "": the default sentence.
-        after: How long a node must be away from its assignment before it is stale, such as `1h`.
+        after: How long a node must not match its assignment before it is stale, such as `1h`.
     """
 
     on: str
@@ -161,7 +161,7 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
     try:
         parts = urlsplit(url)
         if parts.scheme not in schemes:
-            problem = f"a URL here begins with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+            problem = f"the URL must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
         elif not parts.hostname or parts.port == 0:
             problem = "the URL has no valid host"
         elif not url.isprintable() or " " in url:

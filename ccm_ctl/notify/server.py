@@ -263,7 +263,7 @@ class NotificationServer:
             await self._write(msgspec.structs.replace(self._state, queue=kept))
 
     def close(self) -> None:
-        """Let another server have the state."""
+        """Release the state file for another server."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None

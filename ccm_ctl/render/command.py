@@ -30,7 +30,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     Attributes:
         state: The state of the node in the run.
         exit_code: Its exit code; None: it did not end by itself, or did not run.
-        why: Why it did not, or why it failed; "" when the exit code says it.
+        why: Why it did not run, or why it failed; "" if the exit code says it.
         output: The end of what it wrote.
         is_cut: It wrote more than that.
     """
@@ -58,7 +58,7 @@ def command_result(state: NodeState, reason: str, events: Mapping[int, Transacti
     Args:
         state: The state of the node in the run.
         reason: Why the node is in it.
-        events: What the node said of the command, by number: the first event counts.
+        events: The events of the command, by number: the first one counts.
     """
     if not events:
         return CommandResult(state=state, why=reason)

@@ -99,7 +99,7 @@ def _entry(line: CheckLine, style: Style) -> str:
 
 
 def _fix(fix: str, indent: str, width: int, style: Style) -> list[str]:
-    """A command, which is never wrapped, so that it can be copied; a comment that does not fit stands below it."""
+    """A command, which is never wrapped, so that it can be copied; a comment that does not fit is below it."""
     command, mark, comment = fix.partition("   # ")
     label = paint(_LABEL.rstrip(), "quiet", style)
     if len(_LABEL) + len(fix) <= width or not mark:

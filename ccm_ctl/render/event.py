@@ -1,4 +1,4 @@
-"""What agents say, each in a line."""
+"""Messages of agents, a line for each."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MEANINGS = {
 
 def event_line(node: str, said: object, style: Style, flag: str = "", *, is_dated: bool = False) -> str:
     """
-    One line that ends with a newline: when, who, what.
+    One line that ends with a newline: the time, the node, and what happened.
 
     Args:
         node: The node.
-        said: What it said.
-        style: What the text is for.
-        flag: Printed before what, when something is wrong with it.
-        is_dated: When has the date, too.
+        said: Its message.
+        style: Width and color.
+        flag: A verdict to print before the text, such as `forged`; "": none.
+        is_dated: Print the date as well as the time.
     """
     moment, text, meaning = format_message(said)
     when = ""
@@ -51,7 +51,7 @@ def event_line(node: str, said: object, style: Style, flag: str = "", *, is_date
 
 
 def format_message(said: object) -> tuple[datetime | None, str, str]:
-    """When it happened by the node's clock, the sentence, and its meaning as a key of COLORS; nothing is made safe."""
+    """The time by the node's clock, a sentence (not made safe), and its meaning as a key of COLORS."""
     match said:
         case TransactionEvent():
             return said.timestamp, _format_resource(said), MEANINGS.get(said.outcome, "")
@@ -91,7 +91,7 @@ def _format_resource(event: TransactionEvent) -> str:
 
 
 def format_pending(pending: Sequence[str]) -> str:
-    """What a later run refreshes, or after what: `; refresh pending: exec#reload and 2 more`."""
+    """The resources whose refresh a later run repeats: `; refresh pending: exec#reload and 2 more`."""
     if not pending:
         return ""
     more = f" and {len(pending) - 1} more" if len(pending) > 1 else ""

@@ -1,4 +1,4 @@
-"""How a run went: one line while it goes, and at its end a table in which equal nodes are one row, failures last."""
+"""The output of a run: a live line while it runs, then a table in which nodes with equal results share a row, failures last."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 RESOURCES_SHOWN = 4
-"""A row names so many resources and counts the rest; `run show --events` has them all."""
+"""How many resources a row names; the others are counted, and `run show --events` has all."""
 
 OUTPUT_LINES = 12
-"""So many last lines of what a failed command said stand under it; `run show --json` has up to 8 KiB."""
+"""How many last lines of a failed command's output are shown; `run show --json` has up to 8 KiB."""
 
 MEANINGS = {
     NodeState.STABLE: "good",
@@ -57,11 +57,11 @@ _ORDER = [
 
 class ResourceResult(Struct, frozen=True):
     """
-    A resource that is worth a word.
+    A resource that the table names.
 
     Attributes:
         resource: `type#name`.
-        outcome: A word of `Outcome`.
+        outcome: A value of `Outcome`.
         note: What noop would have done.
     """
 
@@ -71,7 +71,7 @@ class ResourceResult(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """A failed resource ("" when the session failed as a whole), why, and the end of what its command said."""
+    """A failed resource ("" if the session failed as a whole), its error, and the end of its command's output."""
 
     resource: str
     error: str
@@ -80,18 +80,18 @@ class Failure(Struct, frozen=True):
 
 class NodeResult(Struct, frozen=True, kw_only=True):
     """
-    How one node came out.
+    The result of one node.
 
     Attributes:
-        node, state: Who and where.
-        reason: Why, where the state alone does not say.
-        joined: It had not been expected.
+        node, state: Its name, and its state in the run.
+        reason: Why, if the state alone does not say it.
+        joined: It was not expected when the run started.
         seconds: How long its session took; 0 when unknown.
         resources: What was not stable, in order.
         stable: How many resources were stable.
         failures: What failed.
         missing: How many of its events exist and were not found.
-        outputs: What its commands wrote that succeeded.
+        outputs: The outputs of commands that succeeded.
     """
 
     node: str
@@ -107,7 +107,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
 
 
 class At(Struct, frozen=True, kw_only=True):
-    """What a node is at."""
+    """The resource that a node works on, and for how long."""
 
     node: str
     resource: str
@@ -117,7 +117,7 @@ class At(Struct, frozen=True, kw_only=True):
 
 
 def state_word(state: NodeState, *, plan: bool) -> str:
-    """The state as people read it: in a plan nothing has changed."""
+    """The state for people: in a plan, `changed` is `would change`."""
     return "would change" if plan and state is NodeState.CHANGED else str(state)
 
 
@@ -130,13 +130,13 @@ def live_line(
     title: str, counts: Mapping[NodeState, int], slowest: Sequence[At], note: str, style: Style, *, plan: bool
 ) -> str:
     """
-    Where a run is, in one line that fits the width.
+    The progress of a run, in one line that fits the width.
 
     Args:
         title: What is being done.
         counts: Nodes by state.
-        slowest: Who is longest at one resource, worst first.
-        note: What holds everything up, such as a broker that is away; "" when nothing does.
+        slowest: The nodes that work on one resource for the longest time, longest first.
+        note: What delays the whole run, such as a lost broker connection; "": nothing.
         style: Width and color.
         plan: It is a plan.
     """
@@ -188,7 +188,7 @@ def run_report(
 def end_line(
     title: str, counts: Mapping[NodeState, int], seconds: float, run: str, style: Style, *, plan: bool
 ) -> str:
-    """The last line: what, how many, how long, and the id to look it up by."""
+    """The last line: the action, the nodes by state, the duration, and the id of the run."""
     total = plural(sum(counts.values()), "node")
     words = format_counts(counts, plan=plan) or "nothing to do"
     bad = any(state in counts for state in (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED))

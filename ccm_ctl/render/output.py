@@ -18,7 +18,7 @@ INDENT = "  │ "
 
 
 class OutputLimits(Struct, frozen=True):
-    """How much is shown: the last lines of each output, and so many different outputs."""
+    """How much is shown: how many last lines of each output, and how many different outputs."""
 
     lines: int
     outputs: int

@@ -1,4 +1,4 @@
-"""The shape of the records about what has been: sessions and states of a node, and differences of runs; see `record_types`."""
+"""The shape of the records about the past: sessions and states of a node, and differences of runs; see `record_types`."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
 
 
 class StateLine(Line, frozen=True, kw_only=True, tag="state", omit_defaults=True):
-    """What a resource of a node is, or was at a time."""
+    """The state of a resource of a node, now or at a time."""
 
     node: Node
     manifest: Manifest = UNSET
     resource: Annotated[str, Meta(description="`type#name`, after the parents of a nested resource.")]
-    ensure: Annotated[Text, Meta(description="The `ensure` that was found in the end.")] = UNSET
+    ensure: Annotated[Text, Meta(description="Its `ensure` at the end of that session.")] = UNSET
     outcome: Annotated[str, Meta(description="What happened to it last, such as `changed` or `failed`.")]
     time: Annotated[Time, Meta(description="When that session began.")]
     run: Run
     changed: Annotated[Time, Meta(description="When it was changed last.")] = UNSET
     changed_run: Annotated[Text, Meta(description="Id of the run that changed it last.")] = UNSET
-    status: Annotated[Any, Meta(description="The state that was found in the end.")] = UNSET
+    status: Annotated[Any, Meta(description="Its state at the end of that session.")] = UNSET
 
 
 class NodeOutcomeFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,7 +61,7 @@ class ResourceDifferenceFields(Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class DifferenceLine(Line, frozen=True, kw_only=True, tag="difference", omit_defaults=True):
-    """What came out differently on a node in two runs."""
+    """How the results of two runs differ on a node."""
 
     node: Node
     runs: Annotated[list[str], Meta(description="Ids of the two runs.")]

@@ -73,5 +73,5 @@ def _add(case: ElementTree.Element, kind: str, message: str, body: str) -> None:
 
 
 def _text(raw: str) -> str:
-    """A text that XML may hold: control characters are shown as their code."""
+    """A text that XML allows: control characters are shown as codes."""
     return strip_noncharacters(safe(raw))

@@ -1,5 +1,5 @@
 """
-A run as one HTML page that stands alone: no script, nothing loaded, and every text that came from a node made harmless.
+A run as one self-contained HTML page: it has no script and loads nothing, and every text from a node is escaped.
 
 The content security policy allows the page's own style sheet, by its digest, and nothing else. A text that got past the escaping
 could neither run, nor load, nor send anything.
@@ -66,12 +66,12 @@ class ReportedNode(Struct, frozen=True, kw_only=True):
     One node's part in the run.
 
     Attributes:
-        node, state, reason: Who, where it came to and why.
+        node, state, reason: Its name, its state in the run, and why.
         seconds: How long its session took; 0: unknown.
         stable: How many resources were stable.
         events: What happened to the others, in order.
         missing: How many of its events exist and were not found.
-        verdict: What signatures prove; "": these credentials cannot tell.
+        verdict: What signatures prove; "": these credentials cannot verify them.
     """
 
     node: str
@@ -86,7 +86,7 @@ class ReportedNode(Struct, frozen=True, kw_only=True):
 
 class ReportedRun(Struct, frozen=True, kw_only=True):
     """
-    What a report says of a run.
+    The content of a report.
 
     Attributes:
         run: Its id.
@@ -128,7 +128,7 @@ def render_page(page: ReportedRun) -> str:
 
 
 def text(raw: str) -> str:
-    """A text for the page: what a browser or editor would obey is shown as its code, and markup is escaped."""
+    """A text for the page: control characters are shown as codes, and markup is escaped."""
     return escape(strip_noncharacters(safe(raw)), quote=True)
 
 

@@ -1,4 +1,4 @@
-"""What a run changes on its nodes: a block for each different diff, with the nodes that it is of."""
+"""What a run changes on its nodes: a block for each different diff, with its nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
 
 BLOCKS_SHOWN = 500
-"""So many different diffs are shown; the rest is counted."""
+"""How many different diffs are shown; the others are counted."""
 
 
 def diff_blocks(events: Iterable[tuple[str, TransactionEvent]], style: Style) -> list[str]:

@@ -37,7 +37,7 @@ def wave_lines(plan: RolloutPlan, style: Style) -> str:
 
 
 def limits(budgets: Budgets) -> str:
-    """Budgets as a sentence: `more than 0 nodes failed, more than 5% did not run it`."""
+    """Budgets in words: `any nodes fail or more than 5% of the nodes do not run it`."""
     meanings = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
     parts = []
     for kind, size in budgets.items():
@@ -51,7 +51,7 @@ def limits(budgets: Budgets) -> str:
 
 
 def rollout_line(state: RolloutState) -> str:
-    """Where a rollout is, in one line."""
+    """The state of a rollout, in one line."""
     wave = f"{one_line(state.current.name)} ({state.wave + 1}/{len(state.plan.waves)})"
     by = f" by {one_line(state.by)}" if state.by else ""
     if state.phase is Phase.RUNNING:

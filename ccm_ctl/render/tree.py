@@ -10,10 +10,10 @@ from ccm_agent.clikit.text import safe
 
 def tree(value: Mapping[str, object], style: Style, *, as_given: bool = False) -> str:
     """
-    The tree as text that ends with a newline, keys sorted; the outermost ones are not when they stand `as_given`.
+    The tree as text that ends with a newline. Keys are sorted; with `as_given` the outermost ones keep their order.
 
-    A mapping or list stands below its key, two columns further in; a text of several lines likewise. Empty ones are written
-    `{}` and `[]`, texts that could be taken for something else in quotes.
+    A mapping, a list or a text of several lines is below its key, indented by two columns. Empty ones are `{}` and `[]`. Texts
+    that look like a value of another type are in quotes.
     """
     lines: list[str] = []
     for key in value if as_given else sorted(value, key=str):
@@ -45,7 +45,7 @@ def _branch(label: str, value: object, indent: str, style: Style) -> list[str]:
 
 
 def scalar(value: object) -> str:
-    """One value in a line: text bare where it can be mistaken for nothing else, everything else as JSON has it."""
+    """One value in a line, as JSON; text has no quotes unless it looks like a value of another type."""
     if isinstance(value, str) and value and value == value.strip() and not _is_special(value):
         return safe(value)
     import msgspec

@@ -1,4 +1,4 @@
-"""What is wrong with a node's events, in one sentence for each node."""
+"""Problems with a node's events, in one sentence for each node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from ccm_agent.model.verdicts import NodeReport, PartReport
 
 RANGES_SHOWN = 5
-"""A sentence names so many ranges of places."""
+"""How many ranges of places a sentence names."""
 
 REASONS_SHOWN = 3
-"""A sentence gives so many reasons."""
+"""How many reasons a sentence gives."""
 
 CHAIN_SHOWN = 6
-"""So many characters tell the chains of one node apart."""
+"""Characters of a chain's id, enough to distinguish the chains of one node."""
 
 
 def part_sentence(report: PartReport, numbers: Sequence[int] = ()) -> str:
@@ -28,7 +28,7 @@ def part_sentence(report: PartReport, numbers: Sequence[int] = ()) -> str:
 
     Args:
         report: What was found.
-        numbers: Of the events that are missing or not proven, the lowest first.
+        numbers: The numbers of the events that are missing or not proven, the lowest first.
     """
     parts = []
     if report.verdict is Verdict.GAP:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OUTPUT_LINES = 8
-"""So many last lines of what a failed command said, for the whole is to fit on a screen; `--json` has up to 8 KiB."""
+"""How many last lines of a failed command's output are shown, so that all fits on a screen; `--json` has up to 8 KiB."""
 
 SCREEN_LINES = 23
-"""A terminal's, but one: for the prompt."""
+"""The lines of a usual terminal, less one for the prompt."""
 
 _FEWEST = 3
 _NARROWEST = 20
@@ -25,7 +25,7 @@ _HERE = "here"
 
 
 class Fact(Struct, frozen=True):
-    """Something that is known: a word, what there is to say, and its meaning as a key of COLORS."""
+    """A fact about the node: a label, a text, and its meaning as a key of COLORS."""
 
     label: str
     text: str
@@ -33,7 +33,7 @@ class Fact(Struct, frozen=True):
 
 
 class SuggestedCommand(Struct, frozen=True):
-    """Something to type, where, and what for."""
+    """A command that helps: where to type it, and what it is for."""
 
     command: str
     purpose: str
@@ -55,8 +55,8 @@ def screen(
         sentence: The reason.
         meaning: How it is painted: a key of COLORS.
         facts: What else is known; those without a text are left out.
-        output: What the failed command said; its last lines stand under the sentence.
-        steps: What to type next.
+        output: The failed command's output; its last lines are shown under the sentence.
+        steps: Commands that help, the most useful first.
         style: Width and color.
     """
     blocks = [_wrapped(one_line(sentence), style, "strong" if meaning == "good" else meaning)]

@@ -1,4 +1,4 @@
-"""What the terminal view knows of the fleet: read again and again, with a limit on everything that is kept."""
+"""The fleet as the terminal view shows it: read repeatedly, with a limit on everything that is kept."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ RUNS_READ = 50
 """The newest runs that are read."""
 
 LOOK_AGAIN_S = 2.0
-"""The fleet is read so often; a large fleet less often, see SHARE."""
+"""Seconds between two readings of the fleet; a large fleet is read less often, see SHARE."""
 
 SHARE = 6
-"""Reading takes at most one part in so many of the time."""
+"""Reading takes at most 1/SHARE of the time."""
 
 RATE_S = 60
 """The event rate is that of the last minute."""
@@ -45,13 +45,13 @@ class FleetWatch:
     The fleet as it was read last.
 
     Attributes:
-        overview: Nodes, assignments and how they stand; None before the first reading.
+        overview: Nodes and assignments with their states; None before the first reading.
         events: The newest events, the oldest first.
         runs: The newest runs; None before they were read.
-        waves: Where the open rollouts are, in words, by run.
+        waves: The states of open rollouts, in words, by run.
         selector: The filter in the selector language; "": none.
         shown: The nodes that the filter selects; None: all.
-        filter_problem: Why the filter selects no node.
+        filter_problem: Why the filter selects no nodes; "": it does.
         problem: Why the fleet, or the list of runs, could not be read last; "" when it was read.
         is_stream_current: The stream of events was read a moment ago.
         wants_runs: Runs are on the screen, so they are read.

@@ -48,10 +48,10 @@ class TableRow(Struct, frozen=True):
     A row of a table.
 
     Attributes:
-        key: What it is about; stays when the row changes.
+        key: Identifies what the row is about, also when its cells change.
         cells: Safe texts of one line.
         meaning: A key of COLORS.
-        node, run: What it opens.
+        node, run: The node and the run that it opens.
     """
 
     key: str
@@ -68,7 +68,7 @@ def rows_of(view: str, watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 
 def node_state(node: Node, standings: Mapping[str, NodeStanding]) -> str:
-    """The state of a node: what needs attention most."""
+    """The state of a node; of several, the one that needs attention most."""
     if not node.is_present:
         return OFFLINE if node.record is not None else EXPECTED
     if any(one.has_failed for one in standings.values()) or (

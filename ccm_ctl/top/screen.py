@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_ctl.top.rows import TableRow
 
 DRAW_S = 0.5
-"""The screen shows news so often."""
+"""Seconds between two updates of the screen."""
 
 PAGE_CHARACTERS = 100_000
 """The most of a page that is shown."""
@@ -162,14 +162,14 @@ class TopApp(App[None]):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
-        """Begin to read, and draw news."""
+        """Start reading, and draw what is new."""
         self.run_worker(self.watch_fleet.run(), name="top:watch")
         self.set_interval(DRAW_S, self.draw)
         self._show_view(VIEWS[0])
         self.query_one(DataTable).focus()
 
     def draw(self) -> None:
-        """Show what is news."""
+        """Show what is new."""
         watch = self.watch_fleet
         now = self._fleet.clock.now()
         state = (watch.version, self._view, int(now.timestamp()) // 5, self.size)
@@ -207,7 +207,7 @@ class TopApp(App[None]):
         return styled(SUBJECTS[self._view].format(nodes=nodes), "quiet")
 
     def _fill(self, rows: list[TableRow]) -> None:
-        """Show rows; the cursor stays on what it was on, and at the top while it is there."""
+        """Show rows. The cursor stays on its row; a cursor at the top stays at the top."""
         if rows == self._rows:
             return
         table = self.screen_stack[0].query_one(DataTable)

@@ -47,7 +47,7 @@ RENEW_S = 5.0
 """How often a driver writes its lease again."""
 
 READ_S = 1.0
-"""How often a driver that has nothing to store looks for orders of operators."""
+"""How often a driver that stores nothing reads what operators ordered."""
 
 SENT_AT_ONCE = 64
 """Requests on their way to the broker at the same time."""
@@ -83,7 +83,7 @@ def check_lease(state: RolloutState, now: datetime) -> None:
 
 class Driving(Struct, frozen=True, kw_only=True):
     """
-    What a driver works with.
+    What a driver needs.
 
     Attributes:
         fleet: The bus.
@@ -91,7 +91,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         request: What each node is sent; its run, targets and requester are filled in.
         scopes: The scopes of the run, for an operator who may not send to single nodes.
         order: The nodes of all waves, in the plan's order.
-        find_back: Which of these nodes have come back.
+        find_back: Returns those of some nodes that have come back.
     """
 
     fleet: Fleet

@@ -84,7 +84,7 @@ def evaluate_gate(
 
 
 def seen(variables: Mapping[str, Any], text: str) -> str:
-    """The values of the names that stand in a gate: `failed 2, health.critical 1`."""
+    """The values of the names in a gate: `failed 2, health.critical 1`."""
     parts = [f"{name} {value}" for name, value in variables.items() if name != "health" and name in text]
     parts += [
         f"health.{name} {value}" for name, value in variables["health"].items() if f"health.{name}" in text

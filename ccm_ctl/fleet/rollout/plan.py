@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import Size
 
 WAVES_LIMIT = 100
-"""More waves than an operator could follow; the document of a rollout holds all of them."""
+"""The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""
 
 
 class RolloutOptions(Struct, frozen=True, kw_only=True):
     """
-    What an operator writes on the command line; everything may be left out.
+    The options of the command line; all of them are optional.
 
     Attributes:
         batch: `10`, `25%`, or a list of waves such as `1,10%,50%`, whose last size repeats.
@@ -96,7 +96,7 @@ def plan_from_options(options: RolloutOptions, total: int) -> RolloutPlan:
 
 def check_budgets(budgets: Budgets, total: int, whose: str, suffix: str = "") -> None:
     """
-    Refuse a budget that could never stop anything; 100% says that on purpose.
+    Refuse a budget that could never stop the rollout, unless it is 100%, which is meant as no limit.
 
     Raises:
         UsageError: It names the option.

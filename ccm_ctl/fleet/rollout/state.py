@@ -49,7 +49,7 @@ KINDS: dict[NodeState, str] = {
     NodeState.UNREACHABLE: "unreachable",
     NodeState.LOST: "lost",
 }
-"""The budget that counts an end."""
+"""The budget that counts nodes with this end state."""
 
 
 def bad_ends(nodes: Iterable[str], ends: Mapping[str, NodeState]) -> dict[str, int]:
@@ -70,10 +70,10 @@ def step(
     now: datetime,
 ) -> RolloutStep:
     """
-    What follows from what is known.
+    The next step of a rollout.
 
     Args:
-        state: As it is stored.
+        state: The stored state.
         order: The nodes of all waves, in the plan's order.
         ends: The state of each node in the run.
         back: Nodes that were offline at the start and are present now.
@@ -203,7 +203,7 @@ def gated(state: RolloutState, is_true: bool, why: str) -> RolloutState:
 
 def pause(state: RolloutState, by: str, why: str) -> RolloutState:
     """
-    No further node starts.
+    Pause a rollout: no further node starts.
 
     Raises:
         RunError: The rollout is over.
@@ -214,7 +214,7 @@ def pause(state: RolloutState, by: str, why: str) -> RolloutState:
 
 def resume(state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState], by: str) -> RolloutState:
     """
-    Go on. Nodes that ended badly before are forgiven: the budgets count from now on.
+    Continue a rollout. The budgets count from now on: nodes that ended badly before are not counted again.
 
     Raises:
         RunError: The rollout is over.
@@ -235,7 +235,7 @@ def promote(
     state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState], by: str
 ) -> RolloutState:
     """
-    Go on, and skip the wait and the gate of the current wave.
+    Continue a rollout without the wait and the gate of the current wave.
 
     Raises:
         RunError: The rollout is over.
@@ -245,7 +245,7 @@ def promote(
 
 def abort(state: RolloutState, by: str, why: str) -> RolloutState:
     """
-    No further node starts; this cannot be undone.
+    End a rollout: no further node starts. This cannot be undone.
 
     Raises:
         RunError: The rollout is over.

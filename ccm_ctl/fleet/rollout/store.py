@@ -2,7 +2,7 @@
 The documents of rollouts, `=rollout.<run>` in CCM_RUNS.
 
 One key holds the state, the lease of the driver and what operators ordered, and each write is a compare-and-set. So a driver
-whose view is old cannot start a node: its write fails, it reads again, and it obeys what it finds. Operators with `--apply`
+whose state is old cannot start a node: its write fails, and it reads the new state first. Operators with `--apply`
 may write these keys.
 """
 
@@ -59,7 +59,7 @@ class RolloutStore:
 
     async def write(self, state: RolloutState, revision: int) -> int:
         """
-        Store a state over a revision (0: it is new); the new revision.
+        Store a state in place of a revision (0: it is new), and return the new revision.
 
         Raises:
             RevisionError: It was written meanwhile.
@@ -70,7 +70,7 @@ class RolloutStore:
 
     async def change(self, run: str, change: Callable[[RolloutState], RolloutState]) -> RolloutState:
         """
-        Change a rollout, whatever its driver writes meanwhile; what was stored.
+        Change a rollout, also while its driver writes, and return what was stored.
 
         Raises:
             RunError: The run is not a rollout, or `change` refuses.

@@ -106,7 +106,10 @@ async def test_a_user_who_may_only_look_does_nothing() -> None:
         await site.sign_in(TOKEN)
         status, said = await site.ask("POST", PATH, headers=genuine(site), body={})
 
-        assert (status, said["error"]) == (403, "you may look, and not act")
+        assert (status, said["error"]) == (
+            403,
+            "this user may only look: to act needs --allow-actions and the right act",
+        )
         assert (await phase_of(store))[0] == "running"
 
 
