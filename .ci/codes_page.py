@@ -24,6 +24,7 @@ OTHER_CODES = {
     "lock.many": "The node has as many locks as it keeps.",
     "lock.resource": "A request for locks names no resource, or one that is not `type#name`.",
     "lock.time": "A request for locks names no end, or one that is too far away.",
+    "lock.unreadable": "The node cannot read its file of locks, so all resources are locked until it is unlocked.",
     "maintenance.past": "The time until which a node is to be disabled has passed.",
     "maintenance.why": "A request to disable a node or to lock resources gives no reason.",
     "policy.broken": "The policy of the node cannot be read, so the node refuses everything.",

@@ -281,9 +281,11 @@ class ResourceLocks:
         Lock resources; a new lock replaces one of the same resource.
 
         Raises:
-            Refusal: The node has too many.
+            Refusal: The node has too many, or its file cannot be read: a new one would unlock everything else.
             FileError: It cannot be written down.
         """
+        if self._trouble:
+            raise Refusal("lock.unreadable", self._trouble)
         kept = {one.resource: one for one in (*self.current, *locks)}
         if len(kept) > LOCKS_LIMIT:
             raise Refusal("lock.many", f"{len(kept)} locks, and {LOCKS_LIMIT} is the limit: unlock some")

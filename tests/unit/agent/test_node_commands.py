@@ -343,10 +343,13 @@ async def test_locks_that_cannot_be_read_lock_everything_until_the_node_is_unloc
         await at.controller.summary(run, NODE)
         why = at.engine.applied[-1][1].lock
         assert why is not None
+        end = at.clock.now() + timedelta(hours=8)
+        answer = await at.ask(NODE_DISABLE, lock=locked("service#a"), until=end)
         before = why(["file#/a"])
         await at.ask(NODE_DISABLE, lock=locked(release=True))
         after = why(["file#/a"])
 
+    assert (answer.state, answer.code) == ("refused", "lock.unreadable")
     assert before.startswith(f"all resources are locked: {tmp_path}/locks.json cannot be read: ")
     assert after == ""
 
