@@ -194,7 +194,7 @@ class FleetClient:
             targets: Selectors such as "role=web", any of which a node must match.
             where: Expression that must be true as well.
             all_nodes: Select all nodes.
-            limit: Run on at most so many nodes; 0: no limit.
+            limit: Run on at most this number of nodes; 0: no limit.
             noop: Change nothing, and report what would change.
             data: URLs of Hiera documents, such as "kv://CCM_DATA/common".
             name: Name of the manifest; "": that of the file or directory.

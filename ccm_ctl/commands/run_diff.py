@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.run_diff import NodeDifference
 
 RESOURCES_SHOWN = 6
-"""A row names so many resources and counts the rest; `--json` has all."""
+"""How many resources a row names; the others are counted, and `--json` has all."""
 
 
 @verb(

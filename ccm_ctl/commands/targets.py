@@ -188,7 +188,7 @@ async def confirm(
     preview: Callable[[], Awaitable[object]] | None = None,
 ) -> bool:
     """
-    Ask the operator whether to change so many nodes; with `yes` return True without a question.
+    Ask the operator to confirm a change of these nodes; with `yes` return True without a question.
 
     Args:
         application: Where to ask.

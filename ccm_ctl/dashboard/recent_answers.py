@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 KEPT_S = 1.0
 KEPT = 50
-"""Answers of so many questions at most."""
+"""The most questions whose answers are kept."""
 
 
 class RecentAnswers:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 KEY_EVENTS_READ = 1000
-"""At most so many events about a node's keys are searched for a certificate."""
+"""How many events about a node's keys are searched for a certificate at most."""
 
 RECORDS_AT_ONCE = 500
 """Node records that are asked for in one question to the broker."""

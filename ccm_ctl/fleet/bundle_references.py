@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 SHORT_DIGEST = 12
-"""So many characters of a digest are shown."""
+"""How many characters of a digest are shown."""
 
 _LEAST = 4
 _DIGEST = re.compile(r"[0-9a-f]{64}")

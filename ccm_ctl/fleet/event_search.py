@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIRST_PERIOD = timedelta(minutes=1)
 PERIOD_GROWTH = 3
-"""Each period is so many times as long as the one after it."""
+"""Each period is this many times as long as the one after it."""
 
 EVENTS_READ = 100_000
 SEARCH_S = 20.0

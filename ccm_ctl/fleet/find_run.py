@@ -45,7 +45,7 @@ REFUSALS_LIMIT = 10_000
 """The most events that are read to find the refusals of all nodes."""
 
 SCOPES_LIMIT = 1000
-"""A run is stopped on its nodes' own subjects only for so many nodes; with more, everywhere."""
+"""Up to this number of nodes, a run is stopped on the subjects of its nodes; with more, on that of all nodes."""
 
 
 async def find_run(fleet: Fleet, word: str) -> Recorded:

@@ -65,7 +65,7 @@ class Gaps:
         return Gaps(self._ranges)
 
     def first(self, most: int) -> list[int]:
-        """The lowest numbers, at most so many."""
+        """The lowest numbers, at most `most` of them."""
         found: list[int] = []
         for first, last in self._ranges:
             found += range(first, min(last, first + most - len(found) - 1) + 1)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 EVENTS_LIMIT = 20_000
-"""At most so many events of a node are kept, the newest ones."""
+"""The most events of a node that are kept, the newest ones."""
 
 
 class PastSession(Struct, kw_only=True):

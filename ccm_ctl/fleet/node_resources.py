@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOOK_BACK = timedelta(days=30)
 EVENTS_READ = 20_000
-"""At most so many events of one node are read."""
+"""The most events of one node that are read."""
 
 _CHANGES = (Outcome.CHANGED, Outcome.REFRESHED)
 

@@ -36,7 +36,7 @@ LIMIT_BYTES = 64 << 20
 """A plan of 5,000 nodes has about 2 MB."""
 
 NAMED = 8
-"""So many nodes are named in an error."""
+"""How many nodes an error names."""
 
 
 class PlannedNode(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

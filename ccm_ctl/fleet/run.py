@@ -48,7 +48,7 @@ ANSWER_WITHIN_S = 10.0
 """A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
 
 ANSWERS_PER_S = 500
-"""The slowest expected rate of answers: large fleets get one more second per so many nodes."""
+"""The slowest expected rate of answers, in nodes per second: a large fleet gets more time."""
 
 QUIET_S = 3.0
 """Nodes become unreachable only after this many seconds without any answer: until then answers may be in transit."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 OPEN_LOOKED_AT = 50
-"""Of at most so many open runs the stream is read for one list; the others are shown as their records say."""
+"""For how many open runs a list reads the stream; the others are shown as their records say."""
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 READ_LIMIT = 10_000
-"""At most so many events are read for one list, two of each session: that takes about a second."""
+"""The most events that one list reads, two of each session; that takes about a second."""
 
 READ_LONG_LIMIT = 200_000
 """The same for an operator who says how far back to read."""
@@ -44,7 +44,7 @@ FIRST_WINDOW_S = 600.0
 """The stream is read backward in windows, each twice as long as the one before; of one that does not fit nothing is taken."""
 
 RUN_LIMIT = 20_000
-"""At most so many sessions of one run are read."""
+"""The most sessions of one run that are read."""
 
 SCHEDULE, ASSIGNMENT, NODE = "schedule", "assignment", "node"
 """What starts a run besides an operator; NODE is for a manifest that stands in the node's own configuration."""
@@ -165,7 +165,7 @@ async def read_recent(
         fleet: The bus.
         since: Older sessions are not read.
         is_enough: Given what is known so far, the newest first; whether to stop.
-        most: At most so many events are read.
+        most: The most events that are read.
     """
     now = fleet.clock.now()
     reader = _Reader(fleet, most)

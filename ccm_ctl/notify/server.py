@@ -38,7 +38,7 @@ LOOK_S = 10.0
 """Seconds between two looks at the fleet."""
 
 NODES_EACH = 6
-"""In one of so many looks every node is compared with its assignments, which takes a record of each node from the broker."""
+"""Every node is compared with its assignments in one of this many looks, because that reads a record of each node."""
 
 HAPPENINGS_KEPT = 100
 """How many happenings one notification carries; `count` says how many there were."""
@@ -50,7 +50,7 @@ RETRY_S = (5.0, 15.0, 60.0, 300.0, 900.0)
 """Seconds before the next attempt; the last value repeats."""
 
 GIVE_UP_ATTEMPTS = 100
-"""After so many attempts, about a day, a notification is dropped."""
+"""A notification is dropped after this number of attempts, which is about a day."""
 
 BLOCKING_ATTEMPTS = 10
 
