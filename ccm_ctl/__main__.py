@@ -21,7 +21,7 @@ VERBS = {
     "apply": "Apply a manifest to nodes.",
     "ensure": "Manage a single resource on nodes.",
     "exec": "Run a command on nodes.",
-    "undo": "Bring back what a run changed.",
+    "undo": "Undo what a run changed.",
     "assign": "Assign a manifest to nodes, including offline nodes.",
     "assignment": "List assignments, and show their status and revisions.",
     "unassign": "Remove an assignment.",

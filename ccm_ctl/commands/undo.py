@@ -1,4 +1,4 @@
-"""`ccmctl undo`: bring back what a run changed."""
+"""`ccmctl undo`: undo what a run changed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 @verb(
     "undo",
     examples=[
-        "ccmctl undo last                  # shows what comes back, then asks",
+        "ccmctl undo last                  # shows a plan, then asks",
         "ccmctl undo 3HAAgFJs -t node=web1",
-        "ccmctl undo last --noop           # only shows it",
+        "ccmctl undo last --noop           # only shows the plan",
         "ccmctl undo last --yes --diff",
     ],
     options=[
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 )
 def undo(application: Application, run: str, **options: Any) -> Exit:
     """
-    Bring back content, mode and owner of files, and versions of packages, as they were before a run.
+    Undo what a run changed: content, mode and owner of files, and versions of packages.
 
     RUN is the ID of a run of an operator, a schedule or an assignment, or the beginning of one. `last` is the newest run of an
-    operator that was not a plan. Each node brings back what it kept itself, for a week by default.
+    operator that was not a plan. Each node restores what it kept itself, for a week by default.
 
     Without --yes, a plan with diffs is shown first. A resource that has changed since the run is left alone, and what cannot be
     undone, such as a command, is named. The undo is a run: it can be watched, stopped, retried and undone.
