@@ -172,6 +172,51 @@ def test_released_agent_runs_the_first_schedule_of_a_scope_and_refuses_further_o
     assert mixed.ctl("schedule", "rm", "first").code == 0
 
 
+async def send_to_all(broker: NatsServer, targets: list[str], text: str) -> str:
+    """Send a manifest to all nodes with a selector, whatever the agents know; the run."""
+    request = ManifestRequest(
+        protocol=MANIFEST_APPLY,
+        run=new_id(),
+        time=datetime.now(UTC),
+        name="pattern",
+        targets=targets,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        manifest=text,
+    )
+    async with raw_client(broker) as client:
+        headers = f"NATS/1.0\r\n{SENT}: 1\r\n\r\n".encode()
+        await client.publish(
+            request_subject(MANIFEST_APPLY, "all").encode(), msgspec.json.encode(request), headers
+        )
+    return request.run
+
+
+def test_released_agent_takes_no_pattern_for_a_plain_value(mixed: Fleet) -> None:
+    path = mixed.write("pattern.yaml", manifest(a_file("by-pattern")))
+    site = mixed.write("pattern/manifest.yaml", manifest(a_file("assigned-by-pattern")))
+    new, old = (mixed.agents[name].files / "by-pattern" for name in ("new1", "old1"))
+    assert mixed.ctl("facts", "set", "old1", "tier=db2").code == 0
+
+    applied = mixed.ctl("apply", path, "-t", "tier!=db*", "--yes", "--json")
+    both = mixed.ctl("apply", path, "-t", "role=w?b", "--noop", "--json")
+    assigned = mixed.ctl("assign", "pattern", str(Path(site).parent), "-t", "tier!=db*", "--yes")
+    was_there = new.exists(), old.exists()
+    new.unlink()
+    asyncio.run(send_to_all(mixed.broker, ["tier!=glob(db*)"], Path(path).read_text()))
+    mixed.wait_for(new.exists, "the agent that knows patterns")
+    after = mixed.ctl("apply", path, "-t", "node=old1", "--noop", "--json")
+
+    assert (applied.code, applied.states) == (0, {"new1": "changed"}), applied.err
+    assert both.states.keys() == {"new1", "old1"}
+    assert (assigned.code, assigned.err) == (
+        1,
+        "ccmctl: old1: the agent is too old for `*`, `?` or values of lists in the targets of an assignment; "
+        "upgrade it, or select by other facts\n",
+    )
+    assert was_there == (True, False)
+    assert after.states == {"old1": "changed"}  # it would create the file, which nothing created
+
+
 async def send_part(broker: NatsServer, node: str, text: str) -> None:
     """Send a part of a manifest to a node, whatever its agent knows."""
     request = ManifestRequest(
