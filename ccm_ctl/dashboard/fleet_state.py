@@ -54,7 +54,8 @@ class FleetState:
     """The rows of all nodes, by name, each with the version in which it changed last."""
 
     def __init__(self, fleet: Fleet, on_change: Callable[[], None]) -> None:
-        self.version = 0
+        # grows from one start of the dashboard to the next, so that a page never takes an old version for a new one
+        self._first = self.version = int(fleet.clock.now().timestamp() * 1000)
         self.problem = ""
         self._fleet = fleet
         self._on_change = on_change
@@ -126,7 +127,7 @@ class FleetState:
         What changed after a version, of the selected nodes.
 
         Args:
-            since: The version that the page has; 0: none.
+            since: The version that the page has; 0: none. One of an earlier start counts as none.
             spec: Which nodes the page shows; empty: all.
 
         Raises:
@@ -139,7 +140,7 @@ class FleetState:
                 meant = await self._choose(overview, spec)
             except NoTargetError as err:
                 problem, meant = err.message, set()
-        since = since if since <= self.version else 0
+        since = since if self._first < since <= self.version else 0
         changed = {name: row for name, row in self._rows.items() if row.version > since}
         gone = [name for name in changed if name not in meant] if since else []
         gone += [name for name, version in self._gone.items() if version > since]
@@ -180,12 +181,12 @@ class FleetState:
                 await asyncio.sleep(0)
         removed = [name for name in self._rows if name not in rows]
         summary = msgspec.json.encode(assignments_of(overview))
-        is_new = bool(removed) or summary != self._summary
+        is_new = self._overview is None or bool(removed) or summary != self._summary
         is_new |= any(row.version == version for row in rows.values())
         self._gone = {name: at for name, at in self._gone.items() if name not in rows}
         self._gone |= dict.fromkeys(removed, version)
         self._overview, self._rows, self._summary = overview, rows, summary
-        if is_new or not self.version:
+        if is_new:
             self.version = version
             self._on_change()
 

@@ -41,3 +41,59 @@ def test_a_broker_that_was_gone_is_noticed_and_its_events_come_afterwards(
 
         expect(page.locator(".connection")).to_contain_text("live")
         expect(page.locator(".events .text").filter(has_text="afterwards").first).to_be_visible()
+
+
+def test_a_page_that_was_asleep_shows_what_happened_meanwhile(browser: Browser, fragile: Site) -> None:
+    with context_of(browser) as context:
+        page = context.new_page()
+        page.goto(fragile.printed)
+        expect(page.locator(".connection")).to_contain_text("live")
+        system = context.new_cdp_session(page)
+
+        system.send("Page.setWebLifecycleState", {"state": "frozen"})
+        path = fragile.fleet.write("site.yaml", manifest(a_file("meanwhile")))
+        assert fragile.fleet.ctl("apply", path, "--all", "--yes").code == 0
+        system.send("Page.setWebLifecycleState", {"state": "active"})
+
+        expect(page.locator(".events .text").filter(has_text="meanwhile").first).to_be_visible()
+        expect(page.locator(".heat-map .body [role=row]").first).to_contain_text("changed")
+
+
+def test_a_page_whose_connection_was_silent_for_an_hour_connects_again(
+    browser: Browser, fragile: Site
+) -> None:
+    with context_of(browser) as context:
+        page = context.new_page()
+        page.clock.install()
+        page.goto(fragile.printed)
+        expect(page.locator(".connection")).to_contain_text("live")
+
+        context.set_offline(True)
+        path = fragile.fleet.write("site.yaml", manifest(a_file("overnight")))
+        assert fragile.fleet.ctl("apply", path, "--all", "--yes").code == 0
+        page.clock.fast_forward("01:00:00")
+        context.set_offline(False)
+        page.clock.fast_forward("00:05")
+
+        expect(page.locator(".connection")).to_contain_text("live")
+        expect(page.locator(".events .text").filter(has_text="overnight").first).to_be_visible()
+
+
+def test_a_dashboard_that_was_restarted_is_used_again_without_signing_in(
+    browser: Browser, fragile: Site
+) -> None:
+    with context_of(browser) as context:
+        page = context.new_page()
+        page.goto(fragile.printed)
+        expect(page.locator(".connection")).to_contain_text("live")
+        port = int(fragile.address.rpartition(":")[2])
+
+        fragile.stop()
+        expect(page.locator(".connection")).to_contain_text("reconnecting")
+        path = fragile.fleet.write("site.yaml", manifest(a_file("between")))
+        assert fragile.fleet.ctl("apply", path, "--all", "--yes").code == 0
+        fragile.serve(port=port)
+
+        expect(page.locator(".connection")).to_contain_text("live")
+        expect(page.locator(".events .text").filter(has_text="between").first).to_be_visible()
+        expect(page.locator(".heat-map .body [role=row]").first).to_contain_text("changed")
