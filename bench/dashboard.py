@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -30,8 +31,8 @@ from ccm_agent.testing.nats_server import temporary_server
 NODES = 2000
 BROWSERS = 20
 RATE = 100
-SECONDS = 30
-"""The issue's ten minutes are measured with SECONDS=600."""
+SECONDS = int(os.environ.get("BENCH_SECONDS", "600"))
+"""Ten minutes; BENCH_SECONDS=30 gives a first impression."""
 
 
 def measure() -> list[Line]:
@@ -72,12 +73,12 @@ def served(environ: dict[str, str], folder: Path) -> Iterator[tuple[subprocess.P
         process.wait()
 
 
-async def fill(url: str) -> None:
+async def fill(url: str, count: int = NODES) -> None:
     """Records of nodes, as agents write them."""
     async with Connection(settings_for(url)) as connection:
         await connection.connect_now()
         nodes = NatsKeyValue(connection, "CCM_NODES")
-        for number in range(NODES):
+        for number in range(count):
             name = f"node{number}"
             record = NodeRecord(
                 node=name, version="1.0", facts={"role": f"role{number % 10}", "rack": number % 40}
