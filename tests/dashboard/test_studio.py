@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from ccm_agent.model.codec import decode_document
 from tests.dashboard.conftest import context_of, serious
@@ -334,6 +334,30 @@ def test_axe_finds_nothing_serious(page: Page, scheme: str, width: int) -> None:
 
     assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_new_type_appears_from_its_schema_alone(page: Page) -> None:
+    def add_type(route: Route) -> None:
+        schema = route.fetch().json()
+        properties = {
+            **schema["$defs"]["package_properties"]["properties"],
+            "engine": {"description": "Which `engine`.", "type": "string", "enum": ["small", "large"]},
+            "replicas": {"type": "integer"},
+        }
+        schema["$defs"]["database_properties"] = {"type": "object", "properties": properties}
+        schema["$defs"]["resource"]["properties"]["database"] = {"description": "Databases of the site."}
+        route.fulfill(json=schema)
+
+    page.route("**/api/studio/schema", add_type)
+    page.reload()
+    expect(page.locator(".palette")).to_contain_text("Databases of the site.")
+    add(page, "database", "shop")
+    form = page.locator(".resource").filter(has_text="database#shop")
+    form.get_by_label("engine").select_option("large")
+    form.get_by_label("replicas").fill("3")
+
+    expect(page.locator(".cm-content")).to_contain_text("replicas: 3")
+    assert "engine: large" in yaml_of(page)
 
 
 def test_without_a_broker_only_the_studio_is_there(page: Page) -> None:
