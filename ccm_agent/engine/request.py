@@ -124,7 +124,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         noop: Change nothing; report what would change.
         health_check_only: Run the health checks and nothing else.
         hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) that override the manifest's own data; later ones
-        win.
+            win.
         keeps_hiera: These documents also override the data of a child manifest whose `apply` resource gives it data, as the data
             of an agent do. Otherwise they do not, as with `ccm apply --data`.
         pins: Buckets whose documents are read as of a revision of the bucket: revisions by bucket name.
@@ -137,7 +137,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         on_start, on_event, on_resource, on_note: Called during the run.
         stop: Set by the caller to stop the run.
         done: The events of an earlier process of this run, in order. These resources are not applied or reported again, but they
-        count.
+            count.
         metrics: Measures health checks and data lookups; None: not measured.
         grant: What the node's policy allows this run; None: not restricted.
         own_hiera: Those of `hiera` that come from the node's own configuration, which the grant does not limit.

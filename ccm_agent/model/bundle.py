@@ -1,4 +1,4 @@
-"""How a request names what it applies: a packed directory, or a part of a manifest."""
+"""The content of a request: a packed directory, or a part of a manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Bundle(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         digest, size_bytes: SHA-256 (hex) of the packed bytes, which is also the object's name, and their size.
-        manifest: Path of the manifest within.
+        manifest: Path of the manifest inside the bundle.
     """
 
     digest: str
@@ -25,8 +25,8 @@ class PartialManifest(ResourceSelection, frozen=True, kw_only=True, omit_default
     """
     A manifest of which only a part is applied.
 
-    The manifest is in here and not in the request itself, so that an agent that does not know parts finds no manifest and applies
-    nothing.
+    The manifest is in this field and not in the request itself, so that an older agent, which does not support parts, finds no
+    manifest and applies nothing.
 
     Attributes:
         manifest, bundle: As in ManifestRequest.

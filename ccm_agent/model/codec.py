@@ -1,8 +1,8 @@
 """
-Bytes to values and Structs, and back: JSON and YAML.
+Decode and encode JSON and YAML: bytes to values and Structs, and back.
 
-Everything that a person wrote comes in through here, so that every error says which file, which line and what to do.
-`decode_*` give plain values (None, bool, int, float, str, list, dict with text keys); `*_as` give Structs.
+All documents that people write are decoded here, so that every error names the file, the line and what to do. `decode_*` return
+plain values (None, bool, int, float, str, list, dict with text keys); `*_as` return Structs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Path = list[str | int] | tuple[str | int, ...]
 
 
 def decode_document(data: bytes | str, source: str = "") -> object:
-    """The values of a JSON or YAML document. Its content decides: what begins with `{` or `[` is JSON."""
+    """Decode a JSON or YAML document. A document that begins with `{` or `[` is JSON."""
     text = as_text(data, source)
     return decode_json(text, source) if is_json(text) else decode_yaml(text, source)
 
 
 def decode_manifest(data: bytes | str, source: str = "") -> object:
     """
-    The values of a manifest, or of a part of one: as `decode_document`, but what begins as JSON may also be YAML's flow style.
+    Decode a manifest or a part of one: as `decode_document`, but a document that begins like JSON may also be YAML's flow style.
 
     Raises:
-        DocumentError: Neither; it says why the document is not JSON.
+        DocumentError: It is neither; the message says why it is not JSON.
     """
     text = as_text(data, source)
     if not is_json(text):
@@ -51,15 +51,15 @@ def decode_manifest(data: bytes | str, source: str = "") -> object:
 
 
 def is_json(text: str) -> bool:
-    """Whether a document is to be read as JSON."""
+    """Whether a document is decoded as JSON."""
     return text.lstrip()[:1] in ("{", "[")
 
 
 def decode_yaml(data: bytes | str, source: str = "") -> object:
     """
-    The values of the first YAML document; None when there is none.
+    Decode the first YAML document; None if there is none.
 
-    Read as `model.scalars` says. Blocking: a large document belongs into a thread.
+    `model.scalars` has the rules for scalars. Blocking: decode a large document in a thread.
 
     Raises:
         DocumentError: Not YAML, a duplicate key, a key that is not text …, with file, line and column.
@@ -71,9 +71,9 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
 
 def decode_json(data: bytes | str, source: str = "") -> object:
     """
-    The values of a JSON document. Of a duplicate key the last one counts.
+    Decode a JSON document. Of duplicate keys the last one is used.
 
-    A whole number that does not fit 64 bits is text, as in YAML: other programs could not represent it, and rounding would
+    An integer that does not fit into 64 bits becomes text, as in YAML: other programs could not represent it, and rounding would
     change it.
 
     Raises:
@@ -105,10 +105,10 @@ def _fit_numbers(value: object) -> object:
 
 def decode_as(data: bytes | str, kind: type[T], source: str = "") -> T:
     """
-    A Struct from a JSON or YAML document that a person wrote.
+    Decode a JSON or YAML document that a person wrote to a Struct.
 
     Raises:
-        DocumentError: With file, line and `$.path` of what does not fit; for an unknown key with the nearest right one.
+        DocumentError: With file, line and `$.path` of the invalid value; for an unknown key with the most similar known one.
     """
     text = as_text(data, source)
     return convert_as(decode_document(text, source), kind, source, text)
@@ -116,17 +116,17 @@ def decode_as(data: bytes | str, kind: type[T], source: str = "") -> T:
 
 def convert_as(value: object, kind: type[T], source: str = "", text: str | None = None, at: Path = ()) -> T:
     """
-    A Struct from values that were decoded before.
+    Convert decoded values to a Struct.
 
     Args:
-        value: What `decode_document` gave, or a part of it.
+        value: The result of `decode_document`, or a part of it.
         kind: The Struct, or any type that msgspec converts to.
         source: Name of the document, for errors.
-        text: The whole text that the values came from; with it errors have a line.
-        at: Where in the document `value` stands: keys and indexes from the root.
+        text: The whole text of the document; with it errors have a line.
+        at: The position of `value` in the document: keys and indexes from the root.
 
     Raises:
-        MisfitError: A key is unknown, or a value does not fit.
+        MisfitError: A key is unknown, or a value is invalid.
     """
     try:
         return msgspec.convert(value, kind)
@@ -143,10 +143,10 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
 
 def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> bytes:
     """
-    JSON of values or Structs, without a final newline; `indent` > 0 is for people's eyes.
+    Encode values or Structs as JSON, without a final newline; `indent` > 0 is for people.
 
     Raises:
-        DocumentError: A number that JSON has no word for (NaN, an infinity), or a value of a type that it does not know.
+        DocumentError: A number without a JSON form (NaN, an infinity), or a value of an unsupported type.
     """
     try:
         data = msgspec.json.encode(value, order="sorted" if sort_keys else None)
@@ -158,7 +158,7 @@ def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> byte
 
 
 def encode_yaml(value: object) -> str:
-    """YAML of values or Structs: block style, keys sorted, ending in a newline; `decode_yaml` reads back the same."""
+    """Encode values or Structs as YAML: block style, sorted keys, final newline; `decode_yaml` returns the same values."""
     from ccm_agent.model.yaml_writer import write_yaml
 
     return write_yaml(msgspec.to_builtins(value))
@@ -166,9 +166,9 @@ def encode_yaml(value: object) -> str:
 
 def key_comments(text: str, source: str = "") -> list[KeyComment]:
     """
-    The comments of a YAML document that belong to keys, in order, each line by itself.
+    Return the comments of a YAML document that belong to keys, in order, each line separately.
 
-    For documents that `decode_yaml` has read before.
+    For documents that `decode_yaml` has accepted.
     """
     from ccm_agent.model import yaml_comments
 
@@ -185,10 +185,10 @@ def _has_nameless_number(value: object) -> bool:
 
 def locate(text: str, path: Path, source: str = "") -> Place:
     """
-    Where in a document a value stands: of a mapping's entry the place of its key, of a list's item where it begins.
+    Find the position of a value in a document: for a mapping's entry that of its key, for a list's item its start.
 
-    Reads the document once more, so it is for errors only. What is not found gives the place of the nearest thing around it,
-    and a text that cannot be read no line at all; it never raises.
+    Parses the document again, so it is for errors only. For a missing value it returns the place of the innermost existing
+    parent, and for an unreadable text a place without a line. Never raises.
 
     Args:
         text: The whole document, JSON or YAML.
@@ -202,7 +202,7 @@ def locate(text: str, path: Path, source: str = "") -> Place:
 
 
 def path_text(path: Path) -> str:
-    """`$.ccm.resources[0].file["/etc/motd"]` from its parts."""
+    """Format a path, such as `$.ccm.resources[0].file["/etc/motd"]`."""
     text = "$"
     for part in path:
         if isinstance(part, int):
@@ -214,7 +214,7 @@ def path_text(path: Path) -> str:
 
 def as_text(data: bytes | str, source: str = "") -> str:
     """
-    The text of a document, without a byte order mark.
+    Decode the text of a document, without a byte order mark.
 
     Raises:
         DocumentError: Not UTF-8.

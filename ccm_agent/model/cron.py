@@ -1,7 +1,8 @@
 """
-When a schedule is due next. The broker alone keeps time; operators see this, and nodes check signed times against it.
+Compute when a schedule is due next. Only the broker triggers schedules; operators see this time, and nodes check signed times
+against it.
 
-The broker reads cron expressions with six fields, the second first.
+The broker's cron expressions have six fields; the first is the second.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FIELDS = (
     ("weekday", 0, 6, _DAYS),
 )
 _LOOK_AHEAD_DAYS = 366 * 5
-"""29 February comes within five years, unless a century lies between."""
+"""29 February comes within five years, except across some turns of a century."""
 
 
 _NICKNAMES = {
@@ -40,12 +41,12 @@ _NICKNAMES = {
     "@annually": "0 0 0 1 1 *",
 }
 _CRONTAB_WEEKDAY = ("weekday", 0, 7, _DAYS)
-"""In a crontab Sunday is 0 and 7; the broker takes 0 only."""
+"""In a crontab Sunday is 0 or 7; the broker accepts only 0."""
 
 
 def six_fields(text: str) -> str:
     """
-    A cron expression with the six fields that the broker takes.
+    Convert a cron expression to the broker's six fields.
 
     Args:
         text: Six fields, the five of crontab(5), or a nickname such as `@daily`.
@@ -68,7 +69,7 @@ def six_fields(text: str) -> str:
 
 
 def shown_fields(fields: str) -> str:
-    """Six fields as people write them in a crontab: without the second if it is 0."""
+    """Format six fields as in a crontab: without the second if it is 0."""
     return fields.removeprefix("0 ") if len(fields.split()) == len(_FIELDS) else fields
 
 
@@ -92,7 +93,7 @@ class Cron:
         self._any_day, self._any_weekday = words[3] in "*?", words[5] in "*?"
 
     def next_after(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
-        """The first time after a moment, in UTC; None when there is none in five years."""
+        """The first due time after a time, in UTC; None if there is none within five years."""
         local = moment.astimezone(zone)
         for ahead in range(_LOOK_AHEAD_DAYS):
             day = local.date() + timedelta(days=ahead)
@@ -109,7 +110,7 @@ class Cron:
                 for second in seconds:
                     local = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone)
                     moment = local.astimezone(UTC)
-                    # What the clocks jump over in spring is no time at all.
+                    # Local times that the clocks skip in spring do not exist.
                     is_real = moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
                     if moment > after and is_real:
                         return moment
@@ -120,7 +121,7 @@ class Cron:
         if day.month not in months:
             return False
         on_day, on_weekday = day.day in days, (day.weekday() + 1) % 7 in weekdays
-        # As in every cron: when both are named, either is enough.
+        # As in every cron: if both fields are set, one match is enough.
         return (on_day and on_weekday) if self._any_day or self._any_weekday else (on_day or on_weekday)
 
 

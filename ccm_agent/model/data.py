@@ -1,4 +1,4 @@
-"""Hiera's words: the hierarchy, its overrides, and the rules that a document lays on its own data."""
+"""Types for hiera data: the hierarchy, the merge of its overrides, and the rules of a document for its own data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ DEFAULT_ORDER = ("default",)
 
 
 class Merge(StrEnum):
-    """What becomes of the overrides that match."""
+    """How matching overrides are merged."""
 
     FIRST = "first"
-    """The first one replaces the top-level keys that it has; the rest is not looked at."""
+    """The first match replaces its top-level keys; the others are ignored."""
 
     DEEP = "deep"
-    """All of them, in order: mappings are merged, lists joined, anything else replaced."""
+    """All matches apply, in order: mappings are merged, lists joined, other values replaced."""
 
 
 class Hierarchy(Struct, frozen=True, kw_only=True):
@@ -42,14 +42,14 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
 
 class DataRule(Struct, frozen=True, kw_only=True):
     """
-    What a comment demands of a key of the resolved data.
+    A rule from a comment for a key of the resolved data.
 
     Attributes:
         path: Keys from the root of the data.
         required: The value must not be null or the empty text.
-        expression: A boolean expression about `value`; "" when there is none.
-        source: The document that says so.
-        line: Where in it, from 1.
+        expression: A boolean expression about `value`; "" if there is none.
+        source: The document with the comment.
+        line: The line of the comment, from 1.
     """
 
     path: tuple[str, ...]
@@ -61,13 +61,13 @@ class DataRule(Struct, frozen=True, kw_only=True):
 
 class Resolved(Struct, frozen=True, kw_only=True):
     """
-    The data of one document for one node, before its rules were checked.
+    The data of one document for one node, before its rules are checked.
 
     Attributes:
         data: The resolved values.
-        rules: What the document's comments demand; they hold for the data after every merge.
-        warnings: What was probably meant otherwise, as sentences.
-        secret: Keys that the document declares secret; they hold for the data after every merge.
+        rules: The rules from the document's comments; they apply to the data after every merge.
+        warnings: Likely mistakes, as sentences.
+        secret: Keys that the document declares secret; they apply to the data after every merge.
     """
 
     data: dict[str, Any]

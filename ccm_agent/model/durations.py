@@ -1,7 +1,7 @@
 """
 Durations as people write them: Go's units and those that Choria's programs add (`d`, `w`, `M`, `y`).
 
-`1h30m`, `1.5s`, `2d`, `-10m`. A month is 30 days and a year 365, whatever the calendar says.
+`1h30m`, `1.5s`, `2d`, `-10m`. A month is always 30 days and a year 365 days.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse_duration(text: str) -> float:
     Seconds of a duration; `0` needs no unit.
 
     Raises:
-        DocumentError: It is not a duration; the sentence says what one looks like.
+        DocumentError: It is not a duration; the message shows the syntax.
     """
     written = _BETWEEN_PARTS.sub("", text.strip())
     digits = written.removeprefix("-").removeprefix("+")
@@ -57,7 +57,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in the largest unit that keeps it short and whole: `5m`, `90s`, `250ms`."""
+    """Format a duration in the largest unit in which it is a short whole number: `5m`, `90s`, `250ms`."""
     if seconds <= 0:
         return "0s" if seconds == 0 else f"-{format_duration(-seconds)}"
     if seconds < 1:
@@ -69,7 +69,7 @@ def format_duration(seconds: float) -> str:
 
 
 def go_duration(seconds: float) -> str:
-    """A duration as Go prints it, which other programs of Choria's write and the broker reads: `10m0s`, `1.5s`, `250ms`."""
+    """Format a duration like Go, for the broker and other Choria programs: `10m0s`, `1.5s`, `250ms`."""
     sign, left = ("-" if seconds < 0 else ""), round(abs(seconds) * 1e9)
     if left < 1_000_000_000:
         for unit, size in (("ms", 1_000_000), ("µs", 1000), ("ns", 1)):

@@ -5,44 +5,44 @@ Every error that this project raises on purpose, in one tree.
     ├── InputError                the input cannot be used: nothing was changed
     │   ├── DocumentError         a document does not parse or does not fit its schema (file, line, `$.path`)
     │   │   └── MisfitError       a key is unknown, or a value has the wrong type
-    │   ├── ManifestError         a manifest is understood but cannot be right
+    │   ├── ManifestError         a manifest parses but is invalid
     │   ├── ExpressionError       an expression does not parse, does not type-check or fails (place in its text)
-    │   │   └── ExpressionLimitError  it takes more steps, time or memory than it may
+    │   │   └── ExpressionLimitError  it exceeds the limits of steps, time or memory
     │   ├── TemplateError         a whole-file template does not parse or fails (file, line)
-    │   │   └── TemplateLimitError    it takes more time or memory than it may
-    │   ├── DataError             hiera data cannot be resolved or is refused by its own rules
+    │   │   └── TemplateLimitError    it exceeds the limits of time or memory
+    │   ├── DataError             hiera data cannot be resolved or violates its own rules
     │   ├── PropertyError         a property of a resource has a value that its type refuses
     │   ├── SelectorError         a target selector does not parse
-    │   │   └── SelectorLimitError    it takes more steps or time than it may
+    │   │   └── SelectorLimitError    it exceeds the limits of steps or time
     │   └── UsageError            a command line is wrong
-    ├── HostError                 this machine did not do what was asked
+    ├── HostError                 an operation on this host failed
     │   ├── FileError             a file operation failed
-    │   ├── CommandError          a program could not be started, ended badly or took too long
+    │   ├── CommandError          a program could not be started, failed or took too long
     │   ├── DownloadError         a URL could not be fetched
     │   ├── LockError             another process holds a needed lock
-    │   ├── FactUnavailableError  a fact cannot be read on this machine
-    │   ├── NoProviderError       no provider of a type can work here
-    │   └── DesiredStateError     a resource was changed and is still not what was wanted
+    │   ├── FactUnavailableError  a fact cannot be read on this host
+    │   ├── NoProviderError       no provider of a type works on this host
+    │   └── DesiredStateError     a resource was changed but is still not in its desired state
     ├── BusError                  the broker, or what came over it
     │   ├── BusUnavailableError   cannot connect to the broker
     │   ├── BusDeniedError        the broker refused: credentials or permissions
     │   ├── BusSetupError         a stream or bucket is missing, or the server is too old
-    │   ├── RevisionError         a key has moved on since it was read
-    │   ├── UnsettledError        an answer is not believed yet: the broker was away a moment ago
-    │   ├── NotFoundError         a key, object or message is not there
-    │   ├── RevisionGoneError     an old revision is asked for that is no longer kept
-    │   └── ProtocolError         a message breaks the rules of the protocol and is refused
+    │   ├── RevisionError         a key was changed after it was read
+    │   ├── UnsettledError        an answer may be incomplete, because the broker was just unreachable
+    │   ├── NotFoundError         a key, object or message does not exist
+    │   ├── RevisionGoneError     the requested revision is no longer stored
+    │   └── ProtocolError         a message violates the protocol and is refused
     ├── PolicyError               the node's policy forbids it
     ├── PlanError                 a plan cannot be applied: the node does not have it, or has changed since
     ├── UndoError                 a run cannot be undone on this node
-    ├── Refusal                   a node does not start a run now; its code says why
-    └── FleetError                the controller cannot do what was asked of the fleet
+    ├── Refusal                   a node does not start a run now; the code says why
+    └── FleetError                the controller cannot perform an operation on the fleet
         ├── NoTargetError         a target matches no node
         ├── NoReplyError          a node was asked and did not answer in time
         ├── ConflictError         two assignments want the same resource
-        └── RunError              a run does not exist or cannot be changed as asked
+        └── RunError              a run does not exist or does not allow the change
 
-Each has a stable `code`, which travels in events and in `--json`. The sentence says what is wrong, why, and what to do.
+Each has a stable `code`, which is part of events and of `--json`. The message says what is wrong, why, and what to do.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from msgspec import Struct
 
 class Place(Struct, frozen=True):
     """
-    Where in a text something is.
+    A position in a text.
 
     Attributes:
-        source: File name, bucket key or other name of the text; "" when it has none.
-        line: Line, from 1; 0 when unknown.
-        column: Column in characters, from 1; 0 when unknown.
-        path: JSON-path-like way to a value, such as `$.ccm.resources[0].file`; "" when unknown.
+        source: File name, bucket key or other name of the text; "" if it has none.
+        line: Line, from 1; 0 if unknown.
+        column: Column in characters, from 1; 0 if unknown.
+        path: Path to a value, similar to JSONPath, such as `$.ccm.resources[0].file`; "" if unknown.
     """
 
     source: str = ""
@@ -89,7 +89,7 @@ class CcmError(Exception):
 
 
 class InputError(CcmError):
-    """The input cannot be used; nothing was changed because of it."""
+    """The input cannot be used; nothing was changed."""
 
     code = "input.invalid"
 
@@ -105,9 +105,9 @@ class MisfitError(DocumentError):
     A key is unknown, a value is missing or has the wrong type.
 
     Attributes:
-        path: The way to it from the value that was converted.
-        unknown_key: The key that is not known; "" when the value does not fit.
-        known: The keys that are known there; empty when that cannot be told.
+        path: The path from the converted value.
+        unknown_key: The unknown key; "" if a value is invalid.
+        known: The known keys at this place; empty if they cannot be determined.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class MisfitError(DocumentError):
 
 
 class ManifestError(InputError):
-    """A manifest is understood but cannot be right: an unknown type, two resources of one name, nothing in it."""
+    """A manifest parses but is invalid: an unknown type, two resources of the same name, no resources."""
 
     code = "input.manifest"
 
@@ -137,7 +137,7 @@ class ExpressionError(InputError):
 
     Attributes:
         expression: The whole text of the expression.
-        offset: Where in it the trouble is, in characters from 0.
+        offset: The position of the error, in characters from 0.
     """
 
     code = "input.expression"
@@ -151,7 +151,7 @@ class ExpressionError(InputError):
 
 
 class ExpressionLimitError(ExpressionError):
-    """An expression takes more steps, time or memory than it may."""
+    """An expression exceeds its limits of steps, time or memory."""
 
     code = "expression.too_costly"
 
@@ -163,13 +163,13 @@ class TemplateError(InputError):
 
 
 class TemplateLimitError(TemplateError):
-    """A whole-file template takes more time or memory than it may, or prints too much."""
+    """A whole-file template exceeds its limits of time, memory or output."""
 
     code = "template.too_costly"
 
 
 class DataError(InputError):
-    """Hiera data cannot be resolved, or its own rules refuse it."""
+    """Hiera data cannot be resolved, or violates its own rules."""
 
     code = "input.data"
 
@@ -198,7 +198,7 @@ class SelectorError(InputError):
 
 
 class SelectorLimitError(SelectorError):
-    """A target selector takes more steps or time than it may."""
+    """A target selector exceeds its limits of steps or time."""
 
     code = "selector.too_costly"
 
@@ -211,10 +211,10 @@ class UsageError(InputError):
 
 class HostError(CcmError):
     """
-    This machine did not do what was asked of it.
+    An operation on this host failed.
 
     Attributes:
-        output: What the command behind it wrote last, for the event of a failed resource; "" when there was none.
+        output: The end of the failed command's output, for the event of a failed resource; "" if there was no command.
     """
 
     code = "host.error"
@@ -229,7 +229,7 @@ class FileError(HostError):
     A file operation failed.
 
     Attributes:
-        errno: The system's number of the error, such as `errno.ENOTEMPTY`; 0 when it was our own rule that refused.
+        errno: The system's error number, such as `errno.ENOTEMPTY`; 0 if a rule of this program refused the operation.
     """
 
     code = "host.file"
@@ -240,7 +240,7 @@ class FileError(HostError):
 
 
 class CommandError(HostError):
-    """A program could not be started, ended badly or took too long; `output` is the end of its output."""
+    """A program could not be started, failed or took too long; `output` is the end of its output."""
 
     code = "host.command"
 
@@ -258,25 +258,25 @@ class LockError(HostError):
 
 
 class FactUnavailableError(HostError):
-    """A fact cannot be read on this machine."""
+    """A fact cannot be read on this host."""
 
     code = "host.fact"
 
 
 class NoProviderError(HostError):
-    """No provider of a resource type can work on this machine, or the one asked for cannot."""
+    """No provider of a resource type works on this host, or the requested one does not."""
 
     code = "host.no_provider"
 
 
 class DesiredStateError(HostError):
-    """A resource was changed and is still not what was wanted."""
+    """A resource was changed but is still not in its desired state."""
 
     code = "host.desired_state"
 
 
 class BusError(CcmError):
-    """The broker, the connection to it, or a message over it has a problem."""
+    """A problem with the broker, the connection to it, or a message."""
 
     code = "bus.error"
 
@@ -294,7 +294,7 @@ class BusDeniedError(BusError):
 
 
 class BusSetupError(BusError):
-    """A stream or bucket is missing, or the server is too old for what is asked."""
+    """A stream or bucket is missing, or the server is too old for the operation."""
 
     code = "bus.setup"
 
@@ -306,25 +306,25 @@ class RevisionError(BusError):
 
 
 class UnsettledError(BusError):
-    """The broker was away a moment ago, so an answer may still leave out what has not come back."""
+    """The broker was just unreachable, so an answer may be incomplete."""
 
     code = "bus.unsettled"
 
 
 class NotFoundError(BusError):
-    """A key, object or message is not there."""
+    """A key, object or message does not exist."""
 
     code = "bus.not_found"
 
 
 class RevisionGoneError(BusError):
-    """An old revision of a key is asked for, and only newer ones are kept."""
+    """The requested revision of a key is no longer stored; only newer ones are."""
 
     code = "data.revision_gone"
 
 
 class ProtocolError(BusError):
-    """A message breaks the rules of the protocol and is refused."""
+    """A message violates the protocol and is refused."""
 
     code = "bus.protocol"
 
@@ -334,7 +334,7 @@ class PolicyError(CcmError):
     The node's policy forbids it.
 
     Attributes:
-        code: `policy.` and what was refused: `policy.type`, `policy.path`; UNKNOWN for what a restricted plan leaves open.
+        code: `policy.` and the refused item: `policy.type`, `policy.path`; UNKNOWN if a restricted plan cannot tell.
     """
 
     code = "policy.denied"
@@ -346,12 +346,12 @@ class PolicyError(CcmError):
 
     @property
     def is_unknown(self) -> bool:
-        """Nothing is forbidden: a restricted plan cannot say what an apply would do."""
+        """Whether nothing is forbidden, but a restricted plan cannot tell what an apply would do."""
         return self.code == self.UNKNOWN
 
 
 class Refusal(CcmError):
-    """A node does not start a run or an assignment now; the code travels in the answer."""
+    """A node does not start a run or an assignment now; the answer contains the code."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -359,7 +359,7 @@ class Refusal(CcmError):
 
 
 class FleetError(CcmError):
-    """The controller cannot do what was asked of the fleet."""
+    """The controller cannot perform an operation on the fleet."""
 
     code = "fleet.error"
 
@@ -400,6 +400,6 @@ class UndoError(CcmError):
 
 
 class RunError(FleetError):
-    """A run does not exist or cannot be changed as asked."""
+    """A run does not exist or does not allow the change."""
 
     code = "fleet.run"

@@ -1,8 +1,8 @@
 """
-The same text as programs write it elsewhere: with the escapes of JSON, URLs, shells, HTML and YAML taken out, and line ends too.
+Views of a text with the escapes of JSON, URLs, shells, HTML and YAML removed, and with joined lines.
 
-A view knows where in the text below it each of its characters came from, so that what is found in it can be taken out of the
-text that was given. A secret is found by decoding what is shown, not by guessing how a program may have encoded it.
+A view maps each of its characters to the text that it was decoded from, so that a match in the view can be masked in the original
+text. A secret is found by decoding the output, not by guessing how a program may have encoded it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 DEPTH = 2
-"""So many escapes within each other are taken off: JSON within JSON, a URL within a shell's word."""
+"""The maximum nesting of escapes that is removed: JSON in JSON, a URL in a shell word."""
 
 _BACKSLASH = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U00[01][0-9a-fA-F]{5}"
@@ -40,15 +40,15 @@ _CONTROLS = {
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 _Token = tuple[int, int, str]
-"""Begin and end in the text below, and what it means."""
+"""Start and end in the underlying text, and the decoded text."""
 
 
 class MappedText:
     """
-    A text, and where each part of it came from.
+    A text with a mapping to the text that it was decoded from.
 
     Attributes:
-        text: What there is to be searched.
+        text: The text to search.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MappedText:
             self._decode(below.text, tokens)
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
-        """Where a part of this view stands in the text that was given in the beginning; `end` is above `begin`."""
+        """Map a part of this view to the original text; `end` is greater than `begin`."""
         if self._below is None:
             return begin, end
         return self._below.span(self._origin(begin)[0], self._origin(end - 1)[1])
@@ -79,7 +79,7 @@ class MappedText:
         self.text = "".join(parts)
 
     def _origin(self, place: int) -> tuple[int, int]:
-        """Begin and end, in the view below, of what one character came from."""
+        """Start and end, in the underlying view, of one decoded character."""
         number = bisect_right(self._tokens, place, key=lambda token: token[0]) - 1
         if number < 0:
             return place, place + 1
@@ -90,7 +90,7 @@ class MappedText:
 
 
 def views(text: str) -> Iterator[MappedText]:
-    """The text as it is, and as it reads with escapes taken out, each reading once."""
+    """Yield the text itself, and each distinct view of it with escapes removed."""
     seen = {text}
     level = [MappedText(text)]
     for _ in range(DEPTH):
@@ -130,12 +130,12 @@ def _unescaped(token: str) -> str:
 
 
 def _shell(view: MappedText) -> MappedText | None:
-    """A quote within a shell's quotes, where a backslash is a backslash."""
+    """A quote inside single quotes of a shell, where a backslash is literal."""
     return _replaced(view, _SHELL, lambda _: "'") if "'" in view.text else None
 
 
 def _percent(view: MappedText) -> MappedText | None:
-    """Escapes of URLs and forms, one character each, for a part of a run may be a secret."""
+    """Escapes of URLs and forms, one character each, because a part of a sequence may be a secret."""
     if "%" not in view.text and "+" not in view.text:
         return None
     tokens = [token for found in _PERCENT.finditer(view.text) for token in _octets(found.start(), found[0])]
@@ -166,17 +166,17 @@ def _entity(token: str) -> str:
 
 
 def _doubled_single(view: MappedText) -> MappedText | None:
-    """Quotes within quotes, as YAML and SQL write them; a text in these may hold the other kind twice."""
+    """Doubled single quotes, as in YAML and SQL."""
     return _replaced(view, _DOUBLED_SINGLE, lambda token: token[0])
 
 
 def _doubled_double(view: MappedText) -> MappedText | None:
-    """The same of CSV."""
+    """Doubled double quotes, as in CSV."""
     return _replaced(view, _DOUBLED_DOUBLE, lambda token: token[0])
 
 
 def _folded(view: MappedText) -> MappedText | None:
-    """Lines put together again: base64 is often wrapped."""
+    """Joined lines, because base64 is often wrapped."""
     return _replaced(view, _FOLDED, lambda _: "") if "\n" in view.text else None
 
 

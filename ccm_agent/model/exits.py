@@ -1,4 +1,4 @@
-"""Every exit code of both programs. `ccm` ends with one of the first three, `ccmctl` with any."""
+"""All exit codes of both programs. `ccm` uses the first three, `ccmctl` all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """How a program ended; scripts rely on these numbers, so they never change."""
+    """The exit code of a program. Scripts rely on these numbers, so they never change."""
 
     OK = 0
-    """All well."""
+    """Success."""
 
     COULD_NOT_RUN = 1
-    """Nothing, or not everything, could be tried: usage, an unreadable manifest, no broker, no such target."""
+    """The command could not run, or not completely: usage error, unreadable manifest, no broker, unknown target."""
 
     FAILED = 2
     """`ccm`: a resource failed or had an unmet requirement. `ccmctl`: a node failed or refused."""

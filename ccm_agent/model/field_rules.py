@@ -18,7 +18,7 @@ from msgspec.structs import fields
 
 
 class FieldMarker:
-    """What every marker extends."""
+    """The base class of all markers."""
 
 
 class Untemplated(FieldMarker):
@@ -50,11 +50,11 @@ class Url(FieldMarker):
 
 
 class PublishDigest(FieldMarker):
-    """Over the bus goes only the digest and size of the value, such as of `content`; of a mapping, those of its JSON."""
+    """Only the digest and size of the value are sent over the bus, such as for `content`; for a mapping, those of its JSON."""
 
 
 class PublishNames(FieldMarker):
-    """Over the bus go only the names of this list of `NAME=value`, such as `environment`."""
+    """Only the names of this list of `NAME=value` are sent over the bus, such as for `environment`."""
 
 
 class RunsCommand(FieldMarker):

@@ -1,9 +1,9 @@
 """
-Gathered facts under both of their names.
+Gathered facts, readable by both of their names.
 
-In Choria CCM a gathered fact is a Go structure. Expressions and templates see Go's field names
-(`Facts.host.info.PlatformFamily`), `lookup` and JSON see the JSON names (`platformFamily`). A `GatheredRecord` is a mapping by
-JSON name that also answers to Go's names. Custom facts stay plain mappings.
+In Choria CCM a gathered fact is a Go struct. Expressions and templates use Go's field names
+(`Facts.host.info.PlatformFamily`), `lookup` and JSON use the JSON names (`platformFamily`). A `GatheredRecord` is a mapping by
+JSON name that also accepts Go's names. Custom facts stay plain mappings.
 
 Source: the structures of gopsutil v4.26.6, which Choria CCM's facts are made of; tests/unit/model/data/gopsutil_v4.26.6.json.
 """
@@ -22,7 +22,7 @@ _STEP = re.compile(r"\.(\w+)|\[")
 
 class RecordType:
     """
-    A Go structure.
+    A Go struct.
 
     Attributes:
         go_type: Go's name of the type as `%T` prints it, such as `*host.InfoStat`.
@@ -40,7 +40,7 @@ class RecordType:
         self.inner = inner or {}
 
     def no_field(self, name: str, json_names: Iterable[str]) -> str:
-        """A sentence that says that there is no field of this name, and which of Go's or of the JSON names is near."""
+        """The error message for an unknown field, with the most similar name of the same kind (Go or JSON)."""
         from ccm_agent.model.suggestions import did_you_mean
 
         known = list(self.fields if name[:1].isupper() else json_names)
@@ -50,10 +50,10 @@ class RecordType:
 
 class GatheredRecord(dict[str, Any]):
     """
-    One gathered structure: a mapping by JSON name, whose keys can be asked for by Go's field name too.
+    One gathered struct: a mapping by JSON name, whose values can also be read by Go's field names.
 
-    Iterating, counting and encoding see the JSON names only, in Go's order. Reading an unknown name raises KeyError with a
-    sentence that names the nearest field; `get` gives the default.
+    Iterating, counting and encoding use only the JSON names, in Go's order. Reading an unknown name raises KeyError with a
+    message that names the most similar field; `get` returns the default.
 
     Attributes:
         record_type: Its structure.
@@ -82,31 +82,31 @@ class GatheredRecord(dict[str, Any]):
         return _restored, (self.record_type.go_type, dict(self))
 
     def has_json_name(self, name: object) -> bool:
-        """Whether there is a value of this JSON name; Go's names do not count."""
+        """Whether a value with this JSON name exists; Go's names do not count."""
         return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a field by either name, or the default."""
-        return self[name] if name in self else default  # noqa: SIM401 - this is what `get` does here
+        return self[name] if name in self else default  # noqa: SIM401 - this implements `get`
 
     def no_field(self, name: str) -> str:
-        """A sentence that says that there is no field of this name, and which one is near."""
+        """The error message for an unknown field, with the most similar name."""
         return self.record_type.no_field(name, self)
 
 
 class GatheredList(list[Any]):
-    """A list of records that Go gives a type of its own: it prints as JSON."""
+    """A list of records with a named type in Go: it prints as JSON."""
 
     __slots__ = ()
 
 
 class ListOf:
     """
-    A list of records as a place of the facts.
+    The type of a list of records in the facts.
 
     Attributes:
         record_type: The structure of its items.
-        is_named: Go has a type of its own for it.
+        is_named: It has a named type in Go.
     """
 
     __slots__ = ("is_named", "record_type")
@@ -117,7 +117,7 @@ class ListOf:
 
 
 Place: TypeAlias = RecordType | ListOf | dict[str, "Place"]
-"""What is at a place of the facts: a record, a list of records, or a mapping with places in it."""
+"""The type at a place in the facts: a record, a list of records, or a mapping of such types."""
 
 _DISK_USAGE = RecordType(
     "*disk.UsageStat",
@@ -166,7 +166,7 @@ PLACES: Mapping[str, Place] = {
     "network": {"interfaces": ListOf(_INTERFACE, is_named=True)},
     "partition": {"partitions": ListOf(_PARTITION), "usage": ListOf(_DISK_USAGE)},
 }
-"""Where the facts hold records, by family."""
+"""The places of records in the facts, by family."""
 
 _TYPES = {
     one.go_type: one
@@ -178,12 +178,12 @@ _TYPES = {
 
 def with_go_names(facts: dict[str, Any]) -> dict[str, Any]:
     """
-    Facts whose gathered records answer to Go's names too.
+    Facts whose gathered records can also be read by Go's names.
 
-    A mapping at the place of a record is one when it has all fields of it, whether it was gathered here or comes from a message.
+    A mapping at the place of a record is converted if it has all fields of the record, also if it comes from a message.
 
     Returns:
-        The same object where nothing is to be done; otherwise a new mapping, and what it was made of is unchanged.
+        The same object if nothing must be converted; otherwise a new mapping. The argument is never changed.
     """
     changed = {
         key: found
@@ -194,13 +194,13 @@ def with_go_names(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def family_with_go_names(key: str, value: Any) -> Any:
-    """As `with_go_names`, for what is at one top-level key of the facts."""
+    """As `with_go_names`, for the value of one top-level key of the facts."""
     place = PLACES.get(key)
     return value if place is None else _placed(value, place)
 
 
 def unknown_fields(expression: str) -> Iterator[str]:
-    """Sentences about fields that an expression reads as `Facts.…` and that no gathered fact has; a custom fact may add them."""
+    """Warnings about fields that an expression reads as `Facts.…` and that no gathered fact has; custom facts may have them."""
     for written in _WRITTEN.findall(expression):
         place: Place | None = dict(PLACES)
         for name in _STEP.findall(written):

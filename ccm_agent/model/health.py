@@ -1,4 +1,4 @@
-"""Health checks: what a resource asks to be checked, and what came of it."""
+"""Health checks of a resource, and their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HealthStatus(IntEnum):
 
 
 class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One check. Either `command` (nagios format) or `goss_rules` says what to check."""
+    """One check. It has either a `command` (nagios format) or `goss_rules`."""
 
     command: Annotated[str, Meta(description="Nagios plugin command line. Its exit code is the result.")] = ""
     goss_rules: Annotated[
@@ -33,14 +33,14 @@ class HealthCheck(Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
 class HealthResult(Struct, frozen=True, kw_only=True, rename={"output": "Output"}):
     """
-    What a check said.
+    The result of a check.
 
     In events the output is called `Output`, as Choria CCM writes it.
 
     Attributes:
         status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
-        tries: How many tries it took.
-        output: What the check printed, bounded.
+        tries: The number of attempts.
+        output: The output of the check, limited in size.
         name: The check's name.
     """
 

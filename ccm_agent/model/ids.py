@@ -1,4 +1,4 @@
-"""KSUIDs: ids that sort by the second they were made in, and within this process by the order they were made in."""
+"""KSUIDs: ids that sort by the second of their creation, and within this process by the order of their creation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LENGTH = 27
 _PAYLOAD_BITS = 8 * _PAYLOAD_BYTES
 _SECONDS = 1 << 32
 _TOO_LATE = (_SECONDS - 1) << _PAYLOAD_BITS
-"""Ids of the last second, in 2150, are not counted up: there would soon be none left."""
+"""Ids of the last second, in 2150, are not incremented, because they would run out."""
 _DUE_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
-"""What the broker adds to a stored message, and what the id of a scheduled run is made of."""
+"""Headers that the broker adds to a stored message; the id of a scheduled run is derived from them."""
 
 _last = 0
 """The newest id of this process as a number: seconds since the epoch of KSUIDs above 128 random bits."""
@@ -26,14 +26,14 @@ _last = 0
 
 def new_id(at: datetime | None = None) -> str:
     """
-    A KSUID, 27 characters of base 62, greater than every one that this process made before.
+    Create a KSUID, 27 characters of base 62, greater than all earlier ones of this process.
 
-    Ids of one second grow because the random part is counted up; readers that sort by id then see events in the order
-    in which they happened. Source: github.com/segmentio/ksuid; epoch 2014-05-13T16:53:20Z.
+    Within one second the random part is incremented, so that readers that sort by id see events in the order in which they
+    happened. Source: github.com/segmentio/ksuid; epoch 2014-05-13T16:53:20Z.
     """
     global _last
     when = at or datetime.now(UTC)
-    # a host without a battery starts in 1970, before the first KSUID
+    # a host without a clock battery boots in 1970, before the first possible KSUID
     second = max(int(when.timestamp()) - _EPOCH_S, 0)
     if second <= _last >> _PAYLOAD_BITS:
         _last += 1
@@ -46,10 +46,10 @@ def new_id(at: datetime | None = None) -> str:
 
 def follow(past: str) -> None:
     """
-    Make the ids of this process greater than an id that another one made.
+    Make the following ids of this process greater than an id from another process.
 
-    A second process that works on the same session within the same second would otherwise sort before the first. An id beyond
-    the last KSUIDs is passed over.
+    Otherwise the ids of a second process that continues a session within the same second could sort before those of the first. An
+    id of the last possible second is ignored.
     """
     global _last
     number = 0
@@ -61,7 +61,7 @@ def follow(past: str) -> None:
 
 def derive_id(second: int, payload: bytes) -> str:
     """
-    The KSUID of a time (seconds since 1970) and 16 bytes: the same wherever it is made.
+    Derive the KSUID of a time (seconds since 1970) and 16 bytes; the result is the same on every host.
 
     Raises:
         ValueError: The time is before 2014-05-13 or after 2150-06-19: KSUIDs have 32 bits of seconds.
@@ -74,16 +74,16 @@ def derive_id(second: int, payload: bytes) -> str:
 
 def due_run_id(headers: Mapping[str, str]) -> tuple[str, datetime]:
     """
-    The run id and time of a scheduled request, from the headers with which the broker stored it: the same for all readers.
+    Derive the run id and time of a scheduled request from the broker's headers; all readers get the same result.
 
     Raises:
-        KeyError, ValueError: The broker's headers are not there.
+        KeyError, ValueError: The broker's headers are missing or malformed.
     """
     from hashlib import sha256
 
     lowered = {name.lower(): value for name, value in headers.items()}
     stream, sequence, stamp = (lowered[name] for name in _DUE_HEADERS)
-    # nanoseconds, as the broker writes them, are more than Python reads
+    # the broker writes nanoseconds, which Python cannot parse
     due = datetime.fromisoformat(f"{stamp[:19]}+00:00").astimezone(UTC)
     digest = sha256(f"{stream}\n{sequence}\n{stamp}".encode()).digest()
     return derive_id(int(due.timestamp()), digest[:16]), due
@@ -91,7 +91,7 @@ def due_run_id(headers: Mapping[str, str]) -> tuple[str, datetime]:
 
 def id_time(run: str) -> datetime:
     """
-    The second in which an id was made, by the clock of its maker.
+    The second of an id's creation, by the clock of the creating host.
 
     Raises:
         ValueError: It is not an id.
@@ -105,12 +105,12 @@ def id_time(run: str) -> datetime:
 
 
 def is_id(text: str) -> bool:
-    """A text has the form of a KSUID, so it is safe as a file name and as a subject token."""
+    """Whether a text has the form of a KSUID, and so is safe as a file name and as a subject token."""
     return len(text) == _LENGTH and text.isascii() and text.isalnum()
 
 
 def _encode(number: int) -> str:
-    # two digits at a time: an event for each of thousands of resources has one
+    # two digits at a time, because each event of thousands of resources has an id
     parts = []
     for _ in range(_LENGTH // 2):
         number, rest = divmod(number, 62 * 62)

@@ -1,9 +1,9 @@
 """
-Make texts of the host safe to publish.
+Make texts from the host safe to publish.
 
-A name in an archive, a mount point or a value of a bucket may hold bytes that are no UTF-8; they stand in a text as surrogate
-escapes, which neither JSON nor MessagePack can hold. What is told of them has `?` in their place: not to tell it at all, or to
-end because of it, would be worse.
+A name in an archive, a mount point or a value of a bucket may hold bytes that are not UTF-8. In a Python text they are surrogate
+escapes, which neither JSON nor MessagePack supports. Published texts have `?` in their place, which is better than omitting the
+text or failing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 
 def json_safe(text: str) -> str:
-    """A text without halves of surrogate pairs."""
+    """A text without lone surrogates."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def encode_message(value: object, order: Literal["deterministic", "sorted"] | None = None) -> bytes:
-    """A value or Struct as JSON, whatever its texts hold."""
+    """Encode a value or Struct as JSON, also if its texts hold lone surrogates."""
     try:
         return msgspec.json.encode(value, order=order)
     except UnicodeEncodeError:

@@ -1,8 +1,7 @@
 """
-Lines in a log that others cause: bounded, so that a flood of bad messages does not fill a disk.
+Rate limits for log lines that other programs can cause, so that a flood of bad messages does not fill a disk.
 
-`LimitedLog` is for what arrives from outside and is refused. `FloodFilter` bounds every message of a log, so that a line that was
-overlooked cannot fill a disk either.
+`LimitedLog` is for refused input from outside. `FloodFilter` limits every message of a log, as a second line of defense.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
 LINES = 10
-"""So many lines of one message are written within a window."""
+"""The number of lines of one message within a window."""
 
 LINES_OF_ANY = 100
-"""So many lines of any one message are written within a window. Each run of a node writes a few."""
+"""The number of lines of any one message within a window. Each run of a node writes a few."""
 
 WINDOW_S = 60.0
 
 MESSAGES_LIMIT = 1_000
-"""Messages are constants, so there are fewer; one with values in it would otherwise be remembered once for each."""
+"""The number of tracked messages. Messages are constants, so there are fewer; this bounds messages that contain values."""
 
 LEFT_OUT = "more of the same were not logged"
 
@@ -38,7 +37,7 @@ class _Window(Struct):
 
 
 class _Windows:
-    """Counts lines by key, so many to a window, and reports at a window's end how many were left out."""
+    """Counts lines by key within windows, and reports at the end of a window how many were left out."""
 
     def __init__(
         self, lines: int, report: Callable[[int, Any, int], None], monotonic: Callable[[], float]
@@ -66,11 +65,11 @@ class _Windows:
         return False
 
     def _close_later(self, level: int, key: Hashable, window: _Window) -> None:
-        """Say how many were left out when the window ends, also when the flood has ended by then."""
+        """Report how many lines were left out when the window ends, also if the flood has ended before."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # the next message after the window says it
+            return  # the next message after the window reports it
         loop.call_later(WINDOW_S, self._close_window, level, key, window)
 
     def _close_window(self, level: int, key: Hashable, window: _Window) -> None:
@@ -85,9 +84,9 @@ class _Windows:
 
 class LimitedLog:
     """
-    A logger that writes ten lines a minute of each message and then says how many it left out.
+    A logger that writes ten lines of each message a minute, and then reports how many it left out.
 
-    For what arrives from outside and is refused. The message is a constant, so there are few; what differs goes into `extra`.
+    For refused input from outside. Messages must be constants, so that there are few; values go into `extra`.
     """
 
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -103,7 +102,7 @@ class LimitedLog:
         self._write(logging.ERROR, message, extra)
 
     def exception(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Write an error with the traceback of the exception that is handled now, unless there were too many of this message."""
+        """Write an error with the traceback of the current exception, unless there were too many of this message."""
         self._write(logging.ERROR, message, extra, exc_info=True)
 
     def info(self, message: str, extra: Mapping[str, Any] | None = None) -> None:
@@ -122,7 +121,7 @@ class LimitedLog:
 
 class FloodFilter(logging.Filter):
     """
-    Lets LINES_OF_ANY lines a minute of each message through, and then says how many it left out.
+    Passes LINES_OF_ANY lines of each message a minute, and then reports how many it left out.
 
     For a handler of the root logger. Debugging lines are not limited.
     """

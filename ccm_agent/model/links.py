@@ -1,8 +1,8 @@
 """
-Symlinks that others made, on the way to a file that is read as root.
+Protection against other users' symlinks in the path of a file that root reads.
 
-What is read goes where the operator wants it, and others may see it there: a link that a user left in a directory of his own must
-not be a way to read what he may not. (The kernel has a part of this rule for sticky directories, fs.protected_symlinks.)
+The content that is read may become visible to other users. So a user must not be able to use a symlink in their own directory to
+expose a file that they cannot read. (The kernel applies a similar rule in sticky directories: fs.protected_symlinks.)
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 import stat
 
 SYMLINKS_ON_THE_WAY = 40
-"""As the kernel has it, path_resolution(7)."""
+"""The kernel's limit, path_resolution(7)."""
 
 
 def why_misled(path: str, fd: int) -> str:
     """
-    Why an open file must not be read under the path that it was opened by; "" when it may be.
+    Why an open file must not be read by the path with which it was opened; "" if it may be read.
 
-    A symlink counts if root or we made it, or who owns the file, or if anyone could read the file anyway.
+    A symlink is accepted if its owner is root, this process's user or the owner of the file, or if every user can read the file.
 
     Args:
         path: The path, absolute.
@@ -40,14 +40,14 @@ def why_misled(path: str, fd: int) -> str:
 def _name_of(fd: int, seen: os.stat_result, path: str) -> str:
     try:
         name = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - a Path costs more than the call
-    except OSError:  # there is no /proc
+    except OSError:  # /proc is not mounted
         return os.path.realpath(path)
-    # another file may have taken its place meanwhile, as files are replaced
+    # another file may have replaced it in the meantime
     return name if seen.st_nlink else name.removesuffix(" (deleted)")
 
 
 def _way(path: str) -> tuple[str, set[int]]:
-    """Where a path leads, and who made the symlinks on it; "" where it leads nowhere any more."""
+    """The real path, and the owners of the symlinks in it; "" if the path no longer exists."""
     waiting = path.split("/")[::-1]
     here, links = "", 0
     makers: set[int] = set()
@@ -76,7 +76,7 @@ def _way(path: str) -> tuple[str, set[int]]:
 
 
 def _is_for_all(real: str, seen: os.stat_result) -> bool:
-    """Whether any user may read a file, and come to it."""
+    """Whether every user can reach and read a file."""
     if not seen.st_mode & stat.S_IROTH:
         return False
     while real := real.rpartition("/")[0]:

@@ -19,7 +19,7 @@ class ResourceLock(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         resource: `type#name`, by name or alias.
-        since, until: From when to when, by the node's clock.
+        since, until: Start and end, by the node's clock.
         why, by: The reason that an operator gave, and that operator's name.
     """
 
@@ -40,12 +40,12 @@ class ResourceLock(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class LockChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What is locked or unlocked.
+    A request to lock or unlock resources.
 
     Attributes:
         resources: `type#name` of each; to unlock, empty means all.
         why: The reason.
-        release: The resources are unlocked.
+        release: Unlock the resources.
     """
 
     resources: list[str] = []

@@ -1,4 +1,4 @@
-"""How one layer of data goes over another. Nothing here changes what it is given, and no result shares a part with it."""
+"""Merge layers of data. No function changes its arguments, and results share nothing with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def deep(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merged at every depth, lists joined (the layer's items last), anything else replaced: by null as well."""
+    """Merge mappings at every depth and join lists (the layer's items last); other values are replaced, also by null."""
     merged = copy(base)
     for key, value in layer.items():
         found = merged.get(key)
@@ -21,12 +21,12 @@ def deep(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shallow(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """The base, with every top-level key that the layer has replaced as a whole."""
+    """The base, in which the layer's top-level keys replace those of the base completely."""
     return {**copy(base), **copy(layer)}
 
 
 def copy(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy that shares no mapping and no list."""
+    """A deep copy of mappings and lists."""
     return {key: copy_value(value) for key, value in data.items()}
 
 

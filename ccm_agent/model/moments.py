@@ -1,5 +1,5 @@
 """
-Times as people write them in options: RFC 3339, or a duration that is counted from now.
+Times in command-line options: RFC 3339, or a duration relative to now.
 
 `2026-12-01T02:00Z`, `2026-12-01 04:00:00+02:00`, `2026-12-01`; `2h`, `30m`. A time without a zone is in the local zone. Times in
 output (`clikit.text.clock`) can be given as options again.
@@ -17,10 +17,10 @@ from ccm_agent.model.errors import DocumentError
 
 class GivenTime(Struct, frozen=True):
     """
-    A time, or a distance from now.
+    A time, or a duration relative to now.
 
     Attributes:
-        written: As it was written.
+        written: The text of the option.
         time: The time, UTC; None for a distance.
         seconds: The distance.
     """
@@ -30,11 +30,11 @@ class GivenTime(Struct, frozen=True):
     seconds: float = 0.0
 
     def after(self, now: datetime) -> datetime:
-        """The time; a distance is counted forward from now. UTC."""
+        """The time in UTC; a duration is added to now."""
         return self._at(now, 1)
 
     def before(self, now: datetime) -> datetime:
-        """The time; a distance is counted back from now. UTC."""
+        """The time in UTC; a duration is subtracted from now."""
         return self._at(now, -1)
 
     def _at(self, now: datetime, direction: int) -> datetime:
@@ -48,7 +48,7 @@ class GivenTime(Struct, frozen=True):
 
 def parse_moment(text: str) -> GivenTime:
     """
-    Read a time or a distance.
+    Parse a time or a duration.
 
     Raises:
         DocumentError: It is neither.

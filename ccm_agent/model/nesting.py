@@ -12,12 +12,12 @@ def is_too_deep(body: bytes) -> bool:
     """
     Whether valid JSON has more levels than MAX_DEPTH, as many as YAML may have.
 
-    The interpreter reads some hundreds more; who then goes through the values with functions of its own would meet its limit
-    there, and what reads a stranger's word must not end by that.
+    Python's JSON parser accepts some hundred levels more, but recursive functions on the values would then exceed the recursion
+    limit, and untrusted input must not cause that.
     """
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False
-    # without escapes every second piece between quotes is a text; this is as fast as parsing, a pattern is not
+    # without escapes every second piece between quotes is a string; this is as fast as parsing, a regular expression is not
     pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
     left = b"".join(pieces[::2]).translate(_AS_SQUARE, _OTHERS)
     for _ in range(MAX_DEPTH):

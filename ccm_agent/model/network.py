@@ -1,8 +1,7 @@
 """
-What health checks ask of the network, as a port.
+The port through which health checks use the network.
 
-It stands beside `ports.py` because nothing that changes a host needs it: a check may talk to a server in ways that a download
-never does.
+It is separate from `ports.py` because only checks need it: a check talks to a server in ways that a download never does.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     Attributes:
         url: http or https.
         method: In capitals.
-        headers: Names and values, in order; sent to the URL's own host and to no other that it redirects to.
-        body: What is sent.
-        username, password: Basic authentication, of the URL's own host too.
-        follows_redirects: Go on where the server points, up to ten times; else its redirect is the answer.
-        verifies: The server's certificate must be right.
-        ca_file, cert_file, key_file: PEM files: who may have signed it, and what we show ourselves with; "" for none.
+        headers: Names and values, in order; sent only to the URL's own host, not to other hosts after a redirect.
+        body: The request body.
+        username, password: Basic authentication; also sent only to the URL's own host.
+        follows_redirects: Follow up to ten redirects; otherwise the redirect itself is the response.
+        verifies: Verify the server's certificate.
+        ca_file, cert_file, key_file: PEM files: the accepted authorities, and the client certificate with its key; "" for none.
         proxy: URL of a proxy; "" for none.
-        limit_bytes: How much of the body is kept.
+        limit_bytes: The maximum size of the response body that is kept.
     """
 
     url: str
@@ -48,7 +47,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
 class HttpResponse(Struct, frozen=True, kw_only=True):
     """
-    What a server answered, whatever its status.
+    A server's response, with any status.
 
     Attributes:
         status: The HTTP status.
@@ -62,20 +61,20 @@ class HttpResponse(Struct, frozen=True, kw_only=True):
 
 
 class Network(Protocol):
-    """Looks at what the network offers. None of it has a limit of time: the caller sets one."""
+    """Network operations for checks. They have no time limit: the caller sets one."""
 
     async def ask(self, ask: HttpRequest) -> HttpResponse:
         """
-        Ask a web server.
+        Send an HTTP request.
 
         Raises:
-            DownloadError: There is no answer; nothing secret of the URL is named.
+            DownloadError: There is no response; the message does not contain secrets of the URL.
         """
         ...
 
     async def reach(self, protocol: str, host: str, port: int, local: str = "") -> str:
         """
-        Whether a "tcp" or "udp" address can be connected to: "" when it can, else why not.
+        Connect to a "tcp" or "udp" address; returns "" on success, otherwise the reason of the failure.
 
         Args:
             local: Address to connect from; "" for any.
@@ -83,12 +82,12 @@ class Network(Protocol):
         ...
 
     async def resolve(self, host: str) -> list[str]:
-        """The addresses of a name as this host resolves it, sorted; none when it cannot be resolved."""
+        """The addresses of a name as this host resolves it, sorted; empty if it cannot be resolved."""
         ...
 
     async def records(self, server: str, port: int, name: str, record: str) -> list[str]:
         """
-        What a name server says of a name, sorted; none for a name that there is not.
+        Query a name server's records of a name, sorted; empty if the name does not exist.
 
         Args:
             server, port: The name server.
@@ -96,6 +95,6 @@ class Network(Protocol):
             record: "A", "AAAA", "CAA", "CNAME", "MX", "NS", "PTR", "SRV", "SSHFP" or "TXT".
 
         Raises:
-            DownloadError: There is no answer, or none that can be used.
+            DownloadError: There is no answer, or it is unusable.
         """
         ...

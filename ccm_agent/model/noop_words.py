@@ -1,4 +1,4 @@
-"""What a plan would have done to a resource, in words for people."""
+"""Describe what a plan would have done to a resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REPLACED = "Would have created the file"
 
 def noop_words(event: TransactionEvent) -> str:
     """
-    What a plan would have done, for a screen.
+    Describe what a plan would have done, for a terminal.
 
     Events have the words of Choria CCM, which calls a file "created" also if it exists and differs.
     """
@@ -49,7 +49,7 @@ def _plain(value: Any) -> dict[str, Any]:
 def _content_differs(wanted: dict[str, Any], state: dict[str, Any], found: dict[str, Any]) -> bool:
     content, digest = wanted.get("content"), str(_plain(state.get("source")).get("checksum", ""))
     if isinstance(content, str):
-        is_digest = content.startswith("sha256:")  # the form that goes over the bus
+        is_digest = content.startswith("sha256:")  # the form that is sent over the bus
         digest = content[7:71] if is_digest else hashlib.sha256(content.encode(errors="replace")).hexdigest()
     return digest == "" or digest != found.get("checksum")
 

@@ -1,8 +1,8 @@
 """
-Outcomes: what happened to a resource, when a session began and how it ended.
+Events of a session: the outcomes of resources, its start and its summary.
 
-Field names, types and meaning of what Choria CCM knows are as there; fields below the line "ours" are additions that its
-readers ignore. Outcome flags exist here and nowhere else.
+Fields of Choria CCM have its names, types and meaning; fields below the comment "ours" are additions that its readers ignore.
+Outcome flags are defined only here.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LOCKED = "resource.locked"
 """Code of an event of a skipped resource: an operator locked it on this node."""
 
 OUTPUT_TAIL = 8 * 1024
-"""Characters of a command's output that an event keeps."""
+"""Maximum length of a command's output in an event."""
 
 FAILED_LIMIT = 20
-"""How many failed resources a summary lists; the events have all of them."""
+"""The number of failed resources in a summary; the events have all of them."""
 
 FAILED_OUTPUT_BYTES = 8 * 1024
-"""Of the output of each."""
+"""Maximum length of the output of each of them."""
 
 LOGGED_OUTPUT_TAIL = 64 * 1024
-"""The same for an exec resource with `logoutput`. Over the bus goes as much of it as fits in an event."""
+"""Maximum length of the output of an exec resource with `logoutput`. Over the bus it is limited by the size of an event."""
 
 
 class Outcome(StrEnum):
-    """What happened to a resource, in one word; the words of log lines."""
+    """The outcome of a resource in one word, as in log lines."""
 
     STABLE = "stable"
     CHANGED = "changed"
@@ -48,50 +48,51 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
     UNMET = "skipped due to unmet requirement"
     UNKNOWN = "unknown until applied"
-    """Of a plan whose author may not apply: only a command that was not run could say. Ours."""
+    """In a plan whose author may not apply: only a command that was not run could tell. Not in Choria CCM."""
 
 
 class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
     """
-    What happened to one resource in one session.
+    The event of one resource in one session.
 
     Attributes:
-        event_id: A KSUID; ids of one process grow in the order the events were made.
+        event_id: A KSUID; ids of one process increase in the order of the events.
         type: Type of the resource.
         name: Name of the resource.
         alias: Its other name; "" if it has none.
         provider: The provider that managed it.
         requested_ensure: The desired state.
-        final_ensure: The state found in the end.
+        final_ensure: The final state.
         duration: Nanoseconds, as Go writes durations.
         properties: The resource's properties after templates, masked.
-        status: The state found in the end, with the outcome in it.
-        error: Sentences; empty when all is well.
+        status: The final state, including the outcome.
+        error: Error messages; empty if there is no error.
         changed: The resource was changed.
-        refreshed: It was refreshed, because a resource that it subscribes to changed; `changed` is true as well.
+        refreshed: It was refreshed because a resource that it subscribes to changed; `changed` is also true.
         failed: It failed.
         skipped: It was skipped.
-        noop: Nothing was changed: the flags say what an apply would do.
+        noop: Nothing was changed; the flags describe what an apply would do.
         noop_message: What an apply would do, as a sentence.
         health_check: The results of the health checks.
         health_check_only: Only the health checks of the resource were run.
-        unmet_requirements: `type#name` of requirements that had failed.
+        unmet_requirements: `type#name` of failed requirements.
         node: The node; "" for a local apply.
         run: The run; "" for a local apply.
-        number: Place within the run, from 1 (the session's start); 0 for a local apply.
-        corrective: A change under a manifest and data that had not changed: drift was corrected. None when unknown.
-        output: The end of what a command wrote, masked: 8 KiB, with `logoutput` of an exec resource up to 64 KiB.
-        exit_code: The exit code of the command of an exec resource; -N when signal N ended it; None when it did not run or was
-            killed after its time limit, and from older agents.
+        number: Position in the run, from 1 (the session's start); 0 for a local apply.
+        corrective: The manifest and data had not changed, so the change corrected drift. None if unknown.
+        output: The end of a command's output, masked: 8 KiB, with `logoutput` of an exec resource up to 64 KiB.
+        exit_code: The exit code of an exec resource's command; -N if signal N ended it; None if it did not run or was killed
+            after its time limit, and from older agents.
         triggered_by: The subscribed resource that caused a refresh.
-        parent: `apply#…` of the child manifest that the resource stands in, outermost first, joined by " > ".
+        parent: `apply#…` of the child manifest that contains the resource, outermost first, joined by " > ".
         code: The stable code of the first error.
         cut: Names of fields that were shortened; an event on the bus has at most 64 KiB.
-        unknown: What a restricted plan or check leaves open, as a sentence: "unknown until applied: the guards are not run in …".
-            With `skipped` nothing is known of the resource; without it a health check was not run.
-        refresh_pending: `type#name` of subscribed resources, the first 20, that have changed and after whose change this one has
+        unknown: Why a restricted plan or check cannot tell the outcome, as a sentence: "unknown until applied: the guards are not
+            run in …".
+            With `skipped` nothing is known about the resource; without it a health check was not run.
+        refresh_pending: `type#name` of subscribed resources (the first 20) that have changed, and after whose change this one has
             not been refreshed yet. The next apply of the manifest refreshes it.
-        diff: What changed, or in a plan would change; None unless the request asks for diffs.
+        diff: The change, or in a plan the change that an apply would make; None unless the request asks for diffs.
     """
 
     protocol: str
@@ -134,7 +135,7 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def outcome(self) -> Outcome:
-        """The one word, in the order that the log line decides it."""
+        """The outcome in one word, with the same precedence as in log lines."""
         if self.failed:
             return Outcome.FAILED
         if self.unmet_requirements:
@@ -150,20 +151,20 @@ class TransactionEvent(Struct, kw_only=True, omit_defaults=True):
 
 class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A session began.
+    The start of a session.
 
     Attributes:
-        number: Place within the run: 1; 0 for a local apply.
+        number: Position in the run: 1; 0 for a local apply.
         manifest: Name of the manifest: its file, bundle or assignment.
         digest: SHA-256 (hex) of the manifest or bundle as requested.
         data_revisions: Revision of each hiera document read, by URL.
-        resources: How many resources the manifest holds (children not counted).
+        resources: Number of resources in the manifest, without those of child manifests.
         noop: The session changes nothing.
         health_check_only: The session runs only health checks.
-        requester: Who asked, as the request said; "" for the node itself.
-        agent_version: Version of the program that applies.
+        requester: The requester's name as claimed by the request; "" for the node itself.
+        agent_version: Version of the applying program.
         cause: "request", "schedule", "interval", "change", "assignment", "health" or "local".
-        origin: Name of the schedule or assignment that the session is due to; "" for others, and from older agents.
+        origin: Name of the schedule or assignment that caused the session; "" for others, and from older agents.
     """
 
     protocol: str
@@ -186,13 +187,13 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A failed resource in a summary: enough to act on without reading the events.
+    A failed resource in a summary, with enough information to act without reading the events.
 
     Attributes:
         resource: `type#name`.
-        error: Sentences.
+        error: Error messages.
         code: The stable code of the first error.
-        output: The end of what a command wrote, masked.
+        output: The end of a command's output, masked.
     """
 
     resource: str
@@ -203,7 +204,7 @@ class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Counts(Struct, kw_only=True):
     """
-    Numbers of a session, as CCM counts them.
+    Numbers of a session, counted as in CCM.
 
     Every resource is one of failed, skipped, changed or stable; refreshed resources count as changed too.
 
@@ -213,14 +214,14 @@ class Counts(Struct, kw_only=True):
         changed_resources: Resources that were changed.
         failed_resources: Resources that failed.
         skipped_resources: Resources that were skipped.
-        stable_resources: Resources that were as desired.
+        stable_resources: Resources that were already in their desired state.
         refreshed_count: Resources that were refreshed.
-        requirements_unmet_count: Requirements that had failed.
-        health_checked_count: Health checks that were run.
+        requirements_unmet_count: Failed requirements.
+        health_checked_count: Health checks that ran.
         health_check_ok_count, health_check_warning_count, health_check_critical_count, health_check_unknown_count: Health
             checks with this result.
         total_errors: Resources that failed.
-        unknown_count: Resources about which a restricted plan leaves something open.
+        unknown_count: Resources whose outcome a restricted plan cannot tell.
     """
 
     total_resources: Count = 0
@@ -244,24 +245,26 @@ class Counts(Struct, kw_only=True):
 
 class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     """
-    A session ended. Times and durations as CCM has them (nanoseconds).
+    The end of a session. Durations are in nanoseconds, as in CCM.
 
     Attributes:
         start_time: When the session began.
         end_time: When the session ended.
         total_duration: Nanoseconds.
-        events_sent: How many events the run has in all, start and this one counted: numbers 1 to this one exist.
-        state: The node's end state in a run: "stable", "changed", "failed" or "stopped". Controllers that do not know "stopped"
-            read it as failed, because there is a reason.
-        reason: Why it did not come to its end: "interrupted", "stopped by …", or the error that broke it off.
+        events_sent: Total number of events of the run, including the start and this one: numbers 1 to this one exist.
+        state: The node's end state in a run: "stable", "changed", "failed" or "stopped". Older
+            controllers show "stopped" as failed, because there is a reason.
+        reason: Why it ended early: "interrupted", "stopped by …", or the error that ended it.
         code: The stable code of `reason`.
         manifest, digest, data_revisions, noop, health_check_only: As in the start of the session.
-        corrective: As in the transaction event, of any of its resources.
-        stopped_by: The operator who stopped it, marked if no signature proves the name; "" unless the state is "stopped".
-        failed: Failed resources with their errors and the tail of their output, the first 20.
-        refresh_pending: Resources, the first 20, that the next apply refreshes, because a refresh is pending.
-        left_out: What applied resources need and the run left out, the first 20: `service#nginx requires file#/etc/nginx.conf`.
-        found: Of a plan that the node keeps: the digest of what it found.
+        corrective: Whether `corrective` is true for any of its resources.
+        stopped_by: The operator who stopped it, marked if the name is not verified by a signature; "" unless the state is
+            "stopped".
+        failed: The first 20 failed resources with their errors and the end of their output.
+        refresh_pending: The first 20 resources with a pending refresh, which the next apply makes.
+        left_out: The first 20 resources that applied resources need and the run left out: `service#nginx requires
+            file#/etc/nginx.conf`.
+        found: For a saved plan: the digest of its findings.
     """
 
     protocol: str
@@ -320,7 +323,7 @@ def count(counts: Counts, event: TransactionEvent) -> None:
 
 
 def note_failure(failed: list[FailedResource], event: TransactionEvent) -> None:
-    """Add the resource of an event to those that failed, if it did and the list is not full."""
+    """Add the resource of an event to the failed ones, if it failed and the list is not full."""
     if event.failed and len(failed) < FAILED_LIMIT:
         output = event.output.encode(errors="replace")[-FAILED_OUTPUT_BYTES:].decode(errors="replace")
         resource = f"{event.type}#{event.name}"
@@ -328,13 +331,13 @@ def note_failure(failed: list[FailedResource], event: TransactionEvent) -> None:
 
 
 def add_outcome(summary: SessionSummary, event: TransactionEvent) -> None:
-    """Add one event to a summary: its numbers, and its failure if it has one."""
+    """Add one event to a summary: its numbers, and its failure if it failed."""
     count(summary, event)
     note_failure(summary.failed, event)
 
 
 def end_state(summary: SessionSummary) -> str:
-    """The end state that a summary's numbers and reason mean: "failed", "changed" or "stable"."""
+    """The end state by a summary's numbers and reason: "failed", "changed" or "stable"."""
     if summary.reason or summary.failed_resources or summary.requirements_unmet_count:
         return "failed"
     return "changed" if summary.changed_resources else "stable"

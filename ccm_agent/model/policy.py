@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 LOCAL_NAME = "local"
-"""In `signers`: the manifests of the agent's own configuration, not an operator of that name."""
+"""In `signers`: the manifests of the agent's own configuration, never an operator of that name."""
 
 MAINTENANCE_ACTIONS = ("disable", "enable", "converge")
-"""Actions that start or keep the node from starting what its assignments say."""
+"""Actions that start or prevent convergence with the node's assignments."""
 
 RUN_ACTIONS = (
     "apply",

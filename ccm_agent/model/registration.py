@@ -1,9 +1,8 @@
 """
-Service registration: the entry that a stable resource publishes, as Choria CCM writes and reads it.
+Service registration: the entries that stable resources publish, in Choria CCM's format.
 
-An entry is known by cluster, service, protocol, address and port; the rest may change from one registration to the next. What a
-manifest says is held to rules here, and what comes over the bus to the same ones: a node wrote it, and templates make
-configuration of it.
+Cluster, service, protocol, address and port identify an entry; its other fields may change with each registration. The same rules
+apply to entries from manifests and from the bus, because templates turn entries that other nodes wrote into configuration.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ NEVER = "never"
 """A TTL: the entry does not expire."""
 
 REGISTER, REMOVE = "register", "remove"
-"""What can happen to an entry."""
+"""The changes of an entry."""
 
 MAX_PORT = 65_535
 MAX_PRIORITY = 255
 MAX_TTL_S = 100_000 * 86_400
-"""Little less than a duration of Go's can be."""
+"""Slightly less than the longest duration of Go."""
 
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
-"""Of all keys and values of an entry that is read."""
+"""Limit of all keys and values of an entry that is read."""
 
 NAMES = ("cluster", "protocol", "service")
 
@@ -43,7 +42,7 @@ _SCRAPE = "prometheus.io/scrape"
 
 
 class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One instance of a service, as others find it."""
+    """One instance of a service, as clients find it."""
 
     cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
     service: Annotated[str, Meta(description="Service name.")]
@@ -57,12 +56,12 @@ class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_d
 
 class RegistrationChange(Struct, frozen=True, kw_only=True):
     """
-    Something that happened to an entry.
+    A change of an entry.
 
     Attributes:
-        action: REGISTER for one that is new or was renewed, REMOVE for one that is gone.
-        entry: The entry, as it was last seen.
-        reason: Why it is gone: `MaxAge`, `Remove` or `Purge` in the broker's words, `Gone` where it does not say.
+        action: REGISTER for a new or renewed entry, REMOVE for a removed one.
+        entry: The last known content of the entry.
+        reason: Why it was removed: the broker's reason `MaxAge`, `Remove` or `Purge`, or `Gone` without one.
     """
 
     action: str
@@ -75,7 +74,7 @@ def check_entry(entry: RegistrationEntry) -> None:
     Refuse an entry that cannot be published.
 
     Raises:
-        PropertyError: With the path of what is wrong, `$.port`.
+        PropertyError: With the path of the invalid field, such as `$.port`.
     """
     for field in NAMES:
         _require(
@@ -88,7 +87,7 @@ def check_entry(entry: RegistrationEntry) -> None:
     _require(is_port, "port", f"is a whole number from 1 to {MAX_PORT}")
     _require(1 <= entry.priority <= MAX_PRIORITY, "priority", f"is a whole number from 1 to {MAX_PRIORITY}")
     words = (*entry.annotations, *entry.annotations.values())
-    # a line more in an annotation would be a line more in the configuration that others make of it; YAML has more ends of lines
+    # a line break in an annotation would add a line to generated configuration; YAML has several line break characters
     _require(not any(map(_CONTROL.search, words)), "annotations", "holds no control characters")
     try:
         seconds = ttl_s(entry.ttl)
@@ -100,7 +99,7 @@ def check_entry(entry: RegistrationEntry) -> None:
 
 def ttl_s(ttl: str | None) -> float | None:
     """
-    Seconds that an entry lives; None when nothing is said, or it never expires.
+    The lifetime of an entry in seconds; None if it has no TTL or never expires.
 
     Raises:
         DocumentError: It is not a duration.
@@ -109,13 +108,13 @@ def ttl_s(ttl: str | None) -> float | None:
 
 
 def ttl_text(ttl: str | None) -> str:
-    """A TTL as the broker and Choria CCM read it: `10m0s`, `never`; "" when nothing is said."""
+    """Format a TTL for the broker and Choria CCM: `10m0s`, `never`; "" without a TTL."""
     seconds = ttl_s(ttl)
     return go_duration(seconds) if seconds is not None else ttl or ""
 
 
 def instance_of(entry: RegistrationEntry) -> str:
-    """The last token of an entry's subject: FNV-1a of what it is known by, the port as Go prints it."""
+    """The last token of an entry's subject: the FNV-1a hash of its identifying fields, with the port as Go prints it."""
     port = "%!d(<nil>)" if entry.port is None else str(entry.port)
     number = _FNV_OFFSET
     for byte in f"{entry.cluster}{entry.service}{entry.protocol}{entry.address}{port}".encode():
@@ -124,12 +123,12 @@ def instance_of(entry: RegistrationEntry) -> str:
 
 
 def encode_entry(entry: RegistrationEntry) -> bytes:
-    """An entry as it stands on the bus."""
+    """Encode an entry for the bus."""
     return msgspec.json.encode(entry_document(entry))
 
 
 def entry_document(entry: RegistrationEntry) -> dict[str, Any]:
-    """An entry in plain values, keys in the order in which Choria CCM writes them."""
+    """An entry as plain values, with the keys in Choria CCM's order."""
     document: dict[str, Any] = {
         field: getattr(entry, field)
         for field in ("cluster", "service", "protocol", "address", "port", "priority")
@@ -146,7 +145,7 @@ def decode_entry(body: bytes) -> RegistrationEntry:
     Decode a published entry; unknown fields are ignored.
 
     Raises:
-        ProtocolError: It is none, or breaks the rules for entries.
+        ProtocolError: It is not an entry, or violates the rules for entries.
     """
     try:
         raw = decode_foreign(body, dict[str, Any])
@@ -167,17 +166,17 @@ def decode_entry(body: bytes) -> RegistrationEntry:
 
 
 def sort_key(entry: RegistrationEntry) -> tuple[str, int]:
-    """The order of a lookup's answer: addresses as text, then ports as numbers."""
+    """The sort key of lookup results: address as text, then port as a number."""
     return entry.address, int(entry.port or 0)
 
 
 def prometheus_file_sd(entries: Sequence[RegistrationEntry]) -> str:
     """
-    The entries as a file of Prometheus's file-based service discovery: a group for each cluster, service and protocol.
+    The entries as a file for Prometheus's file-based service discovery: one group for each cluster, service and protocol.
 
-    One without a port is left out, and so is one that does not say that it may be scraped, by the annotation
-    `prometheus.io/scrape: "true"`; a service or protocol named `prometheus` need not say so. A group's labels are from its
-    first entry. Source: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
+    Entries without a port are left out, and entries without the annotation `prometheus.io/scrape: "true"`, which a service or
+    protocol named `prometheus` does not need. The labels of a group are those of its first entry. Source:
+    https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
     """
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for entry in entries:
@@ -188,7 +187,7 @@ def prometheus_file_sd(entries: Sequence[RegistrationEntry]) -> str:
         )
         host = f"[{entry.address}]" if ":" in entry.address else entry.address
         group["targets"].append(f"{host}:{entry.port}")
-    # Go's JSON writer sorts the keys of maps, and escapes what HTML gives a meaning
+    # Go's JSON writer sorts the keys of maps, and escapes HTML's special characters
     text = msgspec.json.format(msgspec.json.encode(list(groups.values())), indent=2).decode()
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -215,7 +214,7 @@ def _is_address(text: str) -> bool:
         ip_address(text)
     except ValueError:
         return False
-    return "%" not in text  # of a zone only one host knows
+    return "%" not in text  # an IPv6 zone is only valid on one host
 
 
 def _is_whole(value: object) -> bool:
@@ -223,7 +222,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _read_ttl(value: object) -> str | None:
-    """A TTL on the bus: text, or nanoseconds as older writers put it."""
+    """Decode a TTL: text, or nanoseconds from older writers."""
     if isinstance(value, str):
         return value or None
     if isinstance(value, (int, float)) and not isinstance(value, bool):

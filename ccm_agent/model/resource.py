@@ -1,7 +1,7 @@
 """
-Words common to all resources: properties, control, ensure words and `type#name` references.
+Types common to all resources: properties, control, values of `ensure` and `type#name` references.
 
-Each type's own properties extend `CommonProperties`, its observed state extends `CommonState`. Field names are those of
+Each type's properties extend `CommonProperties`, its current state extends `CommonState`. Field names are those of
 Choria CCM's manifests and events.
 """
 

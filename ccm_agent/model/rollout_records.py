@@ -1,5 +1,5 @@
 """
-What `CCM_RUNS` holds about a rollout. Controllers write and read it; agents do not.
+Records of rollouts in `CCM_RUNS`. Only controllers write and read them.
 
     running ──▶ baking ──▶ (gate) ──▶ running …  ──▶ done
        │           │          │
@@ -29,13 +29,13 @@ class Size(Struct, frozen=True, kw_only=True, omit_defaults=True):
     percent: float | None = None
 
     def of(self, total: int) -> int:
-        """How many of `total` nodes a wave takes: a percentage is rounded up, to at least one node."""
+        """The number of nodes of `total` in a wave: a percentage is rounded up, to at least one node."""
         if self.percent is None:
             return min(self.count or 0, total)
         return min(total, max(1, math.ceil(total * self.percent / 100)))
 
     def limit(self, total: int) -> int:
-        """How many of `total` nodes a budget allows: a percentage is rounded down, so it is never exceeded."""
+        """The number of nodes of `total` that a budget allows: a percentage is rounded down, so it is never exceeded."""
         if self.percent is None:
             return self.count or 0
         return math.floor(total * self.percent / 100)
@@ -47,12 +47,12 @@ class Size(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    How many nodes may end badly before a rollout pauses. None: no limit.
+    How many nodes may fail in each way before a rollout pauses. None: no limit.
 
     Attributes:
         failed: Nodes that failed or were stopped.
-        unreachable: Nodes that were present and did not run it: no answer, refused, superseded or expired.
-        lost: Nodes that accepted and went silent.
+        unreachable: Nodes that were present but did not run it: no answer, refused, superseded or expired.
+        lost: Nodes that accepted and then stopped reporting.
     """
 
     failed: Size | None = None
@@ -60,7 +60,7 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: Size | None = None
 
     def items(self) -> list[tuple[str, Size]]:
-        """The budgets that have a limit, by the kind of end that they count."""
+        """The limited budgets by the kind of failure that they count."""
         all_of_them = (("failed", self.failed), ("unreachable", self.unreachable), ("lost", self.lost))
         return [(kind, size) for kind, size in all_of_them if size is not None]
 
@@ -74,7 +74,7 @@ class Wave(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Nodes that run before those of the next wave.
 
     Attributes:
-        name: What the operator calls it.
+        name: The operator's name for it.
         nodes: How many nodes are in it.
         slots: How many of them run at the same time; a slot is taken again as soon as its node ends.
         bake_s: How long to wait after the last of them has ended.
@@ -114,7 +114,7 @@ class Phase(StrEnum):
     """Where a rollout is."""
 
     RUNNING = "running"
-    """Nodes of a wave run, or may."""
+    """The nodes of a wave are running, or about to run."""
     BAKING = "baking"
     """The nodes of a wave have ended; the next wave waits."""
     PAUSED = "paused"
@@ -125,18 +125,18 @@ class Phase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Nothing follows."""
+        """Whether the rollout has ended."""
         return self in (Phase.ABORTED, Phase.DONE)
 
 
 class Lease(Struct, frozen=True, kw_only=True):
     """
-    Who drives a rollout.
+    The process that drives a rollout.
 
     Attributes:
         operator, host: Who, and where.
-        process: Random text that no other process has.
-        until: When another may take over.
+        process: A random text that identifies the process.
+        until: When another process may take over.
     """
 
     operator: str
@@ -154,19 +154,19 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         plan: Its waves.
         phase: Where it is.
         wave: The index of the current wave.
-        asked: How many nodes of the plan's order may have been asked.
-        returned: Nodes that were offline at the start, came back, and were asked.
+        asked: How many nodes, in the plan's order, may have received the request.
+        returned: Nodes that were offline at the start, came back, and received the request.
         bake_until: When the wait after the current wave ends.
         is_promoted: An operator skips the wait and the gate of the current wave.
-        reason: Why it is paused or aborted; "": it is not.
+        reason: Why it is paused or aborted; "" otherwise.
         by: The operator who paused, resumed, promoted or aborted it last; "": it paused by itself.
         wave_began: When the first node of the current wave was asked.
         start_at: When the first wave may begin; None: at once.
-        forgiven: Bad ends of the whole rollout before the last `resume`, by kind: its budgets count from there.
+        forgiven: Failures in the whole rollout before the last `resume`, by kind; its budgets do not count them.
         wave_forgiven: The same for the current wave.
-        deadline_s: How long after its request a node may still begin.
+        deadline_s: How long after its request a node may still start.
         is_detached: A rollout server is to drive it.
-        lease: Who drives it; None: no driver.
+        lease: The process that drives it; None: no process.
         time: When this was written.
     """
 
@@ -196,10 +196,10 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def wave_start(self) -> int:
-        """The place of the current wave's first node in the order."""
+        """The index of the current wave's first node."""
         return sum(wave.nodes for wave in self.plan.waves[: self.wave])
 
     @property
     def wave_end(self) -> int:
-        """The place behind the current wave's last node."""
+        """The index after the current wave's last node."""
         return self.wave_start + self.current.nodes

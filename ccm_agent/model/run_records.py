@@ -1,4 +1,4 @@
-"""What `CCM_RUNS` holds about a run. Controllers write and read it; agents do not."""
+"""Records of runs in `CCM_RUNS`. Only controllers write and read them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ccm_agent.model.untrusted_json import Count, Moment
 
 class RunRecord(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.request` in CCM_RUNS: what was asked, of whom. Older records have no operator in their key.
+    `<operator>.<run>.request` in CCM_RUNS: the request and its targets. Older records have no operator in their key.
 
     Attributes:
         action: "apply", "plan", "check", "ensure" or "exec".
         request: Names, digests and options of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
-        requester: Who asked; of a key with an operator it is that operator, whatever stands here.
-        nodes, offline: How many nodes are expected (`….targets.<i>` names them), and of those offline at the start.
-        retry_of: The run whose request is sent again; "": none.
+        requester: The operator's name; if the key contains an operator, readers use that one instead.
+        nodes, offline: Number of expected nodes (`….targets.<i>` names them), and how many of them were offline at the start.
+        retry_of: The run that this one retries; "": none.
         user: The user of a dashboard for whom the requester sent it; "": the requester asked.
     """
 
@@ -39,7 +39,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):
-    """`<operator>.<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and of those the ones that were not present."""
+    """`<operator>.<run>.targets.<i>` in CCM_RUNS: up to 2,000 expected nodes, and which of them were not present."""
 
     run: str
     nodes: list[str] = []
@@ -47,7 +47,7 @@ class RunTargets(Struct, kw_only=True, omit_defaults=True):
 
 
 class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a node ended in a run without a summary: a word of NodeState, and why."""
+    """The end of a node without a summary: a value of NodeState, and the reason."""
 
     state: str
     reason: str = ""
@@ -56,9 +56,9 @@ class NodeEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RunEnds(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.ends.<i>` in CCM_RUNS: nodes of which no stream tells the end, for answers stand in none.
+    `<operator>.<run>.ends.<i>` in CCM_RUNS: ends of nodes that are not in a stream, because answers are not stored in one.
 
-    What the stream says of such a node later (it was lost, and came back) counts more.
+    A later summary of such a node in the stream (it was lost, and came back) has precedence.
     """
 
     run: str
@@ -67,12 +67,12 @@ class RunEnds(Struct, kw_only=True, omit_defaults=True):
 
 class RunState(Struct, kw_only=True, omit_defaults=True):
     """
-    `<operator>.<run>.state` in CCM_RUNS; another operator who stops or watches the run writes one, too.
+    `<operator>.<run>.state` in CCM_RUNS; another operator who stops or watches the run also writes one.
 
     Attributes:
         state: "running", "stopping" or "done".
         counts: Nodes by end state, once done.
-        joined: Nodes that answered and had not been expected.
+        joined: Nodes that answered although they were not expected.
     """
 
     run: str

@@ -1,8 +1,8 @@
 """
-What a YAML scalar means: the core schema of YAML 1.2 with the habits of goccy/go-yaml, which CCM reads with.
+Values of YAML scalars: the core schema of YAML 1.2 with the deviations of goccy/go-yaml, which CCM uses.
 
 `yes`, `no`, `on`, `off`, dates, `1:30` and `1e3` are text; `0644`, `017` and `0o17` are octal; `08` is text; a number that does
-not fit 64 bits is text. Pure functions on text, so that they can be tried without a parser.
+not fit 64 bits is text. Pure functions on text, so that they can be tested without a parser.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORDS: dict[str, object] = {
 }
 
 SPECIAL_FIRST = frozenset("~nNtTfF.+-0123456789")
-"""Plain text that begins with another character is text and needs no closer look."""
+"""A plain scalar that begins with another character is text."""
 
 _FLOAT = "0123456789.eE+-"
 _DIGITS = {2: "01", 8: "01234567", 10: "0123456789", 16: "0123456789abcdefABCDEF"}
@@ -57,7 +57,7 @@ def plain_value(text: str) -> object:
 
 
 def parse_number(text: str) -> int | float | None:
-    """The number that `text` writes, or None when it is not one or does not fit 64 bits."""
+    """Parse a number; None if the text is not a number or does not fit into 64 bits."""
     dots = text.count(".")
     if dots > 1 or text.startswith("_"):
         return None
@@ -71,7 +71,7 @@ def parse_number(text: str) -> int | float | None:
 
 
 def _parse_float(digits: str, negative: bool) -> float | None:
-    # float() takes more than decimal numbers: words, white space, other scripts' digits, a second sign
+    # float() accepts more than decimal numbers: words, white space, digits of other scripts, a second sign
     if digits.strip(_FLOAT) or digits[:1] in ("+", "-", "e", "E"):
         return None
     try:
@@ -84,7 +84,7 @@ def _parse_float(digits: str, negative: bool) -> float | None:
 
 
 def _parse_int(digits: str, base: int, negative: bool) -> int | None:
-    # 64 bits are at most 64 digits, in any base; leading zeroes may be more, and int() has a limit of its own
+    # 64 bits are at most 64 digits in any base; there may be more leading zeroes, and int() has its own limit
     if not digits or digits.strip(_DIGITS[base]):
         return None
     digits = digits.lstrip("0") or "0"
@@ -144,17 +144,17 @@ def tagged_value(tag: str, text: str, is_plain: bool) -> object:
     Args:
         tag: The resolved tag, such as `tag:yaml.org,2002:int` or `!custom`.
         text: The scalar's text.
-        is_plain: Whether it stood there without quotes.
+        is_plain: Whether it was written without quotes.
 
     Raises:
-        ValueError: The text is no such value.
+        ValueError: The text is not a value of that type.
     """
     if not tag.startswith(CORE_TAG):
         return text
     name = tag.removeprefix(CORE_TAG)
     value = plain_value(text) if is_plain else text
     if name == "str":
-        # 1.50 stays "1.50"; only a written null is not text at all
+        # 1.50 stays "1.50"; only a literal null is not text
         return "" if value is None else text
     if name == "null":
         return None
@@ -183,7 +183,7 @@ def _tagged_int(text: str, is_plain: bool) -> int:
 
 
 def _tagged_number(text: str, is_plain: bool) -> int | float | None:
-    # a nought in front means octal where the text itself is a number: neither in quotes nor in 08
+    # a leading zero means octal if the plain text is a number: not in quotes, and not in 08
     number = parse_number(text) if text else None
     if is_plain and number is not None:
         return number
@@ -216,6 +216,6 @@ def _tagged_time(text: str) -> datetime:
     import re
     from datetime import UTC, datetime
 
-    padded = re.sub(r"(?<![0-9.])([0-9])(?![0-9])", r"0\1", text)  # 2024-1-2 3:04:05, as YAML 1.1 has it
+    padded = re.sub(r"(?<![0-9.])([0-9])(?![0-9])", r"0\1", text)  # 2024-1-2 3:04:05, as in YAML 1.1
     moment = datetime.fromisoformat(padded)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

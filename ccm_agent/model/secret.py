@@ -1,9 +1,9 @@
 """
-Secrets: a text that masks itself, and the masking of what leaves the process.
+Secrets: a text that masks itself, and the masking of all output of the process.
 
 A value that must not be shown is a `Secret` from the moment it is read: its `str`, `repr` and formatting are `***`, so a log
-line, an error or a traceback cannot show it. `Masker` knows the plain texts that were handed out, and takes them out of
-anything that is about to leave: events, spool, session directory, logs.
+line, an error or a traceback cannot show it. A `Masker` knows the plain texts and removes them from all output: events, spool,
+session directory, logs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ccm_agent.model.urls import mask_urls as mask_urls
 from ccm_agent.model.urls import secrets_of_url as secrets_of_url
 
 MINIMUM_LENGTH = 4
-"""Shorter secrets are masked where they are a whole value or line: taking every `a` out of a text would hide all of it."""
+"""Shorter secrets are masked only as a whole value or line: masking every `a` in a text would make it unreadable."""
 
 _QUOTING = re.compile(r"\\(.)|['\"]", re.DOTALL)
 
 _CUT_LIMIT = 4096
-"""How much of a secret that was cut in two is looked for."""
+"""The minimum length of a part of a truncated secret that is searched for."""
 
 _EVERYBODYS = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
-"""What many texts hold and no secret is."""
+"""Common words that are never treated as secrets."""
 
 
 class Secret:
@@ -42,7 +42,7 @@ class Secret:
         self._plain = plain
 
     def reveal(self) -> str:
-        """The plain text; for the call that needs it, never to be stored."""
+        """The plain text. Pass it on to the call that needs it; do not store it."""
         return self._plain
 
     def __str__(self) -> str:
@@ -68,14 +68,14 @@ class Secret:
 
 class Masker:
     """
-    Takes known secrets out of texts and values, in whatever way programs write them: see `escapes`.
+    Masks known secrets in texts and values, also in escaped form: see `escapes`.
 
-    What one thread learns another may mask by, so what there is to look for is replaced and never changed.
+    Other threads may use the search patterns at the same time, so they are replaced and never modified.
 
     Args:
-        secrets: What it knows from the beginning.
-        teaches: Another one, which learns whatever this one does: that of the process, for its log.
-        limit: How many texts it keeps, the newest ones; 0 keeps all.
+        secrets: The initial secrets.
+        teaches: Another masker that receives all secrets of this one: the process's masker, for its log.
+        limit: The number of texts that it keeps (the newest); 0 keeps all.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class Masker:
 
     def learn(self, secret: str | Secret | float, *, is_certain: bool = True) -> None:
         """
-        From now on this is masked, in every line of it as well as whole.
+        Mask a secret from now on, as a whole and line by line.
 
         Args:
-            secret: A text; of a number its digits.
-            is_certain: It was declared secret. What may be an ordinary word leaves the names of resources as they are.
+            secret: A text, or a number.
+            is_certain: It was declared secret. Otherwise it may be an ordinary word and is not masked in names of resources.
         """
         plain = secret.reveal() if isinstance(secret, Secret) else secret
         if not isinstance(plain, str) and (isinstance(plain, bool) or len(str(plain)) < MINIMUM_LENGTH):
-            return  # a word of everybody's, like `true`
+            return  # a common word, like `true`
         if self._teaches is not None:
             self._teaches.learn(secret, is_certain=is_certain)
         with self._lock:
@@ -117,25 +117,25 @@ class Masker:
 
     def text(self, text: str, *, is_cut: bool = False) -> str:
         """
-        A text without the secrets, and without what is secret in URLs.
+        Mask the secrets in a text, and the secret parts of URLs.
 
         Args:
             text: The text.
-            is_cut: Something went before it, so it may begin with the end of a secret.
+            is_cut: The beginning was cut off, so the text may begin with the end of a secret.
         """
         return self._masked(text, 0, is_cut=is_cut)
 
     def name(self, text: str) -> str:
-        """The name of something, or a reference to it: only what is certainly secret is masked, so that names stay names."""
+        """Mask a name or reference: only certain secrets are masked, so that names stay readable."""
         return self._masked(text, 1)
 
     def value(self, value: Any, *, is_name: bool = False) -> Any:
         """
-        A JSON-like value without the secrets, in keys too; the value itself is left as it is.
+        Return a copy of a JSON-like value with the secrets masked, also in keys.
 
         Args:
             value: The value.
-            is_name: Its texts are masked as `name` masks them.
+            is_name: Mask its texts as `name` does.
         """
         if isinstance(value, str):
             return self.name(value) if is_name else self.text(value)
@@ -151,7 +151,7 @@ class Masker:
 
     @property
     def is_idle(self) -> bool:
-        """It knows no secret, so there is nothing to take out but what URLs show."""
+        """Whether it knows no secrets, so that only URLs are masked."""
         return not self._plain
 
     def _masked(self, text: str, which: int, *, is_cut: bool = False) -> str:
@@ -168,7 +168,7 @@ class Masker:
         return mask_urls(text)
 
     def _look_for(self) -> tuple[_Sought, _Sought]:
-        """What is looked for in texts, and in names."""
+        """The search patterns for texts and for names."""
         with self._lock:
             if self._sought is None:
                 certain = [plain for plain, is_certain in self._plain.items() if is_certain]
@@ -177,7 +177,7 @@ class Masker:
 
 
 class _Sought:
-    """What a masker looks for: texts, and the forms of them that are not escapes."""
+    """The search patterns of a masker: texts, and their encoded forms that are not escapes."""
 
     def __init__(self, plain: list[str]) -> None:
         self.whole = frozenset(plain)
@@ -187,7 +187,7 @@ class _Sought:
         self.short = re.compile(rf"(?m)^({'|'.join(short)})[ \t]*$") if short else None
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where something that is looked for begins and ends; parts may overlap."""
+        """Yield the start and end of each match; matches may overlap."""
         for form in [one for one in self.forms if one in text]:
             at = text.find(form)
             while at >= 0:
@@ -195,7 +195,7 @@ class _Sought:
                 at = text.find(form, at + 1)
 
     def cut_off(self, text: str) -> list[tuple[int, int]]:
-        """The end of a secret that a text begins with, the longest."""
+        """The length of the longest end of a secret with which a text begins."""
         longest = min(max(map(len, self.long), default=0) - 1, len(text), _CUT_LIMIT)
         for size in range(longest, MINIMUM_LENGTH - 1, -1):
             if any(len(one) > size and one.endswith(text[:size]) for one in self.long):
@@ -204,7 +204,7 @@ class _Sought:
 
 
 def _parts(plain: str) -> Iterator[str]:
-    """A secret, and the lines that it is made of; nothing that is a word of everybody's."""
+    """A secret and its lines, without common words."""
     if plain.strip() and plain.strip().lower() not in _EVERYBODYS:
         yield plain
     lines = plain.splitlines()
@@ -215,7 +215,7 @@ def _parts(plain: str) -> Iterator[str]:
 
 
 def _encoded(plain: str) -> Iterator[str]:
-    """A text in base64, wherever in the encoded bytes it begins, in hexadecimal digits, and as a shell reads it unquoted."""
+    """A text in base64 (at each alignment), in hexadecimal digits, and as an unquoted shell word."""
     read = _QUOTING.sub(lambda found: found[1] or "", plain)
     if read != plain and len(read) >= MINIMUM_LENGTH:
         yield read
@@ -224,7 +224,7 @@ def _encoded(plain: str) -> Iterator[str]:
     yield raw.hex().upper()
     for before in range(3):
         coded = base64.b64encode(b"\0" * before + raw)
-        # characters that hold bits of what goes before or after are not known
+        # characters that also hold bits of the adjacent bytes are unknown
         form = coded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6].decode()
         if len(form) >= MINIMUM_LENGTH:
             yield form
@@ -233,7 +233,7 @@ def _encoded(plain: str) -> Iterator[str]:
 
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    """A text with masks in the place of some parts; of parts that overlap nothing is left over."""
+    """Replace parts of a text with masks; overlapping parts are merged."""
     if not spans:
         return text
     parts: list[str] = []

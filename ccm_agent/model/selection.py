@@ -1,4 +1,4 @@
-"""Which resources of a manifest a run applies: those named with `--only`, and those with or without tags."""
+"""The resources of a manifest that a run applies: selected with `--only`, and by tags."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ResourceSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_whole(self) -> bool:
-        """It selects every resource."""
+        """Whether it selects every resource."""
         return not (self.only or self.tags or self.skip_tags)
 
     def names(self, references: Iterable[str], tags: Collection[str]) -> bool:

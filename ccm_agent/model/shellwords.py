@@ -1,5 +1,5 @@
 """
-A command line cut into words as a POSIX shell cuts it, and nothing else of a shell: no variables, globs or operators.
+Split a command line into words like a POSIX shell, but without variables, globs or operators.
 
 The rules are those of go-shellquote, which CCM uses: words are parted by spaces, tabs and line feeds (a carriage return is text);
 single quotes keep everything; within double quotes a backslash means itself unless one of $ ` " \\ or a line feed follows.
@@ -15,7 +15,7 @@ _ESCAPED_IN_DOUBLE_QUOTES = '$`"\\\n'
 
 def split_words(line: str) -> list[str]:
     """
-    The words of a command line; none for a blank one.
+    Split a command line; an empty list for a blank one.
 
     Raises:
         PropertyError: A quote is not closed, or nothing follows a backslash.
@@ -25,7 +25,7 @@ def split_words(line: str) -> list[str]:
     while True:
         while at < len(line) and line[at] in _BLANK:
             at += 1
-        if line.startswith("\\\n", at):  # a line that goes on below
+        if line.startswith("\\\n", at):  # a line continuation
             at += 2
         elif at == len(line):
             return words
@@ -35,7 +35,7 @@ def split_words(line: str) -> list[str]:
 
 
 def _word(line: str, at: int) -> tuple[str, int]:
-    """The word that begins at an offset, and where it ends."""
+    """The word that begins at an offset, and its end."""
     pieces: list[str] = []
     while at < len(line) and line[at] not in _BLANK:
         if line[at] == "'":

@@ -5,7 +5,7 @@ Each node has one entry for each slot, which it alone writes. An entry holds a s
 names the newest entry that it has read of all nodes. If there is a newer one, the broker refuses the write, and the node reads
 again.
 
-An entry expires unless it is renewed. All times are the broker's: clocks of nodes have no say.
+An entry expires unless it is renewed. All times are the broker's; the nodes' clocks are not used.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ccm_agent.model.untrusted_json import Moment, decode_foreign
 BUCKET = "CCM_SLOTS"
 
 LEASE_S = 300.0
-"""The broker removes an entry that was not renewed for this time."""
+"""The broker removes an entry that is not renewed within this time."""
 
 RENEW_S = 60.0
 """How often a holder renews its entry."""
 
 HOLD_S = 3600.0
-"""How long a node keeps a slot after its resource failed: until then no other node breaks what this one has broken."""
+"""How long a node keeps a slot after its resource failed, so that the failure does not spread to other nodes."""
 
 WAITER_S = 30.0
-"""A node that waits and has not written for this time does not count."""
+"""A waiting node that has not written for this time is ignored."""
 
 COUNT_LIMIT = 10_000
 
@@ -71,14 +71,14 @@ def parse_slot(text: str) -> Slot:
 
 class SlotEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    `<slot>.<node>` in CCM_SLOTS: how a node stands to a slot.
+    `<slot>.<node>` in CCM_SLOTS: a node holds a slot or waits for it.
 
     Attributes:
-        is_held: The node holds the slot; else it waits for it.
+        is_held: The node holds the slot; otherwise it waits for it.
         count: How many nodes may hold it, as this node's manifest says.
         place: Place in the queue: the revision of the first entry of this wait; 0: the revision of this entry.
-        since: When the node began to hold or to wait, by its own clock; for people.
-        resource, run: What it is for.
+        since: When the node began to hold or to wait, by its own clock; for display.
+        resource, run: The resource that needs the slot, and its run.
         has_failed: The resource failed, and the node keeps the slot for a while.
     """
 
@@ -96,10 +96,10 @@ class SlotState(Struct, frozen=True, kw_only=True):
     One entry as it is stored.
 
     Attributes:
-        node: Whose it is.
+        node: The node of the entry.
         revision: Its revision in the bucket.
         written: When it was written, by the broker's clock.
-        entry: What it says; one that cannot be read holds the slot.
+        entry: The decoded entry; an unreadable one counts as holding the slot.
     """
 
     node: str
@@ -118,7 +118,7 @@ class SlotDecision(Struct, frozen=True, kw_only=True):
     Whether a node may take a slot now.
 
     Attributes:
-        is_free: It may.
+        is_free: The node may take the slot.
         holders: Nodes that hold it, without the node itself.
         ahead: How many nodes wait before it.
     """
@@ -129,7 +129,7 @@ class SlotDecision(Struct, frozen=True, kw_only=True):
 
 
 def decode_entry(value: bytes) -> SlotEntry:
-    """An entry; what cannot be read counts as a holder, because it cannot be known to be none."""
+    """Decode an entry. An unreadable one counts as a holder, because it might be one."""
     try:
         return decode_foreign(value, SlotEntry)
     except msgspec.DecodeError:
@@ -149,7 +149,7 @@ def judge_turn(states: Sequence[SlotState], node: str, count: int) -> SlotDecisi
     own = next((one for one in states if one.node == node), None)
     if own is not None and own.entry.is_held:
         return SlotDecision(is_free=len(holders) < count, holders=holders)
-    # the newest write is the nearest to the broker's time that can be known
+    # the newest write is the best known approximation of the broker's time
     now = max((one.written for one in states), default=datetime.min)
     waiting = [
         one.place

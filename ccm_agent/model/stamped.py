@@ -1,4 +1,4 @@
-"""Documents that agents obey: assigned facts and hiera data, as they are stored. The rules are those of `model.wire`."""
+"""Stored documents that agents follow: assigned facts and hiera data. The rules are those of `model.wire`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         slot: Which slot of the document in CCM_NODE_DATA.
         revision: The revision of CCM_NODE_DATA that wrote it there; 0: the document was absent.
-        at: The revision of CCM_DATA from which on the document said that; 0: the revision of the entry that says so.
+        at: The revision of CCM_DATA since which the document has this content; 0: the revision of this entry.
     """
 
     slot: int = 0
@@ -26,20 +26,21 @@ class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Stamped(Struct, kw_only=True, omit_defaults=True):
     """
-    A document that agents obey names itself: facts and data that `ccmctl` writes.
+    A document that agents follow, with its own key inside: facts and data that `ccmctl` writes.
 
-    An agent refuses one that holds another key, or a lower number than it has seen for that key.
+    An agent refuses a document with another key, or with a lower number than it has already seen for that key.
 
     Attributes:
-        bucket, key: Where it belongs.
-        number: Grows with each write, and is at least the milliseconds since 1970, so that a restored broker is obeyed.
-        count: Which version of the document it is, from 1 on, for people; 0, as in documents of before: the number says it.
-        written_by, time: Who and when, for people.
+        bucket, key: Its bucket and key.
+        number: Increases with each write, and is at least the milliseconds since 1970, so that agents also accept writes to a
+            broker that was restored from a backup.
+        count: The version of the document, from 1, for display; 0 in older documents: use the number.
+        written_by, time: Author and time, for display.
         message: Why, in the author's words. Every node that may read the document can read it.
-        body: The document: assigned facts as a mapping, a hiera document as text. With `text`: what an agent that does not know
-            that field cannot take for a document.
-        text: Where the text of a node's own document is; None: it is in `body`.
-        earlier: Of such a document, what it said at revisions that were moved out of CCM_DATA, oldest first.
+        body: The document: assigned facts as a mapping, a hiera document as text. With `text`: a value that an older agent, which
+            does not know `text`, cannot mistake for a document.
+        text: The location of the text of a node's own document; None: it is in `body`.
+        earlier: For such a document, its earlier revisions that were moved out of CCM_DATA, oldest first.
     """
 
     bucket: str

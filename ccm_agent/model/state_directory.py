@@ -1,5 +1,5 @@
 """
-Where programs of this project keep what they must know next time.
+The directory for persistent state of both programs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 
 def state_directory() -> str:
     """
-    The state directory of this user's programs: the system's for root, the user's own for others.
+    The state directory: the system's for root, the user's own for other users.
 
     XDG_STATE_HOME names another place. Source: XDG Base Directory Specification.
     """

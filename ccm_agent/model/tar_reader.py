@@ -1,5 +1,5 @@
 """
-Tars from untrusted sources, read so that their headers cannot hold up the reader, nor fill its memory.
+Read tars from untrusted sources without letting their headers block the reader or exhaust its memory.
 
 Python's `tarfile` trusts headers: some of its versions search those of pax with patterns that take the square of a number's
 length (CVE-2024-6232: a megabyte of digits holds the process for an hour, with every other thread in it), and follow one whose
@@ -17,23 +17,23 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 PAX_BYTES = 1 << 20
-"""Of one header's attributes; what honest ones hold is paths and extended attributes."""
+"""Limit of one header's attributes; legitimate ones hold paths and extended attributes."""
 GLOBAL_BYTES = 64 << 10
-"""Of attributes for all entries after them, which `tarfile` copies for each. Honest ones hold the name of a commit."""
+"""Limit of global attributes, which `tarfile` copies to each following entry. Legitimate ones hold the name of a commit."""
 NAME_BYTES = 4096
 """No path on Linux is longer, PATH_MAX."""
 HEADERS_OF_ENTRY = 3
 """A long name, a long target, and its own."""
 NESTED = 8
-"""Headers in front of one entry's own; honest writers need three at most."""
+"""Limit of headers before an entry's own header; legitimate archives have at most three."""
 HOLES = 100_000
-"""Of all files in an archive together."""
+"""Limit for all files in an archive together."""
 HOLES_IN_BLOCK = 21
 OWNER_CHARACTERS = 256
-"""No user or group has a longer name; the number counts then."""
+"""Limit of a user or group name; for a longer name the number is used."""
 
 DIGITS = 256
-"""No honest number is longer."""
+"""Limit of a number's digits."""
 
 TAR_ERRORS = (
     tarfile.TarError,
@@ -45,7 +45,7 @@ TAR_ERRORS = (
     LookupError,
     RecursionError,
 )
-"""What the standard library raises for a tar that is damaged or made to do harm, besides OSError."""
+"""Errors of the standard library for a damaged or malicious tar, besides OSError."""
 
 _TO_DIGITS = bytes(0x31 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 
@@ -60,7 +60,7 @@ class Plain(Protocol):
 
 class _Stream:
     """
-    A stream of which a piece can be read again.
+    A stream with push-back.
 
     Seeking back does that too, but a compressed stream is then read from its beginning: a header that is looked at before
     `tarfile` reads it would cost all that comes before it, once for each header.
@@ -81,7 +81,7 @@ class _Stream:
         return data + (self._plain.read(size - len(data)) if len(data) < size else b"")
 
     def put_back(self, data: bytes) -> None:
-        """Let this be read again, before what follows it."""
+        """Push data back; it is read again before the following data."""
         self._again = data + self._again
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
@@ -146,7 +146,7 @@ class Tar(tarfile.TarFile):
 
     Raises:
         OSError: It cannot be read.
-        TAR_ERRORS: It is none, or damaged, or made to do harm.
+        TAR_ERRORS: It is not a tar, or it is damaged or malicious.
     """
 
     tarinfo = Header
@@ -159,19 +159,19 @@ class Tar(tarfile.TarFile):
         super().__init__(fileobj=_Stream(plain), mode="r", errorlevel=1)  # type: ignore[arg-type]
 
     def count_header(self) -> None:
-        """One more header."""
+        """Count a header."""
         self._headers += 1
         if self._headers > self._limit_headers:
             raise tarfile.ReadError(f"it holds more than {self._limit_headers} headers")
 
     def count_holes(self, holes: int) -> None:
-        """So many more holes."""
+        """Count holes."""
         self._holes += holes
         if self._holes > HOLES:
             raise tarfile.ReadError(f"its files have more than {HOLES} holes")
 
     def nested(self, process: Any) -> Any:
-        """Go on with the header behind one that stands in front of it."""
+        """Continue with the header after a preceding header."""
         self._nested += 1
         if self._nested > NESTED:
             raise tarfile.ReadError(f"more than {NESTED} headers stand in front of one entry")
@@ -183,10 +183,10 @@ class Tar(tarfile.TarFile):
 
 def members(archive: Tar) -> Iterator[tarfile.TarInfo]:
     """
-    The entries of an archive, each further on in it than the one before. The archive itself forgets them.
+    Yield the entries of an archive, at increasing positions. The archive does not store them.
 
     Raises:
-        tarfile.ReadError: One leads back; or any of TAR_ERRORS, for what is damaged.
+        tarfile.ReadError: An entry points backwards. Any of TAR_ERRORS: the archive is damaged.
     """
     while (member := archive.next()) is not None:
         if member.size < 0 or archive.offset <= member.offset:

@@ -1,8 +1,8 @@
 """
-Cutting events to what the bus carries: an event is never refused for its size, for it would block all behind it.
+Shorten events to the size limit of the bus. An event is never refused for its size, because it would block all later ones.
 
-What gives most and is missed least goes first: output, then the texts of a diff, what a check printed, properties and status,
-messages, errors. The names of the fields that were cut stand in the event.
+The largest and least important parts are shortened first: output, then the texts of a diff, output of checks, properties and
+status, messages, errors. The event names the shortened fields.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 
 MARK = "…(cut)"
 _SHORT = 2048
-"""Length in characters to which a long text is cut at first, and then to ever less."""
+"""The length in characters to which long texts are first shortened; later steps are shorter."""
 
 _OUTPUTS = (48 * 1024, 24 * 1024, 8 * 1024)
-"""Lengths in characters that are tried for output before anything else is cut: it is what operators ask for."""
+"""Lengths in characters that are tried for output before anything else is shortened."""
 
 
 def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
-    """An event as JSON of at most `limit_bytes`; what had to go is named in its `cut`."""
+    """Encode an event as JSON of at most `limit_bytes`; its `cut` names the shortened fields."""
     body = encode_message(event)
     if len(body) <= limit_bytes:
         return body
@@ -64,7 +64,7 @@ def encode_event(event: TransactionEvent, limit_bytes: int = EVENT_LIMIT_BYTES) 
 
 
 def encode_summary(summary: SessionSummary, limit_bytes: int = EVENT_LIMIT_BYTES) -> bytes:
-    """A summary as JSON of at most `limit_bytes`: the output of failed resources is shortened first, then their errors."""
+    """Encode a summary as JSON of at most `limit_bytes`: the output of failed resources is shortened first, then their errors."""
     body = encode_message(summary)
     for length in (_SHORT, _SHORT // 8, 0):
         if len(body) <= limit_bytes:
@@ -101,7 +101,7 @@ def _with_short_diff(event: TransactionEvent, length: int) -> TransactionEvent:
 
 
 def _shortened(value: Any, length: int) -> Any:
-    """A JSON-like value with every long text in it cut, and long lists and mappings with it; Structs become mappings."""
+    """Shorten all long texts, lists and mappings in a JSON-like value; Structs become mappings."""
     if isinstance(value, str):
         return _head(value, length)
     if isinstance(value, msgspec.Struct):
@@ -121,5 +121,5 @@ def _head(text: str, length: int) -> str:
 
 
 def _tail(text: str, length: int) -> str:
-    """The end of a text: what a failed command said last is what matters."""
+    """The end of a text, because the last output of a failed command is the most useful."""
     return text if len(text) <= length + len(MARK) else MARK + text[len(text) - length :]

@@ -1,5 +1,5 @@
 """
-Decode untrusted JSON safely: neither its depth nor its times can crash the reader.
+Decode untrusted JSON safely: neither its nesting nor its times can crash the reader.
 
 A client that may write a key or a subject controls its content, and many programs read it.
 """
@@ -19,23 +19,23 @@ T = TypeVar("T")
 _TOO_DEEP = "it is nested too deeply"
 
 Moment = Annotated[datetime, Meta(tz=True)]
-"""A time that says its zone: one that does not cannot be compared with the others, and comparing it would raise."""
+"""A time with a zone. Comparing a time without a zone with one with a zone would raise."""
 
 
 EVENTS_LIMIT = 1_000_000
-"""A run has no more events than this: 60 GiB of them."""
+"""Limit of the number of events of a run: 60 GiB of events."""
 
 EventNumber = Annotated[int, Meta(ge=0, le=EVENTS_LIMIT)]
-"""Place of an event within its run, from 1; 0 outside of runs. Readers look for numbers that are missing, so it is bounded."""
+"""Position of an event in its run, from 1; 0 outside of runs. Readers search for missing numbers, so it is limited."""
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""How many; no more than 64 bits hold."""
+"""A count that fits into 64 bits."""
 
 ExitCode = Annotated[int, Meta(ge=-255, le=255)]
 """Exit code of a program; -N when signal N ended it."""
 
 Nanoseconds = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A duration as Go writes it. A larger one cannot be divided into seconds."""
+"""A duration in nanoseconds, as in Go. A larger one cannot be converted to seconds."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 """A duration; 30,000 years are enough."""

@@ -1,7 +1,7 @@
 """
-What of a URL is secret: the user part, and the values of query parameters whose names say so.
+The secret parts of URLs: the user part, and the values of query parameters with secret names.
 
-`looks_secret` is the one place that judges names: of query parameters, environment variables and keys of data.
+`looks_secret` is the only function that classifies names: of query parameters, environment variables and keys of data.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _SECRET_PART = re.compile(
     r"pass(word|wd|phrase|code)|pwd|secret|token|credential|signature|bearer|cookie|(api|access|auth|private|signing"
     r"|encryption|subscription|shared|account|storage|function|master|host)[-_ .]?key"
 )
-"""Names that hold one of these are secret, whatever else they hold: `X-Amz-Signature`, `db_password_file`, `apiKeyId`."""
+"""Names that contain one of these are secret: `X-Amz-Signature`, `db_password_file`, `apiKeyId`."""
 
 _SECRET_WORDS = frozenset(
     {"pass", "pw", "psk", "creds", "auth", "authorization", "jwt", "otp", "sas", "hmac", "pin"}
 )
-"""Names that hold one of these as a word of its own: `DB_PASS`, `auth`, but not `passenger` or `author`."""
+"""Names that contain one of these as a separate word are secret: `DB_PASS`, `auth`, but not `passenger` or `author`."""
 
 _SECRET_PARAMETERS = frozenset(
     {
@@ -39,7 +39,7 @@ _USER_PART = re.compile(r"(?<![a-zA-Z0-9+.-])([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?
 
 
 def looks_secret(name: str) -> bool:
-    """The name of a key, a variable or a header says that its value is secret."""
+    """Whether the name of a key, a variable or a header indicates a secret value."""
     if _SECRET_PART.search(name.lower()):
         return True
     return any(word.lower() in _SECRET_WORDS for word in _WORDS.findall(name))
@@ -53,14 +53,14 @@ def mask_url(url: str) -> str:
     host, slash, path = rest.partition("/")
     _, colon, port = host.rpartition("]")[2].partition(":")
     if "@" not in host and colon and not port.isdecimal():
-        # no port: a password with a slash in it, and its end comes later
+        # not a port: a password with a slash in it, whose end comes later
         host, slash, path = rest, "", ""
     _, at, host_only = host.rpartition("@")
     return mask_parameters(f"{scheme}://{MASK}@{host_only}{slash}{path}" if at else url)
 
 
 def mask_urls(text: str) -> str:
-    """A text without what is secret in the URLs that it quotes, as far as that can be seen."""
+    """Mask the secret parts of the URLs in a text, as far as they can be recognized."""
     if "://" in text:
         text = _USER_PART.sub(rf"\g<1>{MASK}@", text)
     return mask_parameters(text)
@@ -74,7 +74,7 @@ def mask_parameters(text: str) -> str:
 
 
 def secrets_of_url(text: str) -> Iterator[str]:
-    """Passwords and tokens of the URLs in a text, as they are written and decoded."""
+    """The passwords and tokens of the URLs in a text, both as written and decoded."""
     for found in _USER_PART.finditer(text):
         _, colon, password = found[2].partition(":")
         if colon:

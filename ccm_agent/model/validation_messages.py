@@ -1,7 +1,7 @@
 """
-What msgspec says about a document that does not fit, in words and with places that a person can use.
+Turn msgspec's validation errors into messages and places that a user understands.
 
-Loaded only when a document did not fit.
+Imported only after a validation error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def json_error(text: str, source: str, err: Exception) -> DocumentError:
 
 
 def misfit_error(message: str, value: object, kind: Any) -> MisfitError:
-    """What msgspec says about a value that does not fit, in our words, and where in the value it is; without a place."""
+    """Convert msgspec's error about a value to a MisfitError with the path inside the value, but without a place."""
     if found := _UNKNOWN_FIELD.match(message):
         key, written = found[1], found[2] or "$"
         path = _follow(value, _STEP.findall(written), lambda one: isinstance(one, dict) and key in one)
@@ -60,9 +60,9 @@ def _anything(_value: object) -> bool:
 
 def _follow(value: object, steps: list[str], fits: Callable[[object], bool]) -> list[str | int] | None:
     """
-    The way along msgspec's steps to a value that `fits`; None when there is none.
+    Follow msgspec's path to a value for which `fits` is true; None if there is none.
 
-    msgspec writes `[...]` for the key of a mapping whose keys are free, so every key is tried.
+    msgspec writes `[...]` for the key of a mapping with arbitrary keys, so every key is tried.
     """
     if not steps:
         return [] if fits(value) else None
@@ -110,7 +110,7 @@ def _plain_type(names: str) -> str:
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:
-    """The keys that the Struct at `path` knows; [] when there is no telling."""
+    """The known keys of the Struct at `path`; [] if they cannot be determined."""
     here = [msgspec.inspect.type_info(kind)]
     for step in _STEP.findall(path):
         inner: list[msgspec.inspect.Type] = []

@@ -1,4 +1,4 @@
-"""What readers say about events, and about the nodes that they are from; `ccm_ctl/fleet/authenticity.py` says when."""
+"""Verdicts about the authenticity of events and of their nodes; `ccm_ctl/fleet/authenticity.py` has the rules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 from msgspec import Struct
 
 MISSING_LIMIT = 100
-"""Ranges of missing places that are listed; the count has all of them."""
+"""Limit of the listed ranges of missing positions; the count includes all of them."""
 
 
 class Verdict(StrEnum):
-    """What can be said about an event; see the module."""
+    """The verdict about an event."""
 
     VERIFIED = "verified"
     PROVISIONAL = "provisional"
@@ -21,11 +21,11 @@ class Verdict(StrEnum):
 
 
 BAD = (Verdict.GAP, Verdict.FORGED)
-"""Someone changed what the stream holds, or wrote into it."""
+"""An attacker changed the content of the stream, or added to it."""
 
 
 class MissingEvents(Struct, frozen=True, kw_only=True):
-    """A range of places without events, all inclusive."""
+    """A range of positions without events, both ends inclusive."""
 
     chain: str
     first: int
@@ -34,22 +34,22 @@ class MissingEvents(Struct, frozen=True, kw_only=True):
 
 class NodeReport(Struct, kw_only=True):
     """
-    What was found about one node.
+    The findings about one node.
 
     Attributes:
         node: Its name.
-        events: How many were read.
+        events: Number of events that were read.
         counts: By verdict; verdicts without events are left out.
-        verified_to: The highest verified place of the newest verified chain; 0 when nothing is verified.
+        verified_to: The highest verified position of the newest verified chain; 0 if nothing is verified.
         chain: The id of that chain.
-        missing: Ranges of places without events that the node does not admit; at most MISSING_LIMIT of them.
-        missing_count: How many places these are in all.
-        given_up: Places without events that the node admits: its spool was full.
-        changed: Places whose event is not the one that the node wrote.
-        copies: Events that the stream holds a second time; they are in no count.
-        reordered: Verified events that the stream holds after later ones.
-        doubled: Events that the node signed for a place that it had given to another event: its state was restored from a copy,
-            or another host uses its key.
+        missing: Ranges of positions without events that the node has not reported; at most MISSING_LIMIT of them.
+        missing_count: The total number of these positions.
+        given_up: Positions without events that the node has reported: its spool was full.
+        changed: Positions whose event is not the one that the node wrote.
+        copies: Duplicate events in the stream; they are not counted elsewhere.
+        reordered: Verified events that come after later ones in the stream.
+        doubled: Events that the node signed for a position that already had another event: its state was restored from a copy, or
+            another host uses its key.
         reasons: Why events are forged, each once, with a count.
     """
 
@@ -69,7 +69,7 @@ class NodeReport(Struct, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst that was found; VERIFIED when at least one event is verified and all others are provisional."""
+        """The worst verdict; VERIFIED if at least one event is verified and all others are provisional."""
         if self.counts.get(Verdict.FORGED):
             return Verdict.FORGED
         if self.is_bad:
@@ -80,22 +80,22 @@ class NodeReport(Struct, kw_only=True):
 
     @property
     def is_bad(self) -> bool:
-        """Events are missing, changed, out of order or made up."""
+        """Whether events are missing, changed, out of order or forged."""
         return bool(self.missing_count or self.reordered or any(self.counts.get(one) for one in BAD))
 
 
 class PartReport(Struct, kw_only=True):
     """
-    What was found about one node's part in a run.
+    The findings about one node's part of a run.
 
     Attributes:
         node: Its name.
-        verdict: VERIFIED: a signed summary or answer ended it. GAP: likewise, and events that the summary covers are missing or
-            were changed. UNSIGNED: it counts without a signature, which the signers list allows for now. PROVISIONAL: nothing
-            proves an end yet. FORGED: what claimed to be the end is not the node's.
-        missing: Events that the summary covers and that are missing, were changed, or cannot be proven for that reason.
-        unproven: How many of these are there, and only not proven.
-        reasons: Why messages were left out, each once, with a count.
+        verdict: VERIFIED: a signed summary or answer ended it. GAP: as VERIFIED, but events that the summary covers are missing
+            or were changed. UNSIGNED: it is accepted without a signature, which the signers list currently allows. PROVISIONAL:
+            no end is proven yet. FORGED: the supposed end is not from the node.
+        missing: Events that the summary covers and that are missing, changed, or therefore cannot be proven.
+        unproven: How many of these exist but cannot be proven.
+        reasons: Why messages were ignored, each once, with a count.
     """
 
     node: str
@@ -106,5 +106,5 @@ class PartReport(Struct, kw_only=True):
 
     @property
     def forged(self) -> int:
-        """Messages that were left out."""
+        """The number of ignored messages."""
         return sum(self.reasons.values())

@@ -1,5 +1,5 @@
 """
-Which of two package versions is newer: as dpkg says, as rpm says, and as CCM says where neither is asked.
+Compare package versions: by the rules of dpkg, of rpm, and by those of CCM for other package managers.
 
 Pure functions on text: each gives -1, 0 or 1 as the first version is older, the same or newer.
 """
@@ -14,7 +14,7 @@ from ccm_agent.model.errors import PropertyError
 
 _EPOCH_MAX = 2**63 - 1
 
-# A Debian version. The upstream part may hold dashes; what stands after the last one is the revision, which may be empty.
+# A Debian version. The upstream part may hold dashes; the part after the last one is the revision, which may be empty.
 _DEBIAN = re.compile(r"(?:([0-9]+):)?([A-Za-z0-9.+~-]+?)(?:-([A-Za-z0-9.+~]*))?", re.ASCII)
 _DEBIAN_PAIR = re.compile(r"([^0-9]*)([0-9]*)")
 
@@ -70,7 +70,7 @@ def _compare_debian_text(left: str, right: str) -> int:
 
 
 def _debian_rank(char: str) -> int:
-    """Where a character sorts: tilde, the end, letters, all else."""
+    """The sort rank of a character: tilde, the end, letters, other characters."""
     if char == "~":
         return -1
     if not char:
@@ -82,7 +82,7 @@ def compare_rpm(left: str, right: str) -> int:
     """
     Compare `[epoch:]version[-release]` as rpm does; no epoch is epoch 0, `~` sorts before the end, `^` right after it.
 
-    A release is compared only where both have one: `1.0` asks for any release of 1.0.
+    A release is compared only if both have one: `1.0` matches any release of 1.0.
 
     Source: rpm-version(7), lib/rpmvercmp.c of rpm.
     """
@@ -127,7 +127,7 @@ def _skip_separators(text: str, position: int) -> int:
 
 
 def _rpm_mark_order(left: str, right: str) -> int:
-    """The order of two places of which one at least is a mark: `~`, then the end, then `^`, then anything else."""
+    """Compare two positions of which at least one is a mark: `~`, then the end, then `^`, then anything else."""
     ranks = {"~": 0, "": 1, "^": 2}
     return _sign(ranks.get(left, 3), ranks.get(right, 3))
 
@@ -148,10 +148,10 @@ def _compare_rpm_segment(left: str, i: int, right: str, j: int) -> tuple[int, in
 
 def compare_plain(left: str, right: str, *, lenient: bool = False) -> int:
     """
-    Compare as CCM does for versions whose packaging it does not know: parts between dots and dashes, numbers by value.
+    Compare as CCM does for unknown package managers: parts between dots and dashes, numbers by value.
 
     A dash is older than anything, a dot older than anything but a dash. A number with a leading zero is compared as text, text
-    without regard to case. Where all parts agree the texts decide. Knows neither epochs nor tildes.
+    without regard to case. If all parts are equal, the texts are compared. Epochs and tildes have no meaning.
 
     Args:
         left: A version.
@@ -194,7 +194,7 @@ def _is_number(token: str) -> bool:
 
 
 def _compare_digits(left: str, right: str) -> int:
-    """Numbers by value, however many digits they have; no digits are zero."""
+    """Compare digits by value, of any length; no digits count as zero."""
     left, right = left.lstrip("0"), right.lstrip("0")
     return _sign(len(left), len(right)) or _sign(left, right)
 

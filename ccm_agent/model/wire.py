@@ -1,9 +1,9 @@
 """
-Messages on the bus, other than the events of `outcome.py`.
+Messages on the bus, other than the events of `outcome.py`. `protocol` is the id with which the subject begins.
 
-Each repeats in `protocol` the id that its subject begins with. Decoding is tolerant: unknown fields are ignored, new fields
-have defaults, a field's type never changes, and a new meaning gets a new protocol id. Times are RFC 3339 in UTC; durations
-say their unit in the name.
+Decoding is tolerant: unknown fields are ignored, new fields
+have defaults, a field's type never changes, and a new meaning gets a new protocol id. Times are RFC 3339 in UTC; durations have
+their unit in the name.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ AGENT_UNLOCKED = f"{PROTOCOL}.agent.unlocked"
 AGENT_KEY = f"{PROTOCOL}.agent.key"
 
 DUPLICATE_IDENTITY = "another agent uses this identity"
-"""What `NodeRecord.conflict` says of a node whose name two agents use."""
+"""The value of `NodeRecord.conflict` if two agents use the same name."""
 
 EVENT_LIMIT_BYTES = 64 * 1024
-"""An event is cut to this size; one that cannot be sent would block all behind it."""
+"""Events are shortened to this size, because one that cannot be sent would block all later ones."""
 
 PROGRESS_INTERVAL_S = 5.0
-"""A run says where it is after this time, and then each time it has passed again."""
+"""The interval of progress messages of a run."""
 
 PROGRESS_MISSED = 3
-"""A node that accepted and then missed so many progress messages is lost."""
+"""A node that accepted a run is lost after this number of missing progress messages."""
 
 
 class Request(Struct, kw_only=True, omit_defaults=True):
     """
-    What all requests to agents say.
+    The common fields of all requests to agents.
 
     Attributes:
-        protocol: Id of the subject it is sent on.
-        run: KSUID of the run; "" in a scheduled request, where it derives from the schedule's headers.
-        time: When it was made. In a scheduled request None.
-        targets: Selectors, any of which a node must match; empty means all nodes that the subject reaches.
+        protocol: Id of its subject.
+        run: KSUID of the run; "" in a scheduled request, where it is derived from the schedule's headers.
+        time: The time of its creation; None in a scheduled request.
+        targets: Selectors, of which a node must match at least one; empty means all nodes that the subject reaches.
         where: An expression that must be true as well; "" is always true.
-        named: Nodes that must answer, if only that they no longer match: set when a request goes out again.
-        requester: Who asks, for people to read; who may is decided by the broker and by signatures.
-        deadline: A node that has not begun by then does not begin: `expired`. None: no limit.
-        deadline_s: The same as a duration from the time it is due, for scheduled requests; 0: no limit.
-        catch_up: Of a scheduled request: a node that was away when it was due takes it when it is back.
+        named: Nodes that must answer even if they no longer match; set when a request is sent again.
+        requester: The requester's name, for display only; the broker and signatures decide about permissions.
+        deadline: A node that has not started by then does not start: `expired`. None: no limit.
+        deadline_s: The same as a duration after the due time, for scheduled requests; 0: no limit.
+        catch_up: A node that was offline at the due time of a scheduled request runs it when it is back.
     """
 
     protocol: str
@@ -92,19 +92,19 @@ class Request(Struct, kw_only=True, omit_defaults=True):
 
 class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Apply, plan (noop) or check (health checks only) a manifest; which of them is the protocol's word.
+    Apply, plan (noop) or check (health checks only) a manifest; the protocol id says which.
 
     Attributes:
-        name: What the manifest is called; a newer request of this name supersedes one that waits.
+        name: The manifest's name; a newer request with the same name supersedes a waiting one.
         manifest, bundle: The manifest's text, up to 64 KiB, or the packed directory.
         digest: SHA-256 (hex) of the text or bundle.
-        events: "changes" or "all": whether stable resources are published too.
-        data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
+        events: "changes", or "all" to also publish stable resources.
+        data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
         cause: "request", "schedule" or "assignment".
-        diff: Events say what changes, if the node's policy does not withhold it. Older agents ignore it.
-        part: Only a part of the manifest is applied; then `manifest` and `bundle` are empty. None: all of it.
+        diff: Events contain diffs, unless the node's policy withholds them. Older agents ignore it.
+        part: Apply only a part of the manifest; then `manifest` and `bundle` are empty. None: all of it.
         undo: The run that is undone; then there is no manifest, and the node takes the earlier states that it kept. "": none.
-        keep, plan: The node keeps this plan; the run of a kept plan: an apply changes nothing unless the node is as it found it.
+        keep: Save this plan. plan: The run of a saved plan; the apply changes nothing if the node differs from it.
     """
 
     name: str = ""
@@ -122,7 +122,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
 
     @property
     def content(self) -> ManifestRequest | PartialManifest:
-        """Where `manifest` and `bundle` are."""
+        """The part, or this request itself, which has `manifest` and `bundle`."""
         return self.part or self
 
 
@@ -132,8 +132,8 @@ class EnsureRequest(Request, kw_only=True, omit_defaults=True):
 
     Attributes:
         type: Resource type.
-        properties: Its properties, `name` among them.
-        diff: As in a ManifestRequest.
+        properties: Its properties, including `name`.
+        diff: As in ManifestRequest.
     """
 
     type: str = ""
@@ -146,7 +146,7 @@ class ExecRequest(Request, kw_only=True, omit_defaults=True):
     Run one command, without a manifest. It becomes an `exec` resource whose properties contain no templates.
 
     Attributes:
-        argv: The program and its arguments; no shell reads them.
+        argv: The program and its arguments, without a shell.
         timeout_s: The command is killed after this time; 0: no limit.
     """
 
@@ -169,11 +169,11 @@ class StopRequest(Request, kw_only=True, omit_defaults=True):
 
 class MaintenanceRequest(Request, kw_only=True, omit_defaults=True):
     """
-    Disable or enable the node, or converge now; which of them is the protocol's word.
+    Disable or enable the node, or converge now; the protocol id says which.
 
     Attributes:
-        why: The reason, for all who wonder; a node is not disabled without one.
-        until: When a disabled node is enabled again; None: when an operator enables it. When locks end.
+        why: The reason, for display; required to disable a node.
+        until: When a disabled node is enabled again; None: only by an operator. For locks: their end.
         lock: Resources are locked or unlocked, and the node is not disabled. `why` is empty then, so that an agent that does not
             know locks refuses the request.
     """
@@ -184,7 +184,7 @@ class MaintenanceRequest(Request, kw_only=True, omit_defaults=True):
 
 
 class AnswerState(StrEnum):
-    """What an agent says to a request."""
+    """The state in an agent's answer to a request."""
 
     ACCEPTED = "accepted"
     QUEUED = "queued"
@@ -192,7 +192,7 @@ class AnswerState(StrEnum):
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
     DONE = "done"
-    """Answered in full (ping, facts, status, stop), or handled before: the ledger has its end state in `outcome`."""
+    """Completely answered (ping, facts, status, stop), or handled before: `outcome` has the end state from the request log."""
 
 
 class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -201,8 +201,8 @@ class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         run: Its id.
-        action, name: What it does with which manifest or resource.
-        requester: Who asked for it.
+        action, name: Its action, and the manifest or resource.
+        requester: Its requester.
     """
 
     run: str
@@ -218,10 +218,10 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         state: See AnswerState.
         reason, code: Why it refused.
-        position: Place in the queue, from 1; 0 when it begins at once.
+        position: Position in the queue, from 1; 0 if it starts immediately.
         ahead: The node's current run, if this one is queued; None from older agents.
-        outcome: End state of a run handled before, from the ledger.
-        machine, started: Machine id, and when the agent process began: both tell two agents of one identity apart.
+        outcome: End state of a run that was handled before, from the request log.
+        machine, started: Machine id, and start of the agent process; they distinguish two agents of one identity.
         body: Facts, status or versions, for the requests that ask for them.
     """
 
@@ -246,17 +246,17 @@ REPORTING = "reporting"
 
 class Progress(Struct, kw_only=True, omit_defaults=True):
     """
-    Where a run is, on `session.progress.<run>.<node>`, every five seconds.
+    The progress of a run, on `session.progress.<run>.<node>`, every five seconds.
 
     Attributes:
         state: "queued", "running" or "reporting": the run has ended, and its events wait for the stream.
         resource: The current resource, `type#name`.
-        position: Place of the current resource, from 1.
+        position: Position of the current resource, from 1.
         total: Number of resources.
-        resource_s: How long it has been at this resource.
-        run_s: How long the run has gone on here; of a run that has ended, how long its events have waited.
-        changed: Resources that were changed so far.
-        failed: Resources that failed so far.
+        resource_s: How long the current resource has taken so far.
+        run_s: How long the run has taken so far on this node; after its end, how long its events have waited.
+        changed: Resources changed so far.
+        failed: Resources failed so far.
     """
 
     protocol: str
@@ -274,11 +274,11 @@ class Progress(Struct, kw_only=True, omit_defaults=True):
 
 class AgentEvent(Struct, kw_only=True, omit_defaults=True):
     """
-    Something about the agent itself, on `agent.<word>.<node>`; the protocol id ends in the word.
+    An event of the agent itself, on `agent.<word>.<node>`; the protocol id ends with the word.
 
     Attributes:
-        message: One sentence for people.
-        details: Facts for programs, which depend on the word.
+        message: One sentence for display.
+        details: Machine-readable fields, which depend on the word.
     """
 
     protocol: str
@@ -291,24 +291,24 @@ class AgentEvent(Struct, kw_only=True, omit_defaults=True):
 
 class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What nodes should be, for as long as it stands: the body of a stamped document in CCM_ASSIGNMENTS.
+    The desired state of nodes until it is changed or removed: the body of a stamped document in CCM_ASSIGNMENTS.
 
-    Its stamp's number orders revisions; its count is for people. Of one name the node's own wins, then a fact's, then the newest.
+    The stamp's number orders revisions; its count is for display. Of one name, scope `node` wins, then `fact`, then the newest.
 
     Attributes:
         name: Its name; one token of its key encodes it.
         scope: "all", "node.<node>" or "fact.<key>.<value>", as in the key.
-        targets: Selectors, any of which a node must match besides; empty means all nodes that the scope reaches.
+        targets: Selectors, of which a node must also match at least one; empty means all nodes in the scope.
         where: An expression that must be true as well; "" is always true.
-        manifest: What the manifest is called, for people.
+        manifest: The manifest's name, for display.
         bundle: The packed directory, pinned.
-        data: URLs of hiera documents over the manifest's own data, such as `kv://CCM_DATA/common`.
-        data_revision: Documents in CCM_DATA are read as they were at this revision of the bucket; 0: as they are now.
+        data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
+        data_revision: Read documents in CCM_DATA as of this revision of the bucket; 0: the current ones.
         mode: "apply" or "plan".
         interval_s: Time between convergences; 0: the node's own interval.
-        deadline: A node that has not begun with this revision by then does not begin. None: no limit.
-        requester, time: By whom it was assigned, and when.
-        rolled_back_from: The revision (count) that this one replaced by a rollback; 0: it is not a rollback.
+        deadline: A node that has not started with this revision by then does not start. None: no limit.
+        requester, time: Its author and time.
+        rolled_back_from: The revision (count) that this rollback replaced; 0: it is not a rollback.
     """
 
     name: str
@@ -329,26 +329,25 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 WAITING = "waiting"
 DISABLED = "disabled"
-"""How a node may stand to an assignment besides what a run ends in: its turn comes, or an operator disabled the node."""
+"""States of an assignment besides end states of runs: waiting for its turn, or the node is disabled."""
 
 
 class AssignmentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    How a node stands to one assignment, in its NodeRecord.
+    The status of one assignment on a node, in its NodeRecord.
 
     Attributes:
-        key: Key of the assignment in CCM_ASSIGNMENTS that won for this node.
-        revision, count: Its stamp's number, as the node knows it, and the revision for people; 0, from older agents: the number.
-        digest: SHA-256 (hex) of the bundle that was applied last; "" when none was yet.
+        key: Key in CCM_ASSIGNMENTS of the assignment with precedence on this node.
+        revision, count: Its stamp's number known to the node, and the revision for display; 0 from older agents: use the number.
+        digest: SHA-256 (hex) of the bundle that was applied last; "" if none was applied yet.
         data_revision: The revision of CCM_DATA that was applied with it.
-        data_revisions: Of an assignment that follows data, the revision of each document that its last run read, by URL; empty
-            from older agents.
-        state: "waiting" for its turn, a final word of NodeState for how its last run ended, or "disabled".
-        reason, code: Why it is not as it should be; "" when it is.
-        since: When it first came to this state with this revision.
-        run: The run that it came to this state with: a later one that found the same is no news.
-        next_time: When it is tried again, of one that is not as it should be; None: not known, or not at all.
-        refresh_pending: Resources, the first 20, that an earlier run did not refresh. A node with one has not converged.
+        data_revisions: For unpinned data, the revision of each document that its last run read, by URL; or empty.
+        state: "waiting" for its turn, the final NodeState of its last run, or "disabled".
+        reason, code: Why it is not in the desired state; "" if it is.
+        since: When it first reached this state with this revision.
+        run: The run in which it reached this state; later runs with the same result do not change it.
+        next_time: When it is tried again if it is not in the desired state; None: unknown or never.
+        refresh_pending: The first 20 resources with a pending refresh. A node with one has not converged.
     """
 
     key: str
@@ -371,7 +370,7 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Why and until when a node does not converge; its health checks continue.
 
     Attributes:
-        since, until: From when to when; without `until` it lasts until an operator enables the node.
+        since, until: Start and end; without `until` it lasts until an operator enables the node.
         why, by: The reason that an operator gave, and that operator's name.
     """
 
@@ -390,24 +389,24 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     """
-    `node.<n>` in CCM_NODES: small, written when it changed.
+    `node.<n>` in CCM_NODES: a small record, written when it changes.
 
     Attributes:
-        machine, started, version: Machine id of its host, when its agent process began, and the agent's version.
+        machine, started, version: Machine id of the host, start time of the agent process, and the agent's version.
         facts: Routed facts only.
-        last_run, last_state, last_time: The newest finished run and its end state.
-        disabled: Why and until when the agent does not converge; None when it does.
-        assignments: How it stands to each assignment that means it, by name.
-        conflict: What is wrong with its assignments or identity; "" when nothing is.
-        signatures: It obeys signed requests and documents only.
-        refresh_pending: Resources, the first 20, that a later run refreshes, each with its manifest, assignment or source.
-        key, certificate: The nkey that it signs events with, and the root's word that the key is its own (`bus.trust`).
+        last_run, last_state, last_time: The last finished run, its end state and time.
+        disabled: Why and until when the agent does not converge; None if enabled.
+        assignments: The status of each matching assignment, by name.
+        conflict: A conflict of its assignments or its identity; "" without one.
+        signatures: It accepts only signed requests and documents.
+        refresh_pending: The first 20 resources with pending refreshes, each with its manifest, assignment or source.
+        key, certificate: The nkey with which it signs events, and the root's certificate of that key (`bus.trust`).
         policy: It has a usable `policy.yaml`; None from an agent that does not report it.
-        unsigned: What it accepts without a signature although it demands signatures: "data", "objects".
-        own_data: It can read documents that are stored for it alone: its version and its credentials allow it.
-        own_schedules: It takes requests of schedules that have a subject of their own, so a scope can have several schedules.
+        unsigned: What it accepts unsigned although it requires signatures: "data", "objects".
+        own_data: Its version and credentials allow it to read documents that are stored for it alone.
+        own_schedules: It supports schedules with separate subjects, so a scope can have several schedules.
         partial_runs: It applies parts of manifests.
-        resource_locks: It knows locks of resources.
+        resource_locks: It supports locks of resources.
         selector_patterns: It reads `*` and `?` in values of facts, and compares the items of lists.
         locks: The resources that it skips. Some may have ended.
         undo: It can undo runs.
@@ -440,7 +439,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):
-    """`facts.<n>` in CCM_NODES: all facts, written only when they changed."""
+    """`facts.<n>` in CCM_NODES: all facts, written only when they change."""
 
     node: str
     time: Moment | None = None
@@ -449,7 +448,7 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class Presence(Struct, kw_only=True, omit_defaults=True):
-    """`presence.<n>` in CCM_NODES; it expires by itself, and is kept fresh every heartbeat. `run` is the current run."""
+    """`presence.<n>` in CCM_NODES; every heartbeat renews it, otherwise it expires. `run` is the current run."""
 
     node: str
     machine: str = ""
@@ -463,12 +462,12 @@ STOPPED_CODE = "run.stopped"
 
 
 class NodeState(StrEnum):
-    """Where a node is in a run. Every expected node ends in one of those after RUNNING."""
+    """The state of a node in a run. Every expected node ends in one of the states after RUNNING."""
 
     PLANNED = "planned"
-    """In a later wave of a rollout; not asked yet."""
+    """In a later wave of a rollout; the request is not sent yet."""
     EXPECTED = "expected"
-    """Not heard of yet."""
+    """No answer yet."""
     ACCEPTED = "accepted"
     QUEUED = "queued"
     RUNNING = "running"
@@ -488,11 +487,11 @@ class NodeState(StrEnum):
     """Present, but did not answer."""
     OFFLINE = "offline"
     SKIPPED = "skipped"
-    """The rollout ended before this node was asked."""
+    """The rollout ended before the request was sent to this node."""
 
     @property
     def is_final(self) -> bool:
-        """The node has come to its end in this run."""
+        """Whether the node has ended in this run."""
         return self not in _OPEN_STATES
 
 
@@ -501,7 +500,7 @@ _OPEN_STATES = frozenset(
 )
 
 COMPLIANT_STATES = (NodeState.STABLE, NodeState.CHANGED)
-"""Ends of a run after which nothing is left to do."""
+"""End states after which nothing is left to do."""
 
 CARRIED_OUT = (*COMPLIANT_STATES, NodeState.FAILED, NodeState.STOPPED)
-"""Ends of a run that began, and of which the node's summary is in the stream."""
+"""End states of a started run, for which the node's summary is in the stream."""

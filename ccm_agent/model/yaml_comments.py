@@ -1,8 +1,8 @@
 """
-Which comments of a YAML document belong to which keys.
+Assign the comments of a YAML document to keys.
 
-A comment belongs to the key on its line, else to the key below it; one that stands below the last key of a mapping, at least
-as far in as that key, belongs to that key. Comments on list items and inside `[ ]` and `{ }` belong to no key.
+A comment belongs to the key on its line, otherwise to the key below it. A comment below the last key of a mapping, with at least
+that key's indentation, belongs to that key. Comments on list items and inside `[ ]` and `{ }` do not belong to a key.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class KeyComment(NamedTuple):
     One line of comment.
 
     Attributes:
-        path: Keys from the document's root to the one that it belongs to.
+        path: Keys from the document's root to the key of the comment.
         text: The text after the `#`, without surrounding white space.
-        line: Where it stands, from 1.
+        line: Its line, from 1.
     """
 
     path: tuple[str, ...]
@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A block mapping has entries, a block list items; all else, flow collections included, is one piece."""
+    """A block mapping has entries, a block list has items; any other value, including a flow collection, is a leaf."""
 
     start: Any
     end: Any
@@ -61,7 +61,7 @@ class _Node(NamedTuple):
 
 def key_comments(text: str, source: str) -> list[KeyComment]:
     """
-    The comments of the first document that belong to keys, in the order in which they stand.
+    The comments of the first document that belong to keys, in written order.
 
     Raises:
         DocumentError: The text is not YAML, or is nested too deeply.
@@ -79,7 +79,7 @@ def key_comments(text: str, source: str) -> list[KeyComment]:
 
 
 class _Reader:
-    """Reads the shape of a text, and where its scalars stand."""
+    """Reads the structure of a text, and the positions of its scalars."""
 
     def __init__(self, text: str) -> None:
         from yaml._yaml import CParser
@@ -113,7 +113,7 @@ class _Reader:
     def scalar(self, event: Any) -> _Node:
         start, end, is_block_text = event.start_mark.index, event.end_mark.index, event.style in ("|", ">")
         if is_block_text:
-            # the line of its `|` may hold a comment, the text below it holds none
+            # the line of its `|` may hold a comment, the text below it does not
             start = max(start, self.text.find("\n", start, end))
         if end > start:
             self.scalars.append((start, end))
@@ -143,7 +143,7 @@ def _kind(event: Any) -> str:
 
 
 def _comments(text: str, scalars: list[tuple[int, int]]) -> list[_Comment]:
-    """Every comment of the text; what looks like one inside a scalar is none."""
+    """All comments of the text, without text inside scalars that looks like a comment."""
     starts = [start for start, _ in scalars]
     found: list[_Comment] = []
     at = line = line_start = 0
@@ -160,7 +160,7 @@ def _comments(text: str, scalars: list[tuple[int, int]]) -> list[_Comment]:
 
 
 class _Walk:
-    """Gives the comments, which come in order, to the keys that come in order."""
+    """Assigns comments to keys in one pass; both are in order."""
 
     def __init__(self, comments: list[_Comment]) -> None:
         self.comments = comments
@@ -168,7 +168,7 @@ class _Walk:
         self.found: list[KeyComment] = []
 
     def take(self, before: int, path: tuple[str, ...] | None, column: int = 0) -> None:
-        """Give what stands before an index, and from `column` on, to `path`; None and the root are nobody."""
+        """Assign the comments before an index, and at or after `column`, to `path`; drop them if `path` is None or the root."""
         while self.at < len(self.comments):
             one = self.comments[self.at]
             if one.at >= before or one.column < column:
@@ -182,7 +182,7 @@ class _Walk:
             self.take(self.comments[self.at].at + 1, path)
 
     def node(self, node: _Node, path: tuple[str, ...] | None, limit: int, column: int = -1) -> None:
-        """Walk what stands at `path`, below a key in `column`; the next thing after it begins at `limit`."""
+        """Walk the value at `path`, below a key in `column`; the next node begins at `limit`."""
         if node.entries is not None:
             self.mapping(node.entries, path, limit)
         elif node.items is not None:

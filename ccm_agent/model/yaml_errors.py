@@ -1,7 +1,7 @@
 """
-What libyaml says about a text that is not YAML, in words and with places that a person can use.
+Turn libyaml's syntax errors into messages and places that a user understands.
 
-Loaded only for such a text.
+Imported only after a syntax error.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _SENTENCES = (
 
 
 def syntax_error(text: str, source: str, err: Any) -> DocumentError:
-    """The error about a text, from libyaml's own."""
+    """Convert libyaml's error about a text."""
     mark = getattr(err, "problem_mark", None)
     if mark is None:
         return _reader_error(text, source, err)
     problem = str(err.problem)
     opened = getattr(err, "context_mark", None)
     if opened is not None and ("unexpected end of stream" in problem or "expected ','" in problem):
-        mark = opened  # what is not closed is fixed where it opens
+        mark = opened  # an unclosed bracket is reported at its opening
     lines = text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     message = _sentence(problem, line, mark.column)
@@ -76,7 +76,7 @@ def syntax_error(text: str, source: str, err: Any) -> DocumentError:
 
 
 def character_error(text: str, source: str, at: int) -> DocumentError:
-    """The error about a character that YAML does not allow, or that libyaml takes for the end of a line."""
+    """The error about a character that YAML does not allow, or that libyaml treats as a line break."""
     code = ord(text[at])
     escape = f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     message = f'the character U+{code:04X} is not allowed: write it as "{escape}", in double quotes'

@@ -1,5 +1,5 @@
 """
-The layout of a YAML text: indentation, gaps and empty lines. Nothing but white space changes, so comments stay.
+Format a YAML text: indentation, spacing and empty lines. Only white space changes, so comments stay.
 
     ccm:                        each level is two columns further in, lists too
       resources:
@@ -43,7 +43,7 @@ class Start(NamedTuple):
 
 def format_yaml(text: str, source: str = "") -> str:
     """
-    The same YAML in the layout above, each document of it. Formatting the result again changes nothing.
+    Format each document of a YAML text in the layout above. Formatting the result again changes nothing.
 
     Args:
         text: The text.
@@ -69,7 +69,7 @@ def format_yaml(text: str, source: str = "") -> str:
 
 
 def _events(text: str) -> list[tuple[Any, ...]]:
-    """What a parser sees, without the places."""
+    """The parser's events, without positions."""
     import yaml
 
     fields = ("value", "anchor", "tag", "style", "implicit", "flow_style")
@@ -80,7 +80,7 @@ def _events(text: str) -> list[tuple[Any, ...]]:
 
 
 def _ink(text: str) -> str:
-    """All that is not white space."""
+    """The text without white space."""
     return "".join(text.split())
 
 
@@ -95,7 +95,7 @@ class _Layout:
         self._shifts: dict[int, int] = {}
         """By line within a value: columns that it moves."""
         self._kept: set[int] = set()
-        """Lines whose end, or whose emptiness, belongs to a scalar."""
+        """Lines whose end, or whose empty content, belongs to a scalar."""
         self._open: list[Block] = []
         self._begun = -1
         self._read(text)

@@ -1,4 +1,4 @@
-"""Where things stand in a document. Slower than reading it, so only an error asks."""
+"""Find positions in a document. Slower than decoding, so it is used only for errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Inside = dict[str, Any] | list[Any] | None
-"""What a mapping or a list holds, as entries; a scalar holds nothing."""
+"""The entries of a mapping or list; None for a scalar."""
 
 
 class MarkedEntry(NamedTuple):

@@ -1,8 +1,8 @@
 """
-YAML text to values, through libyaml's events and rules of ours; the only importer of `yaml`.
+Decode YAML from libyaml's events with this project's rules; the only module that imports `yaml`.
 
-PyYAML's own loader reads YAML 1.1 (`no` is false, `1:30` is 90) and lets a later key silently replace an earlier one. This one
-takes the parser's events and gives what `scalars` says. It aims at speed: a manifest of 10,000 files is 200,000 events.
+PyYAML's own loader reads YAML 1.1 (`no` is false, `1:30` is 90) and lets a later key silently replace an earlier one. This reader
+uses the parser's events and the rules of `scalars`. It must be fast: a manifest of 10,000 files has 200,000 events.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_DEPTH = 100
-"""Levels of nesting; what walks a document later does so by recursion."""
+"""Limit of nesting levels, because later code walks documents recursively."""
 
 MAX_ALIASED = 1_000_000
 """The most values that aliases may add to a document: a few lines of nested aliases could otherwise expand to billions."""
 
 VALUE_CHARACTERS = 64
-"""So much of an aliased text counts as a value: it is held once, and written out as often as it is named."""
+"""This many characters of an aliased text count as one value: the text is stored once, but written for each alias."""
 
 _CLOSE_PAIR = re.compile(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
 _LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks in YAML 1.1 and so in libyaml, ordinary characters in YAML 1.2: the same text would mean something else."""
 
-_OPEN = object()  # the value of an anchor whose own text is not over yet
+_OPEN = object()  # the value of an anchor that is still being read
 
 
 def read_yaml(text: str, source: str) -> object:
     """
     The first document of `text`; None when there is none.
 
-    Later documents are not used but must be right, their keys and aliases too.
+    Later documents are ignored but must be valid, including their keys and aliases.
 
     Raises:
-        DocumentError: With its place, when the text is not YAML or breaks the rules above.
+        DocumentError: With its place, if the text is not YAML or violates the rules above.
     """
     import yaml
 
     resting = gc.isenabled()
-    gc.disable()  # it would walk a growing heap of values again and again, and find nothing
+    gc.disable()  # garbage collection would scan the growing heap repeatedly and find nothing
     try:
         if (found := _LINE_BREAK.search(text)) is not None:
             from ccm_agent.model.yaml_errors import character_error
@@ -64,7 +64,7 @@ def read_yaml(text: str, source: str) -> object:
 
 
 class _Reader:
-    """One pass over one text; not to be used again."""
+    """One pass over one text; cannot be reused."""
 
     def __init__(self, text: str, source: str) -> None:
         from yaml import events
@@ -119,9 +119,7 @@ class _Reader:
 
     def _mapping(self, start: Any) -> dict[str, object]:
         result: dict[str, object] = {}
-        written: dict[
-            str, Any
-        ] = {}  # as the keys stand in the text, with their events: `16` and `0x10` may both stand there
+        written: dict[str, Any] = {}  # the keys as written, with their events: `16` and `0x10` may both occur
         following, scalar, map_end = self.next, self.scalar, self.map_end
         while (event := following()).__class__ is not map_end:
             if event.__class__ is scalar and event.tag is None and event.anchor is None:
@@ -151,7 +149,7 @@ class _Reader:
         return result
 
     def _close_pair(self, key: Any, value: Any) -> re.Match[str] | None:
-        """What a plain key in `{ }` without a value parts into: `{x:y}` means `{x: y}`, an address stays whole."""
+        """Split a plain key in `{ }` without a value: `{x:y}` means `{x: y}`; an address is not split."""
         if self.alias == key.__class__:
             return None
         if not key.implicit[0] or self.text[key.end_mark.index : value.start_mark.index].strip():
@@ -209,7 +207,7 @@ class _Reader:
                 event, f"nested deeper than {MAX_DEPTH} levels by aliases; nothing reads such a document"
             )
         if isinstance(value, (dict, list)):
-            return merge.copy_value(value)  # who changes one must not change the other
+            return merge.copy_value(value)  # a change of one must not change the other
         return value
 
     def _check_tag(self, event: Any, is_mapping: bool) -> None:
@@ -233,12 +231,14 @@ class _Reader:
 
 
 def _without_end(text: str, style: str | None) -> str:
-    """A text in quotes as it is; a block text that ends in no newline without the spaces at its end, as the reference has it."""
+    """Return a quoted text unchanged, and a block text without a final newline without its trailing spaces, as in the
+    reference."""
     return text.rstrip(" ") if style in ("|", ">") else text
 
 
 def _measure(value: object) -> tuple[int, int]:
-    """How many values are in it, itself included, and how many levels of lists and mappings; a long text counts as many."""
+    """Return the number of values in it, including itself, and the nesting of lists and mappings; a long text counts as several
+    values."""
     count, levels, waiting = 0, -1, [value]
     while waiting:
         below: list[object] = []

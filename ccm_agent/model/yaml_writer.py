@@ -1,4 +1,4 @@
-"""Values to YAML for people's eyes: block style, sorted keys, long text as it is."""
+"""Write YAML for people: block style, sorted keys, long texts unwrapped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ccm_agent.model.scalars import SPECIAL_FIRST, float_text, plain_value
 
 def write_yaml(value: object) -> str:
     """
-    YAML of plain values, which `read_yaml` reads back as they were.
+    Encode plain values as YAML; `read_yaml` returns the same values.
 
-    Keys are sorted, texts of several lines stand as blocks, and what would be read as something else is quoted.
+    Keys are sorted, texts of several lines are block scalars, and texts that would be read as another type are quoted.
     """
     import yaml
 
@@ -25,13 +25,13 @@ def write_yaml(value: object) -> str:
         allow_unicode=True,
         width=1 << 30,
     )
-    # libyaml marks the document's end after some texts; a text itself may end in dots too
+    # libyaml writes a document end marker after some texts; a text itself may also end in dots
     return text[:-4] if text.endswith("\n...\n") else text
 
 
 _QUOTED_FIRST = frozenset("{[&*!|>%@`#,}]'\" ")
 _QUOTED_WITHIN = re.compile(r"[#\\]|[:-] ")
-_LINE_BREAK = re.compile("[\x85\u2028\u2029]")  # libyaml escapes them in double quotes only
+_LINE_BREAK = re.compile("[\x85\u2028\u2029]")  # libyaml escapes them only in double quotes
 _OLD_BOOLEANS = frozenset(
     form for word in ("y", "yes", "n", "no", "on", "off") for form in (word, word.title(), word.upper())
 )
@@ -43,7 +43,7 @@ _TIME = re.compile(
 
 def _is_quoted(text: str) -> bool:
     """
-    Whether Choria CCM's writer quotes a text: what it, or a reader of YAML 1.1, could take for something else.
+    Whether Choria CCM's writer quotes a text, because it or a YAML 1.1 reader could decode it as another type.
 
     Source: IsNeedQuoted of goccy/go-yaml 1.19.2.
     """
@@ -64,7 +64,7 @@ def _dumper() -> Any:
     import yaml
 
     class Dumper(yaml.CSafeDumper):
-        """PyYAML's, with our idea of what plain text is."""
+        """PyYAML's dumper with this project's rule for plain texts."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

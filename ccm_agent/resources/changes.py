@@ -1,5 +1,5 @@
 """
-Compares contents of files: from what a provider read to what an event may show.
+Compare contents of files: from a provider's content to the diff in an event.
 
 A diff shows the lines of a file only if every local user may read them before and after the change, or if the resource says
 `diff: true`. Otherwise it shows how many lines change.
@@ -36,7 +36,7 @@ _READABLE, _ENTERABLE = 0o004, 0o001
 _NO_NEWLINE = "\\ No newline at end of file"
 
 Mask = Callable[[str], str]
-"""Takes the secrets out of a text."""
+"""Masks the secrets in a text."""
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The file.
-        before, after: Content; None if the file is not there, or if `why` is set.
+        before, after: Content; None if the file does not exist, or if `why` is set.
         is_private: Not every local user can read the file before and after the change.
         why: Why the contents are not known here, such as their size.
         was_there, stays: The file exists before, and after the change.
@@ -71,7 +71,7 @@ class TextLimits:
         self.lines = lines
 
     def fit(self, diff: FileDiff) -> FileDiff:
-        """Return the diff, cut to what is left."""
+        """Return the diff, shortened to the remaining limit."""
         kept = "".join(f"{line}\n" for line in diff.text.split("\n")[:-1][: self.lines])
         short = cut(diff, min(self.size_bytes, len(kept.encode(errors="replace"))))
         self.size_bytes -= len(short.text.encode(errors="replace"))
@@ -85,13 +85,13 @@ def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDif
 
     Args:
         change: The contents.
-        mask: Takes secrets out of a text.
+        mask: Masks the secrets in a text.
         shows_private: The resource says `diff: true`.
     """
     action = "change" if change.was_there and change.stays else "create" if change.stays else "remove"
     shown = FileDiff(path=mask(change.path), action=action)
     is_counted = change.is_private and not shows_private
-    # a digest of a short secret tells the secret
+    # the digest of a short secret reveals it
     known = {} if is_counted else {"before": change.old, "after": change.new}
     if change.why:
         return replace(shown, form="digests", why=mask(change.why), **known)
@@ -99,7 +99,7 @@ def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDif
     if old is None or new is None:
         return replace(shown, form="binary", **known)
     plain_old, plain_new = mask(old), mask(new)
-    # a secret that was replaced is not known any more, so in a file with secrets no removed line is shown
+    # a replaced secret is no longer known, so removed lines of a file with secrets are not shown
     has_secrets = (plain_old, plain_new) != (old, new)
     if is_counted:
         added, removed = _counts(_unified(_lines(old), _lines(new)))
@@ -121,7 +121,7 @@ def without_text(diff: FileDiff) -> FileDiff:
 
 
 def _text(content: bytes | None) -> str | None:
-    """Text of a file, "" of one that is not there; None if it is binary."""
+    """The text of a file; "" if it does not exist; None if it is binary."""
     if content is None:
         return ""
     if b"\0" in content:
@@ -194,11 +194,11 @@ async def private_paths(files: Files, paths: Sequence[str], mode: int | None = N
     """
     Return for each path whether its content is private: not every local user can read it now, and with the mode that it gets.
 
-    A path with symlinks is private, because the look at the path does not tell who can read what stands behind them.
+    A path with symlinks is private, because inspecting the path does not show who can read their targets.
 
     Args:
         files: The files of the host.
-        paths: Absolute paths; what is not there is judged by its directory.
+        paths: Absolute paths; for a missing path its directory decides.
         mode: The mode after the change; None: unchanged, or the usual one.
     """
     parents = {parent for path in paths for parent in _parents(path)}
@@ -228,7 +228,7 @@ def _denies(look: FileInfo, right: int) -> bool:
 
 
 async def read_for_diff(files: Files, path: str) -> tuple[bytes | None, str]:
-    """Return a file's content, and why it is not known: one of them."""
+    """Return a file's content, or the reason why it is unknown."""
     try:
         return await files.read(path, COMPARED_BYTES), ""
     except FileError as err:

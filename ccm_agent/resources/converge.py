@@ -65,15 +65,15 @@ class ResourceSlots(Protocol):
 
     async def take(self, declared: ResolvedResource) -> bool:
         """
-        Take the slot; whether that took time, so that the host may have changed.
+        Take the slot; returns whether it had to wait, so that the host may have changed.
 
         Raises:
-            SlotError: It cannot be had; the resource is not changed.
+            SlotError: It is not available; the resource is not changed.
         """
         ...
 
     async def give_back(self, declared: ResolvedResource, event: TransactionEvent) -> None:
-        """Give the slot back if the resource and its health checks are well; otherwise keep it for a while."""
+        """Release the slot if the resource and its health checks succeeded; otherwise keep it for a while."""
         ...
 
     def fail(self) -> None:
@@ -160,11 +160,11 @@ class RunContext(Protocol):
         ...
 
     def forget(self) -> None:
-        """Something on the host is about to change: what was looked at ahead holds no longer."""
+        """Invalidate the states that were read ahead, because something on the host is about to change."""
         ...
 
     async def check(self, check: HealthCheck) -> HealthResult:
-        """Run a health check; PolicyError when the node's policy does not let it run."""
+        """Run a health check; PolicyError if the node's policy forbids it."""
         ...
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
@@ -342,7 +342,7 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
     kind = declared.kind
     found, decision, triggered_by = await _decide(declared, provider, run)
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
-        # it was long ago that the state was read
+        # the state was read a long time ago
         run.forget()
         found, decision, triggered_by = await _decide(declared, provider, run)
     if decision.steps and (why := await run.undo.why_left(declared, provider)):
@@ -379,7 +379,7 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
 async def _decide(
     declared: ResolvedResource, provider: Any, run: RunContext
 ) -> tuple[CommonState, Decision, str]:
-    """Read the state and decide what is to be done about it; also the subscribed resource that has changed."""
+    """Read the state and decide the steps; also returns the subscribed resource that has changed."""
     found = await run.look(declared, provider)
     # after the look, which runs guards: as in Choria CCM they run even if a subscribed resource does not exist
     triggered_by = _trigger(declared, run)

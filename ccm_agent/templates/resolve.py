@@ -282,7 +282,7 @@ def resolve(value: Any, env: Environment) -> Any:
 
     Raises:
         ExpressionError: An expression is wrong or fails; the value holds more than VALUE_LIMIT values (a small YAML document with
-        aliases can), or is nested too deeply.
+            aliases can), or is nested too deeply.
     """
     try:
         return _resolved(value, env, [VALUE_LIMIT])

@@ -184,7 +184,7 @@ class RunExecutor:
         if not request.keep or job.action != "plan":
             return await self._context.engine.apply(source, options)
         summary, found = await self._plan(request, source, options)
-        # an apply could do more than a restricted plan can tell, and what failed is no plan
+        # an apply could change more than a restricted plan can tell, and a failed run is not saved as a plan
         if (
             summary.state in (NodeState.STABLE, NodeState.CHANGED)
             and not summary.unknown_count

@@ -58,10 +58,10 @@ class TemplateEngine(Protocol):
             right: The closing delimiter; "" for the engine's default.
             context: The value of `.`; None for the engine's default, which is built from the variables.
             functions: Additional functions; they replace an engine's function of the same name. They take and return plain values
-            (see
+                (see
                 `templates/values.py`) and raise errors of `model/errors.py`.
             load: Returns the text of another template by its absolute path, or None if it does not exist; without `load` a
-            template cannot include others.
+                template cannot include others.
 
         Raises:
             TemplateError: The template does not parse or fails, with `name` and the line.

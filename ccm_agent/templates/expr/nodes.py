@@ -68,7 +68,7 @@ class Binary(Node):
 
     Attributes:
         operators: The number of operators down to the leftmost operand: 2 in `a + b + c`. A row of more than `LONG_ROW` is walked
-        in a loop, so it does not add height.
+            in a loop, so it does not add height.
     """
 
     __slots__ = ("left", "operator", "operators", "right")

@@ -100,7 +100,7 @@ class Systemd:
         done = await self._run("is-active", "--system", "--", name)
         word = done.stdout.decode(errors="replace").strip()
         if word == "activating":
-            # a unit that waits for its restart counts as running: systemd will start it, and no one stopped it
+            # a unit that waits for its automatic restart counts as running
             shown = await self._show([name])
             return bool(shown) and shown[0].get("SubState") == WAITING
         if word == ACTIVE:
