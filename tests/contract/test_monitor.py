@@ -105,7 +105,7 @@ async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixt
         monitor = MetricsServer(counted(), LOOPBACK, port, retry_s=0.01)
         task = asyncio.create_task(monitor.run(), name="monitor")
         async with asyncio.timeout(20):
-            while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody
+            while not caplog.records:  # noqa: ASYNC110 - a log record has no event to wait for
                 await asyncio.sleep(0.01)
     async with asyncio.timeout(20):
         assert await monitor.served == (LOOPBACK, port)
@@ -117,7 +117,7 @@ async def test_a_port_that_is_taken_is_tried_again(caplog: pytest.LogCaptureFixt
 async def test_an_invalid_address_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
     task = asyncio.create_task(MetricsServer(counted(), "no..host", 0).run(), name="monitor")
     async with asyncio.timeout(20):
-        while not caplog.records:  # noqa: ASYNC110 - a log record wakes nobody
+        while not caplog.records:  # noqa: ASYNC110 - a log record has no event to wait for
             await asyncio.sleep(0.01)
 
     assert not task.done()

@@ -1,4 +1,4 @@
-"""What somebody at a node asks of its agent: a process of its own, an agent of its own, and a broker that hears of it."""
+"""Commands to the agent on its own host, with a real agent process and a broker that gets the events."""
 
 from __future__ import annotations
 

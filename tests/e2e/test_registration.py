@@ -169,7 +169,7 @@ class Site:
         return (ended[-1]["run"], ended[-1]["state"]) if ended else ("", "")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `ccm` as somebody on a host of theirs."""
+        """Run `ccm` on an operator's own host."""
         return subprocess.run(
             [sys.executable, "-m", "ccm_agent", *arguments],
             cwd=TOP, env=self.fleet.environ, capture_output=True, text=True, check=False, timeout=WAIT_S,

@@ -18,7 +18,7 @@ def test_a_saved_plan_is_applied_where_nothing_has_changed_since(trio: Fleet) ->
     mine, other = (trio.agents[name].files / "planned" for name in ("web1", "web2"))
 
     planned = trio.ctl("plan", path, "-t", "role=web", "--out", saved)
-    other.write_text("somebody else's\n")
+    other.write_text("of another user\n")
     applied = trio.ctl("apply", "--plan", saved, "--yes", "--json")
     again = trio.ctl("apply", "--plan", saved, "--yes", "--json")
 
@@ -28,7 +28,7 @@ def test_a_saved_plan_is_applied_where_nothing_has_changed_since(trio: Fleet) ->
     assert (applied.code, applied.states) == (2, {"web1": "changed", "web2": "failed"}), applied.out
     (refused,) = [one for one in applied.records if one["record"] == "result" and one["node"] == "web2"]
     assert refused["reason"].endswith(f"this has changed: file#{other}; plan again")
-    assert (mine.read_text(), other.read_text()) == ("new\n", "somebody else's\n")
+    assert (mine.read_text(), other.read_text()) == ("new\n", "of another user\n")
     assert again.states == {"web1": "failed", "web2": "failed"}
 
 

@@ -1,4 +1,4 @@
-"""dnf and rpm themselves: versions, releases and epochs up and down, and a lock that somebody holds."""
+"""dnf and rpm themselves: versions, releases and epochs up and down, and a lock that another process holds."""
 
 from __future__ import annotations
 

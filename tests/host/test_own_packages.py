@@ -39,7 +39,7 @@ def desk(lab: testenv.Lab, packages: Path) -> Iterator[Desk]:
 
 @pytest.fixture(scope="module")
 def member(lab: testenv.Lab, packages: Path, desk: Desk) -> Callable[[str], Host]:
-    """A node of the fleet with a package manager, made by the page when somebody asks for it first."""
+    """A node of the fleet with a package manager, created at its first use."""
     made: dict[str, Host] = {}
 
     def find(kind: str) -> Host:

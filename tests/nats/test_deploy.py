@@ -79,7 +79,7 @@ async def made_with(folder: Path, urls: list[str], *, is_tls: bool, replicas: in
 
 
 async def denied(stranger: Connection) -> str:
-    """Why a broker does not let somebody in; whom it lets in fails the test."""
+    """Why the broker refuses a connection; an accepted connection fails the test."""
     try:
         await stranger.connect_now()
     except BusDeniedError as err:

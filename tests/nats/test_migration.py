@@ -55,7 +55,7 @@ class Old:
         self.server.reload(self.configuration)
 
     def as_(self, name: str, *words: str) -> Done:
-        """Run `ccmctl` with somebody's credentials."""
+        """Run `ccmctl` with an operator's credentials."""
         return self.fleet.ctl(*words, environ={"CCM_CREDS": str(self.creds / f"{name}.creds")})
 
     def give(self, kind: str, name: str, *words: str) -> Path:

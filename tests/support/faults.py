@@ -218,7 +218,7 @@ def gaps(known: Collection[str], runs: Mapping[str, Sequence[Mapping[str, Any]]]
     that says n. Of a run that was killed before its start was told the summary is all.
 
     Args:
-        known: Runs that somebody else knows of: of each there must be something.
+        known: Runs that others know; each must have left a trace.
         runs: Events of each run, in the order of the stream.
     """
     broken: dict[str, list[int]] = {run: [] for run in known if run not in runs}

@@ -38,7 +38,7 @@ def locks(request: pytest.FixtureRequest, tmp_path: Path) -> Locks:
 
 
 @pytest.fixture
-def somebody(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def other_process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the package lock until its standard input is closed."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
@@ -76,7 +76,7 @@ async def test_locks_of_two_names_know_nothing_of_each_other(locks: Locks) -> No
 
 
 async def test_a_waiter_reports_the_lock_and_its_holder(
-    tmp_path: Path, somebody: subprocess.Popen[str]
+    tmp_path: Path, other_process: subprocess.Popen[str]
 ) -> None:
     locks = SystemLocks(str(tmp_path))
 
@@ -86,15 +86,15 @@ async def test_a_waiter_reports_the_lock_and_its_holder(
 
     async with asyncio.timeout(WAIT_S):
         task = asyncio.create_task(wait())
-        while not locks.waits_for:  # noqa: ASYNC110 - it announces itself to nobody
+        while not locks.waits_for:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         told = dict(locks.waits_for)
-        assert somebody.stdin
-        somebody.stdin.close()
+        assert other_process.stdin
+        other_process.stdin.close()
         await task
 
     assert list(told) == ["package"]
-    assert told["package"].startswith(f"ccm apply (pid {somebody.pid}) since 20")
+    assert told["package"].startswith(f"ccm apply (pid {other_process.pid}) since 20")
     assert locks.waits_for == {}
 
 
@@ -136,7 +136,7 @@ async def test_a_cancelled_waiter_holds_no_lock(locks: Locks) -> None:
         pass
 
 
-async def test_another_process_is_waited_for(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
+async def test_another_process_is_waited_for(tmp_path: Path, other_process: subprocess.Popen[str]) -> None:
     locks = SystemLocks(str(tmp_path))
     has_it = asyncio.Event()
 
@@ -148,19 +148,21 @@ async def test_another_process_is_waited_for(tmp_path: Path, somebody: subproces
         group.create_task(wait())
         await asyncio.sleep(0)
         assert not has_it.is_set()
-        somebody.communicate()
+        other_process.communicate()
         await has_it.wait()
 
 
-async def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, somebody: subprocess.Popen[str]) -> None:
-    somebody.kill()
+async def test_the_lock_of_a_killed_process_is_free(
+    tmp_path: Path, other_process: subprocess.Popen[str]
+) -> None:
+    other_process.kill()
 
     async with asyncio.timeout(WAIT_S), SystemLocks(str(tmp_path)).hold("package"):
         pass
 
 
 async def test_a_waiter_that_times_out_names_the_holder(
-    tmp_path: Path, somebody: subprocess.Popen[str]
+    tmp_path: Path, other_process: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(LockError) as caught:
         async with SystemLocks(str(tmp_path), patience_s=0.05).hold("package"):
@@ -168,7 +170,7 @@ async def test_a_waiter_that_times_out_names_the_holder(
 
     message = caught.value.message
     assert message.startswith(
-        f"the package lock of this host is still held by ccm apply (pid {somebody.pid}) since 2"
+        f"the package lock of this host is still held by ccm apply (pid {other_process.pid}) since 2"
     )
     assert message.endswith("Z after 0.05 s; wait until that is done, or end it")
 

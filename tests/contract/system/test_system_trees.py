@@ -25,7 +25,7 @@ def trees() -> SystemTrees:
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A directory in which somebody else makes names, where root has a scaffold."""
+    """A directory of root's scaffold in which another user creates files."""
     os.chmod(tmp_path, 0o755)
     path = tmp_path / "theirs"
     path.mkdir()

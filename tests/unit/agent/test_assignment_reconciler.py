@@ -114,7 +114,7 @@ async def test_a_failed_one_says_why_and_when_it_is_tried_again(world: World) ->
     assert (state.reason, state.next_time is not None) == ("file#/a: no", True)
 
 
-async def test_a_mode_that_nobody_knows_is_refused_and_not_applied(world: World) -> None:
+async def test_unknown_mode_is_refused_and_not_applied(world: World) -> None:
     async with world.agent():
         bundle = await world.operator.bundle("changed /a")
         body = {

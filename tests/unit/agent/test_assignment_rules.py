@@ -59,7 +59,7 @@ def test_other_names_have_winners_of_their_own() -> None:
     assert sorted(best) == ["a", "b"]
 
 
-def test_what_nobody_else_manages_is_no_conflict() -> None:
+def test_resources_of_only_one_assignment_do_not_conflict() -> None:
     assert conflicts({"a": {"file#/a"}, "b": {"file#/b"}, "c": set()}) == {}
 
 

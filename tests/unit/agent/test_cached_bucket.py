@@ -323,7 +323,7 @@ async def test_the_past_is_read_once_and_kept_for_a_start_without_a_broker(tmp_p
         await again.as_of("common", 2)
 
 
-async def test_what_is_kept_of_the_past_is_not_used_when_nobody_pins_it(tmp_path: Path) -> None:
+async def test_cached_past_revisions_are_only_used_for_pins(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"one")
     await at.put("common", b"two")

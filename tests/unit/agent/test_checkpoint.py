@@ -157,7 +157,7 @@ async def test_what_the_last_process_left_in_no_readable_shape_is_an_interrupted
         assert at.engine.applied == []
 
 
-async def test_a_run_that_nobody_knows_any_more_is_dropped(tmp_path: Path) -> None:
+async def test_checkpoint_of_an_unknown_run_is_dropped(tmp_path: Path) -> None:
     at = await node(tmp_path)
     left = Checkpoint(run=RUN, number=1, began=at.clock.now())
     await asyncio.to_thread(at.file.write_bytes, msgspec.json.encode(left))

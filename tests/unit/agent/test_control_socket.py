@@ -161,7 +161,7 @@ async def test_whoever_asks_and_goes_leaves_the_run_to_continue(world: World) ->
 @pytest.mark.parametrize(
     "question", [b"", b"x\n", b"{}\n", b"x" * 10_000], ids=["nothing", "text", "empty", "long"]
 )
-async def test_what_is_no_question_gets_no_answer_and_harms_nobody(world: World, question: bytes) -> None:
+async def test_invalid_requests_get_no_answer_and_do_no_harm(world: World, question: bytes) -> None:
     async with reachable(world):
         reader, writer = await asyncio.open_unix_connection(str(world.folder / SOCKET))
         writer.write(question)
@@ -211,7 +211,7 @@ async def test_a_state_folder_of_any_depth_can_be_reached(tmp_path: Path) -> Non
     assert end["end"] == STATUS
 
 
-def test_without_an_agent_nobody_answers(tmp_path: Path) -> None:
+def test_without_an_agent_there_is_no_answer(tmp_path: Path) -> None:
     assert ask(tmp_path, STATUS) is None
     assert ask(tmp_path / "none", STATUS) is None
 

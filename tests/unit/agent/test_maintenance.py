@@ -33,7 +33,7 @@ def opened(folder: Path, clock: Any) -> Maintenance:
     return one
 
 
-def test_a_node_is_not_disabled_unless_somebody_says_so(tmp_path: Path, clock: FakeClock) -> None:
+def test_node_is_enabled_by_default(tmp_path: Path, clock: FakeClock) -> None:
     one = opened(tmp_path, clock)
 
     assert (one.current, one.is_disabled(), one.refusal("apply")) == (None, False, None)
@@ -162,7 +162,7 @@ async def test_whoever_wants_to_know_is_reported_each_change_once(tmp_path: Path
     assert told == [FOUR_HOURS, None]
 
 
-async def test_a_file_that_nobody_told_of_is_found_anyway(
+async def test_file_written_without_a_notification_is_found(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccm_agent.agent.runs.admission.LOOK_S", 0.01)

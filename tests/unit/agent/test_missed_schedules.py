@@ -83,7 +83,7 @@ class Fleet:
         self.broker.fire(subject, msgspec.json.encode(request))
 
     def clock_on(self, seconds: float) -> None:
-        """Time passes, and nobody has to do anything in it."""
+        """Let time pass without any activity."""
         self.clock._pass(seconds)
 
     async def assign(self, role: str, number: int) -> None:
@@ -182,7 +182,7 @@ async def test_an_older_request_that_is_delivered_again_does_not_bring_the_last_
     assert fleet.applied == ["old", "new"]
 
 
-async def test_what_nobody_scheduled_is_none_of_it_whatever_it_says(fleet: Fleet) -> None:
+async def test_catch_up_has_no_effect_on_requests_without_a_schedule(fleet: Fleet) -> None:
     async with fleet.node() as one:
         for name in ("first", "second"):
             await fleet.controller.ask(
@@ -467,7 +467,7 @@ async def test_what_was_seen_last_is_kept_by_an_agent_that_ends_at_once(fleet: F
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
-async def test_what_somebody_delivers_again_after_the_ledger_forgot_it_is_not_taken(
+async def test_request_replayed_after_the_request_log_expired_is_refused(
     fleet: Fleet, catch_up: bool
 ) -> None:
     async with fleet.node() as one:

@@ -1,4 +1,4 @@
-"""The policy file: read only where nobody else could have written it."""
+"""The policy file: read only if no other user could have written it."""
 
 from __future__ import annotations
 

@@ -63,11 +63,11 @@ async def test_the_next_process_does_the_rest_and_counts_all() -> None:
     relay = Relay(text)
 
     await relay.go(pause_at="a")
-    relay.board.notes["a"] = "by somebody else"
+    relay.board.notes["a"] = "by another process"
     summary, on = await relay.go()
 
     assert on.outcomes == [("b", "changed"), ("c", "changed")]
-    assert relay.board.notes == {"a": "by somebody else", "b": "y", "c": "z"}
+    assert relay.board.notes == {"a": "by another process", "b": "y", "c": "z"}
     assert (summary.state, summary.reason, summary.code) == ("changed", "", "")
     assert numbers(summary) == {"total_resources": 3, "unique_resources": 3, "changed_resources": 3}
 

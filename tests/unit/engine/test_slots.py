@@ -17,7 +17,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
 
 class QuickClock:
-    """Time that passes only while somebody sleeps, and lets others run meanwhile."""
+    """A clock that advances only while a task sleeps, and lets other tasks run meanwhile."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -47,7 +47,7 @@ class Host:
             HealthCheck(goss_rules={"fil": {"/x": {"exists": True}}}),
             "`goss_rules` knows no `fil`, did you mean `file`?; there are file, package, service, port, process, command, "
             "http, addr, dns, group, user, interface, kernel-param, mount, matching",
-            id="a kind that nobody knows",
+            id="an unknown kind",
         ),
         pytest.param(
             HealthCheck(goss_rules={"gossfile": {"x.yaml": {}}}),
@@ -58,7 +58,7 @@ class Host:
         pytest.param(
             HealthCheck(goss_rules={"file": {"/x": {"exists": True, "moed": "0644"}}}),
             "`goss_rules`, file `/x`: there is no `moed`, did you mean `mode`?",
-            id="an attribute that nobody knows",
+            id="an unknown attribute",
         ),
         pytest.param(
             HealthCheck(goss_rules={"file": {"/x": {"mode": "0644"}}}),
@@ -97,7 +97,7 @@ async def test_tries_continue_until_one_is_right_with_the_pause_between() -> Non
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(run_check(check, host))
-        while not host.clock.sleepers:  # noqa: ASYNC110 - the clock tells nobody who sleeps
+        while not host.clock.sleepers:  # noqa: ASYNC110 - the clock has no event for a new sleeper
             await asyncio.sleep(0)
         await host.clock.advance(2)
 

@@ -44,7 +44,7 @@ def test_other_texts_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("states", "turn"),
     [
-        pytest.param([], SlotDecision(is_free=True), id="nobody holds it"),
+        pytest.param([], SlotDecision(is_free=True), id="no node holds it"),
         pytest.param(
             [state("b", 1, held=True)], SlotDecision(is_free=False, holders=("b",)), id="another holds it"
         ),

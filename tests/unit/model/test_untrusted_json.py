@@ -1,4 +1,4 @@
-"""What somebody else wrote."""
+"""Decoding of JSON that other programs wrote."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ from ccm_agent.model.errors import DocumentError
         ),
         pytest.param("l:\n- 1 # no\n# x\nb: 1\n", {"x": "b"}, id="below a list at the key's own indentation"),
         pytest.param(
-            "l:\n  - 1\n  # no\n# x\nb: 1\n", {"x": "b"}, id="an item's own comment belongs to nobody"
+            "l:\n  - 1\n  # no\n# x\nb: 1\n",
+            {"x": "b"},
+            id="a comment of a list item does not belong to a key",
         ),
         pytest.param("l:\n  - a: 1 # no\n    # no\n    b: 2\n", {}, id="nor does a key's inside a list"),
         pytest.param("m: {\n  # no\n  a: 1\n} # x\n", {"x": "m"}, id="nor one inside braces"),

@@ -80,7 +80,7 @@ def ask(
         pytest.param(ALICE, "stop", None, MONDAY_NOON, (True, "operators", ""), id="all is every action that runs"),
         pytest.param(
             UNVERIFIED_ALICE, "apply", None, MONDAY_NOON, (False, "", "policy.denied"),
-            id="a name that nothing proves is nobody's",
+            id="an unverified name does not match a signer",
         ),
         pytest.param(BOB, "plan", None, MONDAY_NOON, (True, "apprentices", ""), id="a signer by role"),
         pytest.param(BOB, "apply", None, MONDAY_NOON, (False, "apprentices", "policy.mode"), id="max_mode refuses to apply"),

@@ -142,7 +142,7 @@ def test_a_long_text_is_cut_at_the_end_of_a_line() -> None:
         pytest.param(0o644, 0o755, 0o644, False, id="everyone reads it"),
         pytest.param(0o640, 0o755, 0o644, True, id="the old file is private"),
         pytest.param(0o644, 0o755, 0o600, True, id="the new file is private"),
-        pytest.param(0o644, 0o700, 0o644, True, id="nobody else enters the directory"),
+        pytest.param(0o644, 0o700, 0o644, True, id="other users cannot enter the directory"),
     ],
 )
 async def test_whether_a_file_is_private(

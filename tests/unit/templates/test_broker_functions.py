@@ -68,10 +68,10 @@ async def test_a_key_that_is_missing_is_an_error() -> None:
 
 
 async def test_an_error_of_the_broker_is_behind_that_of_the_expression() -> None:
-    reason = BusUnavailableError("nobody there")
+    reason = BusUnavailableError("no broker answers")
     asking = BrokerFunctions(asyncio.get_running_loop(), lambda: Broker(reason))
 
-    with pytest.raises(ExpressionError, match=r"registrations\(\): nobody there") as caught:
+    with pytest.raises(ExpressionError, match=r"registrations\(\): no broker answers") as caught:
         await asyncio.to_thread(asking.registrations, "*", "*", "*", "*")
 
     assert caught.value.__cause__ is reason

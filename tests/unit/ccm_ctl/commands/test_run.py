@@ -1,4 +1,4 @@
-"""`ccmctl run`: what was started, seen by somebody else."""
+"""`ccmctl run`: runs that another operator started."""
 
 from __future__ import annotations
 

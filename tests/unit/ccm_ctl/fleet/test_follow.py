@@ -92,7 +92,7 @@ class Scene:
         await self.node.events.publish(subject, said.event_id, msgspec.json.encode(said))
 
     def hide(self, said: SessionStart | TransactionEvent | SessionSummary) -> None:
-        """Put into the stream what nobody hears by core delivery."""
+        """Store messages in the stream that are not delivered over core NATS."""
         subject = event_subject(said.protocol, "web1", self.id)
         self.broker.store("CCM_EVENTS", self.broker.events, subject, msgspec.json.encode(said))
 

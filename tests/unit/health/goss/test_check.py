@@ -515,7 +515,7 @@ async def test_a_rule_is_retried_as_often_as_configured(host: Host) -> None:
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(attempt(check(rules), host))
-        while not host.clock.sleepers:  # noqa: ASYNC110 - the clock tells nobody who sleeps
+        while not host.clock.sleepers:  # noqa: ASYNC110 - the clock has no event for a new sleeper
             await asyncio.sleep(0)
         await host.clock.advance(0.5)
 

@@ -164,7 +164,7 @@ class TestDecide:
         properties = wanted(extract_parent="/opt", creates="/opt/app", cleanup=cleanup, checksum=checksum)
         expected = cleaned if cleanup else kept
         if archive and not creates and not checksum:
-            expected = [GET, *expected]  # of an archive that nothing vouches for nobody knows what it is
+            expected = [GET, *expected]  # the kind of an unverified archive is unknown
 
         assert steps(properties, found(archive=archive, creates=creates)) == expected
 
