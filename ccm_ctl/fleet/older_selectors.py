@@ -18,7 +18,7 @@ from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.discovery import Inventory, Node, TargetSet
 
 _NAMES_LENGTH = LENGTH_LIMIT // 2
 """Characters of names in one selector; the other terms and `--limit` add to it."""
@@ -34,9 +34,6 @@ def write_targets(
         texts, selectors: The selectors as written, and parsed.
         inventory: All nodes, because an older agent may take itself for meant.
         nodes: The target nodes.
-
-    Raises:
-        UsageError: The nodes are too many to be named one by one.
     """
     agents = [node for node in inventory.nodes.values() if node.record and not node.record.selector_patterns]
     older: dict[str, None] = {}
@@ -51,12 +48,21 @@ def write_targets(
             targets += _by_name(selector, set(lists), nodes)
         else:
             targets.append(selector.explicit() if selector.patterns else text)
-    if older and sum(map(len, targets)) > TARGETS_LIMIT // 2:
-        raise UsageError(
-            f"{len(nodes)} nodes are too many to be named one by one, which {next(iter(older))} and other older agents need; "
-            "upgrade them, or select without `*`, `?` and values of lists"
-        )
     return targets, list(older)
+
+
+def refuse_too_many(resolved: TargetSet) -> None:
+    """
+    Refuse a request with too many nodes to name one by one. Commands that only read the inventory do not need the names.
+
+    Raises:
+        UsageError: With the first older agent.
+    """
+    if resolved.older and sum(map(len, resolved.targets)) > TARGETS_LIMIT // 2:
+        raise UsageError(
+            f"{len(resolved.nodes)} nodes are too many to be named one by one, which {resolved.older[0]} and other older "
+            "agents need; upgrade them, or select without `*`, `?` and values of lists"
+        )
 
 
 def _lists(selector: Selector, agents: Sequence[Node]) -> dict[str, set[str]]:

@@ -15,6 +15,7 @@ from ccm_agent.model.secret import mask_url, mask_urls
 from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
 from ccm_ctl.fleet.gather import NAMED_AT_ONCE, ask
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.older_selectors import refuse_too_many
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -50,6 +51,7 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
         action: "apply", "plan", "check", "ensure" or "exec".
         name: The manifest's or resource's name.
     """
+    refuse_too_many(resolved)
     now = fleet.clock.now()
     request = msgspec.structs.replace(
         request,
