@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
@@ -54,6 +55,10 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
 
         now = fleet.clock.now()
         moment = at.before(now) if at else now
+        if moment > now:
+            raise UsageError(
+                f"--at {clock(moment)}: the time is in the future; the state is known only up to now"
+            )
         past = await read_past(fleet, check_node(node), until=moment)
         states = find_states(past)
         terminal = application.terminal

@@ -137,6 +137,13 @@ def test_state_counts_resources_that_no_event_names(desk: Desk) -> None:
     )
 
 
+def test_the_state_of_a_future_time_is_refused(desk: Desk) -> None:
+    said = desk.ccmctl("state", "web1", "--at", "2036-11-20T00:00Z")
+
+    assert (said.code, said.out) == (1, "")
+    assert "the time is in the future" in said.err
+
+
 def test_state_before_the_stream_begins_is_not_known(desk: Desk) -> None:
     said = desk.ccmctl("state", "web1", "--at", "2026-11-20T00:00Z")
 
