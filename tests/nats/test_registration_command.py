@@ -313,3 +313,20 @@ def forget(server: NatsServer, ccm: Run) -> None:
             await call(connection, "STREAM.PURGE.REGISTRATION")
 
     asyncio.run(purge())
+
+
+def test_a_template_that_asks_a_bucket_that_does_not_exist_fails_only_its_resource(
+    ccm: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "site.yaml").write_text(
+        "ccm:\n  resources:\n    - exec:\n"
+        "        - asks: {command: \"echo {{ kvGet('NOPE', 'greeting') }}\"}\n"
+        f'        - other: {{command: "touch {tmp_path}/ran"}}\n'
+    )
+
+    code, out, err = ccm("apply", "site.yaml")
+
+    assert code == 2
+    assert "NOPE" in out + err
+    assert "$JS.API" not in out + err
+    assert (tmp_path / "ran").exists()

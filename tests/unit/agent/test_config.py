@@ -269,3 +269,8 @@ def test_without_a_broker_configured_a_node_is_on_its_own_and_a_named_context_mu
 
 def test_an_empty_address_does_not_serve_metrics_to_everybody() -> None:
     assert parse_config("monitor_port: 9100\nmonitor_address: ''\n").monitor_address == "127.0.0.1"
+
+
+def test_an_empty_cache_directory_is_the_default() -> None:
+    assert parse_config('cache_dir: ""\n').cache_dir == "/var/lib/ccm/sources"
+    assert parse_config('cache_dir: ""\nstate_dir: /srv/ccm\n').cache_dir == "/srv/ccm/sources"

@@ -474,3 +474,16 @@ def test_help_shows_only_the_current_name_of_hiera_data(
     shown = capsys.readouterr().out
     assert "-d, --data URL" in shown
     assert "--hiera" not in shown
+
+
+@pytest.mark.parametrize("name", ["sub/../motd", "./motd", "{}/sub/../motd"])
+def test_the_status_of_a_file_is_that_of_its_cleaned_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "motd").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+
+    code = main.run(["status", "file", name.format(tmp_path), "--json"])
+
+    found = json.loads(capsys.readouterr().out)
+    assert (code, found["name"], found["size"]) == (0, str(tmp_path / "motd"), 5)

@@ -50,6 +50,6 @@ def test_how_full_a_partition_is_adds_up(tmp_path: Path) -> None:
 
     assert [one["mountpoint"] for one in family["partitions"]] == [str(tmp_path), "/nowhere/at/all"]
     (usage,) = family["usage"]
-    assert usage["path"] == str(tmp_path)
+    assert (usage["path"], usage["fstype"]) == (str(tmp_path), "ext4")
     assert usage["used"] + usage["free"] <= usage["total"]
     assert 0 <= usage["usedPercent"] <= 100

@@ -71,6 +71,7 @@ TELLING = {**UNPACKING, "creates": "/opt/app"}
     [
         pytest.param({}, {FILE: b"new"}, id="downloaded"),
         pytest.param({"checksum": NEW}, {FILE: b"new"}, id="with a checksum"),
+        pytest.param({"checksum": NEW.upper()}, {FILE: b"new"}, id="with a checksum in upper case"),
         pytest.param(UNPACKING, {FILE: b"new", "/opt/app": b"made"}, id="unpacked"),
         pytest.param(TELLING, {FILE: b"new", "/opt/app": b"made"}, id="unpacked, with creates"),
         pytest.param({**TELLING, "cleanup": True}, {"/opt/app": b"made"}, id="cleaned up"),
