@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -184,12 +184,9 @@ def lasting(moment: datetime | None, now: datetime) -> str:
 
 def clock(moment: datetime | None) -> str:
     """A moment in RFC 3339, UTC, to the second, as options take it; "" when there is none."""
-    if moment is None:
-        return ""
-    try:
-        return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except OverflowError:  # a node may report any time
-        return str(moment)
+    from ccm_agent.model.moments import format_moment
+
+    return "" if moment is None else format_moment(moment)
 
 
 def size(count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import Moment
 
 LONGEST_LOCK_S = 30 * 86_400
@@ -31,11 +32,9 @@ class ResourceLock(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """For people: `locked until 2026-11-21 18:00 UTC by maria: the disk is replaced`."""
+        """For people: `locked until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
         by = f" by {self.by}" if self.by else ""
-        return (
-            f"locked until {self.until.strftime('%Y-%m-%d %H:%M UTC')}{by}: {self.why or 'no reason given'}"
-        )
+        return f"locked until {format_moment(self.until)}{by}: {self.why or 'no reason given'}"
 
 
 class LockChange(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 Times in command-line options: RFC 3339, or a duration relative to now.
 
 `2026-12-01T02:00Z`, `2026-12-01 04:00:00+02:00`, `2026-12-01`; `2h`, `30m`. A time without a zone is in the local zone. Times in
-output (`clikit.text.clock`) can be given as options again.
+output (`format_moment`) can be given as options again.
 """
 
 from __future__ import annotations
@@ -44,6 +44,14 @@ class GivenTime(Struct, frozen=True):
             return (now + timedelta(seconds=direction * self.seconds)).astimezone(UTC)
         except OverflowError:
             raise _not_a_time(self.written) from None
+
+
+def format_moment(moment: datetime) -> str:
+    """A time in RFC 3339, UTC, to the second, as options take it: `2026-12-01 02:00:00Z`."""
+    try:
+        return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except OverflowError:  # a node may report any time
+        return str(moment)
 
 
 def parse_moment(text: str) -> GivenTime:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ccm_agent.model.bundle import Bundle, PartialManifest
 from ccm_agent.model.maintenance import LockChange, ResourceLock
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import Count, Moment, Seconds
 
 PROTOCOL = "io.choria.ccm.v1"
@@ -382,7 +383,7 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def sentence(self) -> str:
         """For people: `disabled until 2026-11-21 18:00:00Z by maria: the disk is replaced`."""
-        until = f" until {self.until.strftime('%Y-%m-%d %H:%M:%SZ')}" if self.until else ""
+        until = f" until {format_moment(self.until)}" if self.until else ""
         by = f" by {self.by}" if self.by else ""
         return f"disabled{until}{by}: {self.why or 'no reason given'}"
 

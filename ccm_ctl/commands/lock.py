@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.maintenance import LONGEST_LOCK_S, LockChange
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.wire import NODE_DISABLE
 from ccm_ctl.commands.command_tree import verb
@@ -69,7 +71,7 @@ def lock(
     if not for_s or not wanted["why"].strip():
         raise UsageError("a lock needs --for and --why: until when, and what for")
     if for_s > LONGEST_LOCK_S:
-        raise UsageError(f"--for: a lock ends after {LONGEST_LOCK_S // 86_400} days at most")
+        raise UsageError(f"--for: a lock ends after {format_duration(LONGEST_LOCK_S)} at most")
 
     async def work(fleet: Fleet) -> Exit:
         until = fleet.clock.now() + timedelta(seconds=for_s)
@@ -79,7 +81,7 @@ def lock(
             fleet,
             NODE_DISABLE,
             wanted,
-            verb=f"lock {', '.join(resource) or 'everything'} until {until:%Y-%m-%d %H:%M} UTC on",
+            verb=f"lock {', '.join(resource) or 'everything'} until {format_moment(until)} on",
             done="locked" if resource else "disabled",
             until=until,
             lock=change,

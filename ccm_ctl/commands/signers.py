@@ -10,6 +10,7 @@ import click
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.moments import format_moment
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.render import records
@@ -139,7 +140,7 @@ def _notes(listed: SignersList) -> list[str]:
         return []
     until = datetime.fromtimestamp(listed.allow_unsigned_until / 1000, UTC)
     word = "accept" if until > datetime.now(UTC) else "accepted"
-    return [f"nodes {word} unsigned requests and documents until {until:%Y-%m-%d %H:%M} UTC"]
+    return [f"nodes {word} unsigned requests and documents until {format_moment(until)}"]
 
 
 def _fields(one: Signer) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_SHUTDOWN, COMPLIANT_STATES, DISABLED, WAITING, AgentEvent, NodeState
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys, format_older_data, older_data, reported
@@ -335,10 +336,7 @@ def _format_disabled(record: NodeRecord | None) -> str:
 
 
 def _clock(moment: datetime) -> str:
-    try:
-        return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except OverflowError:  # a node may write what it likes
-        return str(moment)
+    return format_moment(moment)
 
 
 async def _goodbyes(fleet: Fleet, nodes: list[str]) -> dict[str, datetime]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import FleetError, InputError, ProtocolError, RunError, UsageError
 from ccm_agent.model.ids import is_id
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
 from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, resolve
@@ -187,7 +188,7 @@ def decode_plan(body: bytes, path: str, now: datetime) -> PlanFile:
     if plan.seal != _seal(plan):
         raise InputError(f"{path}: the plan was edited or damaged; plan again")
     if now > plan.expires:
-        raise InputError(f"{path}: the plan expired at {plan.expires:%Y-%m-%d %H:%M UTC}; plan again")
+        raise InputError(f"{path}: the plan expired at {format_moment(plan.expires)}; plan again")
     return plan
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ async def deliver(rule: NotificationRule, notification: Notification) -> None:
         async with asyncio.timeout(DELIVERY_S):
             await send(rule, notification)
     except TimeoutError:
-        raise DeliveryError(f"{rule.channel}: no success within {DELIVERY_S:g} s") from None
+        raise DeliveryError(f"{rule.channel}: no success within {format_duration(DELIVERY_S)}") from None
 
 
 async def _post(rule: NotificationRule, notification: Notification) -> None:

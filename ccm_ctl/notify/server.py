@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError, ExpressionError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_ctl.fleet.whole_file import write_whole
@@ -253,7 +254,9 @@ class NotificationServer:
             await self._settle(one, None)
             return
         wait = RETRY_S[min(attempts, len(RETRY_S)) - 1]
-        self._tell(f"notification {one.id} was not delivered; next attempt in {wait:g} s: {reason}")
+        self._tell(
+            f"notification {one.id} was not delivered; next attempt in {format_duration(wait)}: {reason}"
+        )
         await self._settle(one, msgspec.structs.replace(one, attempts=attempts, not_before=now + wait))
 
     async def _settle(self, one: Notification, instead: Notification | None) -> None:

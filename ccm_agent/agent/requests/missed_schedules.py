@@ -27,6 +27,7 @@ from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import parse_scheduled, request_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.ports import BrokerConnection, Clock, IncomingRequest, Requests
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
@@ -158,15 +159,15 @@ class MissedSchedules:
         age_s = (self._clock.now() - due).total_seconds()
         if age_s > STALE_S and not self._was_missed(incoming):
             raise ProtocolError(
-                f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M} UTC and is not taken any more; is this host's clock right?"
+                f"{incoming.subject}: it was due {format_moment(due)} and is not taken any more; is this host's clock right?"
             )
         if age_s < -STALE_S:
             raise ProtocolError(
-                f"{incoming.subject}: it is due {due:%Y-%m-%d %H:%M} UTC, which is to come; are the clocks right?"
+                f"{incoming.subject}: it is due {format_moment(due)}, which is to come; are the clocks right?"
             )
         if not self._is_known(run) and not self._is_above_latest(incoming, age_s):
             raise ProtocolError(
-                f"{incoming.subject}: it was due {due:%Y-%m-%d %H:%M:%S} UTC and is sent again: "
+                f"{incoming.subject}: it was due {format_moment(due)} and is sent again: "
                 "it was taken before, or a later one was; refused"
             )
         return run, due

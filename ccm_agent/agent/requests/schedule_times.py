@@ -25,6 +25,7 @@ from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.ids import due_run_id
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.storage.state_file import StateFile
 
@@ -102,7 +103,7 @@ class ScheduleTimes:
             slot = (await asyncio.to_thread(_slot, when, zone, due)).timestamp()
         except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
             raise SignatureError(
-                f"{claims.subject}: it was due at {due:%Y-%m-%d %H:%M:%S} UTC, which does not fit the signed "
+                f"{claims.subject}: it was due at {format_moment(due)}, which does not fit the signed "
                 f"schedule {when!r}: {err}"
             ) from err
         key = f"{claims.digest}:{claims.issued}"

@@ -12,6 +12,7 @@ from ccm_agent.bus.credentials import account_subject
 from ccm_agent.bus.layout import NODES, READS_VERSION, SCHEDULES_VERSION
 from ccm_agent.bus.messages import ServerInfo
 from ccm_agent.bus.streams import call, parse_time
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_ctl.fleet.doctor.results import (
     Check,
@@ -73,7 +74,7 @@ def _tls(server: ServerInfo) -> CheckResult:
 
 def _certificate(ends: datetime, now: datetime) -> CheckResult:
     days = days_until(ends, now)
-    sentence = f"The broker's certificate expires on {ends:%Y-%m-%d}, in {days} days."
+    sentence = f"The broker's certificate expires on {ends:%Y-%m-%d}, in {days}d."
     if days >= CERTIFICATE_DAYS:
         return ok("broker.certificate", sentence)
     return warning("broker.certificate", sentence, f"{SECURE} --server-name HOST")
@@ -112,7 +113,7 @@ def judge_clock(off_s: float) -> CheckResult:
     off = abs(off_s)
     if off < CLOCK_WARNING_S:
         return ok("broker.clock", "The clocks of this host and of the broker agree.")
-    sentence = f"The clocks of this host and of the broker differ by {off:.0f} s."
+    sentence = f"The clocks of this host and of the broker differ by {format_duration(round(off))}."
     if off < CLOCK_PROBLEM_S:
         return warning("broker.clock", sentence, "timedatectl set-ntp true")
     sentence += " Nodes refuse requests that are signed with a wrong time."

@@ -65,7 +65,7 @@ def _expiry(text: str, context: DoctorContext) -> CheckResult:
     days, fix = days_until(ends, context.now), _renewal(context)
     if days < 0:
         return problem("credentials.expiry", f"Your credentials expired on {ends:%Y-%m-%d}.", fix)
-    sentence = f"Your credentials expire on {ends:%Y-%m-%d}, in {days} days."
+    sentence = f"Your credentials expire on {ends:%Y-%m-%d}, in {days}d."
     return (
         ok("credentials.expiry", sentence)
         if days >= EXPIRY_DAYS

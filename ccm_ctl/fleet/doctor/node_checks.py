@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeRecord
 from ccm_ctl.fleet.discovery import Node, read_inventory
 from ccm_ctl.fleet.doctor.broker_checks import CLOCK_PROBLEM_S, CLOCK_WARNING_S
@@ -141,13 +142,11 @@ def _clock(nodes: Sequence[Node]) -> CheckResult:
     wrong = [name for name, seconds in off.items() if seconds >= CLOCK_WARNING_S]
     if not wrong:
         return ok("nodes.clock", "The clocks of all nodes that are present agree with the broker's.")
-    sentence = (
-        f"The clock differs from the broker's by more than {CLOCK_WARNING_S} s on {_share(wrong, nodes)}."
-    )
+    sentence = f"The clock differs from the broker's by more than {format_duration(CLOCK_WARNING_S)} on {_share(wrong, nodes)}."
     fix = "timedatectl set-ntp true   # on each node"
     if all(off[name] < CLOCK_PROBLEM_S for name in wrong):
         return warning("nodes.clock", sentence, fix, wrong)
-    sentence += " A node whose clock is off by more than 5 minutes can refuse signed requests."
+    sentence += f" A node whose clock is off by more than {format_duration(CLOCK_PROBLEM_S)} can refuse signed requests."
     return problem("nodes.clock", sentence, fix, wrong)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from ccm_agent.bus.trust import SignersList, Trust, read_signers
 from ccm_agent.model.errors import NotFoundError, ProtocolError
+from ccm_agent.model.moments import format_moment
 from ccm_ctl.fleet.doctor.renewal import replace_command
 from ccm_ctl.fleet.doctor.results import (
     Check,
@@ -90,7 +91,7 @@ def judge_unsigned(newest: SignersList, context: DoctorContext) -> CheckResult:
     if not newest.allows_unsigned(context.now_ms):
         return ok("signers.unsigned", "Nodes accept nothing that is not signed.")
     until = datetime.fromtimestamp(newest.allow_unsigned_until / 1000, UTC)
-    sentence = f"Nodes accept unsigned requests and documents until {until:%Y-%m-%d %H:%M} UTC."
+    sentence = f"Nodes accept unsigned requests and documents until {format_moment(until)}."
     option = context.keys_option
     fix = f"ccmctl signers allow-unsigned --end{option} && {PUBLISH}{option}"
     return warning("signers.unsigned", sentence, fix)

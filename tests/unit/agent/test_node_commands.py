@@ -270,7 +270,7 @@ async def test_locked_resource_is_left_alone_until_its_time_and_the_node_says_wh
         at.clock.pass_s(8 * 3600)
         after = why(["service#nginx"])
 
-    sentence = f"locked until 2026-11-21 20:00 UTC by {MARIA}: new certificate"
+    sentence = f"locked until 2026-11-21 20:00:00Z by {MARIA}: new certificate"
     assert (answer.state, answer.body) == ("done", {"locked": ["service#nginx"]})
     assert (before, after) == ((sentence, ""), "")
     assert [(lock["resource"], lock["by"]) for lock in record] == [("service#nginx", MARIA)]

@@ -136,7 +136,7 @@ def test_whole_node_is_locked_by_disabling_it() -> None:
     [
         (("--why", "x"), "a lock needs --for and --why: until when, and what for"),
         (("--for", "8h"), "a lock needs --for and --why: until when, and what for"),
-        (("--for", "31d", "--why", "x"), "--for: a lock ends after 30 days at most"),
+        (("--for", "31d", "--why", "x"), "--for: a lock ends after 30d at most"),
         (
             ("--for", "8h", "--why", "x", "--resource", "nginx"),
             "--resource nginx: is not a resource; write type#name, such as service#nginx",
@@ -187,7 +187,7 @@ def test_locks_are_listed_and_those_that_have_ended_are_not() -> None:
             ["web1", "service#nginx", "2026-11-21", "20:00:00Z", "op", "disk"],
         ],
     )
-    assert "service#nginx, until 2026-11-21 20:00 UTC by op: disk" in why.screen
+    assert "service#nginx, until 2026-11-21 20:00:00Z by op: disk" in why.screen
     assert "file#/x" not in why.screen
     assert [(one["node"], one["resource"]) for one in records] == [("web1", "service#nginx")]
     assert Desk(FakeNode("web1")).ccmctl("lock", "list").screen == "nothing is locked\n"

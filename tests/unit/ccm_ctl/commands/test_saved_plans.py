@@ -97,7 +97,7 @@ def test_a_plan_that_is_applied_twice_asks_the_nodes_twice(saved: Saved) -> None
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        pytest.param(EXPIRED, "the plan expired at 2026-11-21 11:59 UTC; plan again", id="expired"),
+        pytest.param(EXPIRED, "the plan expired at 2026-11-21 11:59:59Z; plan again", id="expired"),
         pytest.param({"format": "io.choria.ccm.v2.plan"}, "or one of another version", id="another version"),
         pytest.param({"run": ">"}, NOT_A_PLAN, id="a run that would match all records"),
         pytest.param({"run": "2zpHrpdTbDOhSGCXGJpE8YbGvyx"}, "a plan of another fleet", id="another run"),
