@@ -49,9 +49,9 @@ class ForwardingBucket:
         """See `KeyValue.update`."""
         return await self._inner.update(key, value, revision, ttl_s=ttl_s)
 
-    async def delete(self, key: str, *, number: int = 0) -> None:
+    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
         """See `KeyValue.delete`."""
-        await self._inner.delete(key, number=number)
+        await self._inner.delete(key, number=number, note=note)
 
     async def watch_changes(
         self, pattern: str, on_change: Callable[[str, int], None]

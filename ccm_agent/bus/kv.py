@@ -10,6 +10,7 @@ connection was lost.
 
 from __future__ import annotations
 
+import base64
 import logging
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPERATION = "KV-Operation"
+_NOTE = "Ccm-Note"
+_NOTE_LIMIT = 16 * 1024
 _EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 
@@ -137,10 +140,12 @@ class NatsKeyValue:
         question = {"filter": key_subject(self.bucket, check_key(key)), "seq": revision}
         await call(self._connection, f"STREAM.PURGE.{self._stream}", question)
 
-    async def delete(self, key: str, *, number: int = 0) -> None:
+    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
         """See `KeyValue.delete`."""
-        signature = self._signatory.deletion(self.bucket, key, number) if self._signatory else {}
-        await self._store(key, b"", {_OPERATION: "DEL", **signature})
+        signature = self._signatory.deletion(self.bucket, key, number, note) if self._signatory else {}
+        # In a header, because the body of a deletion is empty: agents of before verify it so.
+        noted = {_NOTE: base64.urlsafe_b64encode(note.encode()).decode()} if note else {}
+        await self._store(key, b"", {_OPERATION: "DEL", **noted, **signature})
 
     async def watch_changes(
         self, pattern: str, on_change: Callable[[str, int], None]
@@ -239,7 +244,18 @@ class NatsKeyValue:
             revision=stored.sequence,
             created=stored.time,
             signature=stored.headers.get(SIGNATURE_HEADER, ""),
+            note=decode_note(stored.headers.get(_NOTE, "")) if _OPERATION in stored.headers else "",
         )
+
+
+def decode_note(header: str) -> str:
+    """The note of a deletion in its header; "" if it cannot be read."""
+    if len(header) > _NOTE_LIMIT:
+        return ""
+    try:
+        return base64.b64decode(header, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        return ""
 
 
 def _ttl(key: str, ttl_s: int | None) -> dict[str, str]:

@@ -6,6 +6,7 @@ The results are headers to send along. Bodies do not change.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
@@ -23,6 +24,10 @@ How long a request is valid.
 This is far less than the day for which agents remember runs, so a request cannot be replayed after an agent has forgotten it.
 It is far more than the minutes by which clocks of servers differ.
 """
+
+
+NOTE_DETAIL = "note"
+"""Of a deletion, in `Claims.details`: SHA-256 (hex) of the note that goes with it."""
 
 
 class Signatory:
@@ -88,9 +93,12 @@ class Signatory:
         signature = self._key.sign(SignatureKind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())
         return {SIGNATURE_HEADER: signature}
 
-    def deletion(self, bucket: str, key: str, number: int = 0) -> dict[str, str]:
-        """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents."""
+    def deletion(self, bucket: str, key: str, number: int = 0, note: str = "") -> dict[str, str]:
+        """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents. The note is signed."""
         now = self._now_ms()
         subject = key_subject(bucket, key)
-        signature = self._key.sign(SignatureKind.DELETION, subject, b"", issued_ms=now, number=number or now)
+        details = {NOTE_DETAIL: hashlib.sha256(note.encode()).hexdigest()} if note else {}
+        signature = self._key.sign(
+            SignatureKind.DELETION, subject, b"", issued_ms=now, number=number or now, details=details
+        )
         return {SIGNATURE_HEADER: signature}

@@ -522,6 +522,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True):
         revision: The stream sequence of this write.
         created: When it was written, by the broker's clock.
         signature: The `Ccm-Signature` header that it was written with; "" without one.
+        note: Of a deletion, who removed the key and why, as `delete` was given it; "" without one.
     """
 
     key: str
@@ -529,6 +530,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True):
     revision: int
     created: datetime
     signature: str = ""
+    note: str = ""
 
 
 class KeyValue(Protocol):
@@ -601,13 +603,14 @@ class KeyValue(Protocol):
         """Write a key, as `put`, only if its newest revision is `revision` (0: it must be absent), else RevisionError."""
         ...
 
-    async def delete(self, key: str, *, number: int = 0) -> None:
+    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
         """
         Make a key absent; older revisions stay in its history.
 
         Args:
             key: The key.
             number: The number of the deletion, of a document that agents obey: higher than the document's.
+            note: Text for the history; agents ignore it.
         """
         ...
 

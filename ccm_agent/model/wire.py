@@ -310,6 +310,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         deadline: A node that has not started with this revision by then does not start. None: no limit.
         requester, time: Its author and time.
         rolled_back_from: The revision (count) that this rollback replaced; 0: it is not a rollback.
+        commit: The git commit that the bundle was packed from, for display; "": it is not known.
+        commit_dirty: The bundle differs from that commit.
     """
 
     name: str
@@ -326,6 +328,8 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requester: str = ""
     time: Moment | None = None
     rolled_back_from: int = 0
+    commit: str = ""
+    commit_dirty: bool = False
 
 
 WAITING = "waiting"

@@ -49,6 +49,7 @@ class StoredWrite(Struct):
     copied: bool = False
     signature: str = ""
     headers: Mapping[str, str] = {}
+    note: str = ""
 
 
 class MemorySubscription:
@@ -199,6 +200,7 @@ class MemoryBroker:
         expires: datetime | None = None,
         copied: bool = False,
         signature: str = "",
+        note: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> StoredWrite:
         """Append to a stream, or return the stored message with the same ID."""
@@ -215,6 +217,7 @@ class MemoryBroker:
             expires=expires,
             copied=copied,
             signature=signature,
+            note=note,
             headers=headers or {},
         )
         writes.append(write)

@@ -181,9 +181,9 @@ class MemoryKeyValue:
         for write in [each for each in self._writes if each.subject == key and each.sequence < revision]:
             self._writes.remove(write)
 
-    async def delete(self, key: str, *, number: int = 0) -> None:
+    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
         """See `KeyValue.delete`."""
-        self._write(key, b"", number=number)
+        self._write(key, b"", number=number, note=note)
 
     async def watch_changes(self, pattern: str, on_change: Callable[[str, int], None]) -> Stop:
         """See `KeyValue.watch_changes`."""
@@ -250,6 +250,7 @@ class MemoryKeyValue:
             revision=write.sequence,
             created=write.time,
             signature=write.signature,
+            note=write.note,
         )
 
     def _write(
@@ -259,6 +260,7 @@ class MemoryKeyValue:
         expires: datetime | None = None,
         number: int = 0,
         signature: str | None = None,
+        note: str = "",
     ) -> int:
         self._check(check_key(key), len(value))
         write = self._broker.store(
@@ -267,7 +269,8 @@ class MemoryKeyValue:
             key,
             value,
             expires=expires,
-            signature=self._signature(key, value, number) if signature is None else signature,
+            signature=self._signature(key, value, number, note) if signature is None else signature,
+            note=note,
         )
         older = [each for each in self._writes if each.subject == key]
         for each in older[: -HISTORY.get(self.bucket, 20)]:
@@ -278,14 +281,14 @@ class MemoryKeyValue:
         self._broker.acknowledge()
         return write.sequence
 
-    def _signature(self, key: str, value: bytes, number: int) -> str:
+    def _signature(self, key: str, value: bytes, number: int, note: str) -> str:
         signatory = self._bus.signatory
         if signatory is None:
             return ""
         headers = (
             signatory.document(self.bucket, key, value)
             if value
-            else signatory.deletion(self.bucket, key, number)
+            else signatory.deletion(self.bucket, key, number, note)
         )
         return headers[SIGNATURE_HEADER]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.bundles import Inside
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.git_commit import GitCommit
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -108,6 +110,7 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     """
     from ccm_ctl.commands.manifest_check import read_checked
     from ccm_ctl.fleet.content import as_bundle
+    from ccm_ctl.fleet.git_commit import read_commit
 
     check_name(name)
     not_both(options, "move", "beside")
@@ -121,13 +124,20 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     content = as_bundle(read_checked(application, path, options["manifest"], force=options["force"]))
 
     async def work(fleet: Fleet) -> Exit:
-        return await _assign(application, fleet, name, content, options)
+        return await _assign(
+            application, fleet, name, content, await read_commit(content, Path(path)), options
+        )
 
     return application.run(work)
 
 
 async def _assign(
-    application: Application, fleet: Fleet, name: str, content: Content, options: dict[str, Any]
+    application: Application,
+    fleet: Fleet,
+    name: str,
+    content: Content,
+    commit: GitCommit | None,
+    options: dict[str, Any],
 ) -> Exit:
     from ccm_ctl.fleet.assignments import read_assignments
     from ccm_ctl.fleet.bundles import look_into
@@ -150,6 +160,8 @@ async def _assign(
         mode="plan" if options["noop"] else options["mode"] or "apply",
         interval_s=float(options["interval"] or 0),
         deadline=parse_deadline(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
+        commit=commit.commit if commit else "",
+        commit_dirty=commit is not None and commit.is_dirty,
     )
     gone = _moved(known, assignment, options)
     await _check_data(fleet, assignment)
@@ -303,7 +315,7 @@ class _Change:
         standing = await store_assignment(fleet, self._standing.assignment, self._known, message)
         for one in self._gone:
             try:
-                await remove_assignment(fleet, one)
+                await remove_assignment(fleet, one, message)
             except BusError as err:
                 where = format_scope(one.assignment.scope)
                 raise type(err)(

@@ -13,6 +13,7 @@ from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     choose_scope,
     count_states,
+    format_commit,
     format_data_revision,
     format_targets,
     format_title,
@@ -108,8 +109,18 @@ def _history(application: Application, name: str, scope: str) -> Exit:
         for one in reversed(past.revisions):
             standing = one.standing
             if standing is None:
-                terminal.record(records.ASSIGNMENT, name=name, removed=True, time=one.time)
-                rows.append(["", "unassigned", "", "", "", clock(one.time), ""])
+                terminal.record(
+                    records.ASSIGNMENT,
+                    name=name,
+                    removed=True,
+                    time=one.time,
+                    written_by=one.written_by or None,
+                    message=one.message or None,
+                )
+                when = clock(one.time)
+                rows.append(
+                    ["", "unassigned", "", "", "", one.written_by, when, "", "", one_line(one.message)]
+                )
                 continue
             terminal.record(records.ASSIGNMENT, **assignment_fields(standing))
             said = standing.assignment
@@ -119,6 +130,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                     short(said.bundle.digest),
                     format_data_revision(said),
                     "plan" if said.mode == "plan" else "",
+                    format_commit(said),
                     standing.written_by,
                     clock(standing.time),
                     format_targets(said),
@@ -127,7 +139,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                 ]
             )
         columns = [Column("REV", right=True), Column("DIGEST", spare=1), Column("DATA", right=True)]
-        columns.append(Column("MODE"))
+        columns += [Column("MODE"), Column("COMMIT", spare=2)]
         columns += [Column("BY"), Column("WHEN"), Column("TARGETS", fold=True), Column("NOTE", fold=True)]
         columns.append(Column("MESSAGE", fold=True))
         terminal.table(columns, [[*row, *[""] * (len(columns) - len(row))] for row in rows])

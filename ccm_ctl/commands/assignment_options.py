@@ -100,6 +100,8 @@ def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
 def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
     """Describe an assignment line by line, for a comparison."""
     lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
+    if assignment.commit:
+        lines.append(f"commit: {format_commit(assignment)}")
     lines += [f"bundle: {short(assignment.bundle.digest)}"]
     lines += [f"  {path}: {short(digest)}" for path, digest in sorted(inside.files.items())]
     lines += [
@@ -149,6 +151,15 @@ def format_data_revision(assignment: Assignment) -> str:
     return str(assignment.data_revision) if assignment.data_revision else "newest"
 
 
+def format_commit(assignment: Assignment) -> str:
+    """The git commit that a manifest was assigned from, and whether its directory differed from the commit."""
+    return (
+        f"{short(assignment.commit)}{' dirty' if assignment.commit_dirty else ''}"
+        if assignment.commit
+        else ""
+    )
+
+
 def format_interval(assignment: Assignment) -> str:
     """How often nodes converge."""
     return format_duration(assignment.interval_s) if assignment.interval_s else "the node's own"
@@ -165,9 +176,12 @@ def format_title(standing: Standing, now: datetime) -> str:
     by = f" by {standing.written_by}" if standing.written_by else ""
     every = f" every {format_duration(assignment.interval_s)}" if assignment.interval_s else ""
     until = f", to begin by {clock(assignment.deadline)}" if assignment.deadline else ""
+    data = f"data {format_data_revision(assignment)},"
+    if assignment.commit:
+        data += f" commit {format_commit(assignment)},"
     return (
         f"{standing.name} {standing.revision}: {assignment.mode} {assignment.manifest or '?'}{every} on "
-        f"{format_targets(assignment)} (bundle {short(assignment.bundle.digest)}, data {format_data_revision(assignment)},"
+        f"{format_targets(assignment)} (bundle {short(assignment.bundle.digest)}, {data}"
         f"{by} {ago(standing.time, now)}{until})"
     )
 
@@ -183,6 +197,8 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
         "where": assignment.where or None,
         "manifest": assignment.manifest or None,
         "digest": assignment.bundle.digest,
+        "commit": assignment.commit or None,
+        "commit_dirty": assignment.commit_dirty or None,
         "data": assignment.data,
         "data_revision": assignment.data_revision,
         "mode": assignment.mode,

@@ -18,6 +18,7 @@ from ccm_ctl.commands.assignment_options import (
     scope_option,
 )
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.documents import message_option
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 from ccm_ctl.render import records
 
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
 
 @verb(
     "unassign",
-    examples=["ccmctl unassign web", "ccmctl unassign web --scope node=web1"],
-    options=[click.Argument(["name"], metavar="NAME"), scope_option(), yes_option()],
+    examples=[
+        "ccmctl unassign web",
+        "ccmctl unassign web --scope node=web1 --message 'back to the role after the test'",
+    ],
+    options=[click.Argument(["name"], metavar="NAME"), scope_option(), message_option(), yes_option()],
 )
-def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit:
+def unassign(application: Application, name: str, scope: str, message: str, yes: bool) -> Exit:
     """
     Remove an assignment. Nodes stop converging on it and stay as they are; nothing is undone.
 
@@ -46,7 +50,7 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
         inventory, known = await read_fleet(fleet)
         is_there = any(place in ("", one.assignment.scope) for one in known.named(name))
         if not is_there and (lost := find_lost(inventory, known, name, place)):
-            return await _remove_lost(application, fleet, name, lost)
+            return await _remove_lost(application, fleet, name, lost, message)
         standing = known.one(name, place)
         nodes = counts_for(inventory, known, standing)
         after = known.without([standing.key])
@@ -58,7 +62,7 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
             question = f"unassign {name} for {format_scope(standing.assignment.scope)} and so change"
             if not await confirm(application, question, build_target_set(inventory, taken), yes=yes):
                 return NOT_AGREED
-        await remove_assignment(fleet, standing)
+        await remove_assignment(fleet, standing, message)
         application.terminal.record(
             records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), removed=True
         )
@@ -72,13 +76,15 @@ def unassign(application: Application, name: str, scope: str, yes: bool) -> Exit
     return application.run(work)
 
 
-async def _remove_lost(application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]]) -> Exit:
+async def _remove_lost(
+    application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]], message: str
+) -> Exit:
     """Delete the keys of an assignment that is missing in the bucket: nodes keep it until an operator removes it."""
     from ccm_ctl.fleet.assignments import format_scope, remove_key
 
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]
-        await remove_key(fleet, key)
+        await remove_key(fleet, key, message)
         application.terminal.record(
             records.ASSIGNMENT, name=name, scope=scope, nodes=len(nodes), removed=True
         )

@@ -28,10 +28,13 @@ class Revision(Struct, frozen=True, kw_only=True):
     Attributes:
         standing: The assignment; None: the revision is its removal.
         time: When it was written.
+        written_by, message: Of a removal, who removed it and why; "" if an older `ccmctl` did.
     """
 
     standing: Standing | None
     time: datetime | None = None
+    written_by: str = ""
+    message: str = ""
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -110,7 +113,10 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)
     history = await read_history(fleet.assignments, key, "assignment", LISTING)
-    revisions = [Revision(standing=build_standing(one), time=one.time) for one in history]
+    revisions = [
+        Revision(standing=build_standing(one), time=one.time, written_by=one.written_by, message=one.message)
+        for one in history
+    ]
     past = Past(name=name, revisions=revisions)
     if not past.stood:
         raise NotFoundError(f"{name}: no revision of it is kept")
@@ -153,9 +159,17 @@ def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
 
 
 def is_same(one: Assignment, other: Assignment) -> bool:
-    """Whether both assign the same to the same nodes, regardless of author and time."""
+    """Whether both assign the same to the same nodes, regardless of author, time and git commit."""
 
     def bare(assignment: Assignment) -> Assignment:
-        return msgspec.structs.replace(assignment, requester="", time=None, deadline=None, rolled_back_from=0)
+        return msgspec.structs.replace(
+            assignment,
+            requester="",
+            time=None,
+            deadline=None,
+            rolled_back_from=0,
+            commit="",
+            commit_dirty=False,
+        )
 
     return bare(one) == bare(other)

@@ -273,17 +273,17 @@ async def store_assignment(
     )
 
 
-async def remove_assignment(fleet: Fleet, standing: Standing) -> None:
+async def remove_assignment(fleet: Fleet, standing: Standing, message: str = "") -> None:
     """
-    Remove an assignment.
+    Remove an assignment, for a reason that its history shows.
 
     Raises:
         BusDeniedError: This operator may not assign there.
     """
-    await remove_key(fleet, standing.key)
+    await remove_key(fleet, standing.key, message)
 
 
-async def remove_key(fleet: Fleet, key: str) -> None:
+async def remove_key(fleet: Fleet, key: str, message: str = "") -> None:
     """
     Write the signed deletion of an assignment, whether the bucket still holds it or not.
 
@@ -291,7 +291,7 @@ async def remove_key(fleet: Fleet, key: str) -> None:
         BusDeniedError: This operator may not assign there.
     """
     try:
-        await Documents(fleet, fleet.assignments, ASSIGNMENTS).remove(key)
+        await Documents(fleet, fleet.assignments, ASSIGNMENTS).remove(key, message)
     except BusDeniedError as err:
         scope, _, name = key.rpartition(".")
         raise _denied(fleet, name, scope) from err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import NotFoundError
-from ccm_ctl.fleet.documents import StoredDocument, decode_document
+from ccm_ctl.fleet.documents import StoredDocument, decode_document, decode_removal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,7 @@ async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> lis
         NotFoundError: There never was one; `listing` is the command that shows which there are.
     """
     found = [
-        decode_document(entry)
-        if entry.value
-        else StoredDocument(key=key, revision=entry.revision, time=entry.created)
+        decode_document(entry) if entry.value else decode_removal(entry)
         for entry in await bucket.history(key)
     ]
     if not found:

@@ -10,11 +10,13 @@ broker that was recreated or restored from a backup. The count for people is sep
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.signatory import NOTE_DETAIL
 from ccm_agent.bus.signing import SignatureError, read_claims
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.errors import ProtocolError, RevisionError
@@ -67,6 +69,13 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
     message: str = ""
     is_plain: bool = False
     is_foreign: bool = False
+
+
+class _RemovalNote(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who removed a document, and why."""
+
+    written_by: str = ""
+    message: str = ""
 
 
 class Documents:
@@ -161,10 +170,19 @@ class Documents:
             message=message,
         )
 
-    async def remove(self, key: str) -> None:
-        """Make a document absent. The deletion has a number, as a document has, and what comes after it has a higher one."""
+    async def remove(self, key: str, message: str = "") -> None:
+        """
+        Make a document absent. The deletion has a number, as a document has, and what comes after it has a higher one.
+
+        Args:
+            key: The key.
+            message: Why; the history shows it with the operator's name.
+        """
         last = await self._last(key)
-        await self._bucket.delete(key, number=max(last.number + 1, await self._moment()))
+        note = _RemovalNote(written_by=self._fleet.operator, message=message)
+        await self._bucket.delete(
+            key, number=max(last.number + 1, await self._moment()), note=msgspec.json.encode(note).decode()
+        )
 
     async def _last(self, key: str) -> StoredDocument:
         """
@@ -219,6 +237,27 @@ def _number_of_deletion(entry: KeyValueEntry) -> int:
         return read_claims(entry.signature).number
     except SignatureError:
         return 0
+
+
+def decode_removal(entry: KeyValueEntry) -> StoredDocument:
+    """Decode a deletion; without author and message if it has no note, or if its signature is not for this note."""
+    note = _RemovalNote()
+    try:
+        is_signed = not entry.signature or (
+            read_claims(entry.signature).details.get(NOTE_DETAIL)
+            == hashlib.sha256(entry.note.encode()).hexdigest()
+        )
+        if entry.note and is_signed:
+            note = decode_foreign(entry.note.encode(), _RemovalNote)
+    except (SignatureError, msgspec.MsgspecError):
+        pass
+    return StoredDocument(
+        key=entry.key,
+        revision=entry.revision,
+        time=entry.created,
+        written_by=note.written_by,
+        message=note.message,
+    )
 
 
 def decode_document(entry: KeyValueEntry) -> StoredDocument:

@@ -270,6 +270,10 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     where: Where = UNSET
     manifest: Annotated[Text, Meta(description="Path of the manifest in its bundle.")] = UNSET
     digest: Annotated[Text, Meta(description="SHA-256 of the bundle.")] = UNSET
+    commit: Annotated[
+        Text, Meta(description="The git commit of the directory that it was assigned from.")
+    ] = UNSET
+    commit_dirty: Annotated[Flag, Meta(description="The bundle differs from that commit.")] = UNSET
     data: Annotated[Texts, Meta(description="Hiera documents.")] = UNSET
     data_revision: Annotated[
         Count, Meta(description="Revision of the data that is pinned; 0 if none is.")

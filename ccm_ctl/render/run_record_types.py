@@ -25,9 +25,9 @@ Verdict = Annotated[
 ]
 Machine = Annotated[Text, Meta(description="Machine id of the host.")]
 Started = Annotated[Time, Meta(description="When the agent started.")]
-WrittenBy = Annotated[Text, Meta(description="The operator who wrote it.")]
-WrittenAt = Annotated[Time, Meta(description="When it was written.")]
-Message = Annotated[Text, Meta(description="Why, as its author said.")]
+WrittenBy = Annotated[Text, Meta(description="The operator who wrote or removed it.")]
+WrittenAt = Annotated[Time, Meta(description="When it was written or removed.")]
+Message = Annotated[Text, Meta(description="Why, as that operator said.")]
 Revision = Annotated[Count, Meta(description="Its revision.")]
 Manifest = Annotated[Text, Meta(description="Name of the manifest.")]
 Reason = Annotated[Text, Meta(description="Why.")]
@@ -150,8 +150,8 @@ class GroupLine(Line, frozen=True, kw_only=True, tag="group", omit_defaults=True
 
     name: Annotated[str, Meta(description="Its name, for `--targets @NAME`.")]
     targets: Annotated[list[str], Meta(description="The selectors, any of which is enough.")]
-    by: Annotated[str, Meta(description="The operator who wrote it.")]
-    time: Annotated[Time, Meta(description="When it was written.")] = UNSET
+    by: Annotated[str, Meta(description="The operator who wrote or removed it.")]
+    time: Annotated[Time, Meta(description="When it was written or removed.")] = UNSET
     message: Annotated[Text, Meta(description="Why, as that operator said.")] = UNSET
 
 

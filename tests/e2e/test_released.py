@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,6 +62,32 @@ def test_controller_of_either_form_drives_agents_of_both(mixed: Fleet, released:
     assert (shown.code, shown.states) == (0, applied.states)
     for agent in mixed.agents.values():
         assert {f"by-{form}", f"assigned-by-{form}"} <= {path.name for path in agent.files.iterdir()}
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_older_agents_take_an_assignment_with_a_commit_and_a_removal_with_a_message(mixed: Fleet) -> None:
+    site = Path(mixed.write("versioned/manifest.yaml", manifest(a_file("versioned")))).parent
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words], cwd=site, check=True)
+
+    assigned = mixed.ctl("assign", "versioned", str(site), "-t", "role=web", "--yes", "--json")
+    status = mixed.ctl("assignment", "status", "versioned", "--wait", "60s", "--json")
+    ended = mixed.ctl("unassign", "versioned", "--message", "the test is over", "--yes")
+    again = mixed.ctl(
+        "assign", "versioned", str(site), "-t", "role=web", "--interval", "1h", "--yes", "--json"
+    )
+    after = mixed.ctl("assignment", "status", "versioned", "--wait", "60s", "--json")
+    history = mixed.ctl("assignment", "history", "versioned", "--json").named("assignment")
+
+    for done in (assigned, status, ended, again, after):
+        assert done.code == 0, done.err
+    commit = assigned.named("assignment")[0]["commit"]
+    assert len(commit) == 40
+    assert [(one.get("removed"), one.get("commit"), one.get("message")) for one in history] == [
+        (None, commit, None),
+        (True, None, "the test is over"),
+        (None, commit, None),
+    ]
 
 
 def test_run_that_is_stopped_has_ended_for_controllers_of_both_forms(mixed: Fleet, released: Path) -> None:

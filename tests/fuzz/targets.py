@@ -6,6 +6,7 @@ Everything that reads what others wrote, each with samples to begin from.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import importlib
 import inspect
@@ -19,16 +20,19 @@ from typing import Any
 import msgspec
 
 from ccm_agent.app_expressions import make_environment
+from ccm_agent.bus.kv import decode_note
 from ccm_agent.bus.objects import _decode_meta
 from ccm_agent.bus.streams import Stored
 from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.storage.spool_segment import decoder as segment_decoder
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_agent.templates.gjson import get
+from ccm_ctl.fleet.documents import decode_removal
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
 
@@ -63,6 +67,7 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
     _function("ccm_agent.bus.objects:_decode_name", "YWJj", "%%%"),
+    _function("ccm_agent.bus.kv:decode_note", "eyJhIjogMX0=", "%%%"),
     _function("ccm_agent.model.registration:decode_entry", _JSON),
     _function(
         "ccm_agent.model.slots:decode_entry", '{"is_held": true, "count": 1, "since": "2026-01-01T00:00:00Z"}'
@@ -212,6 +217,19 @@ OTHERS = [
         "ccm_agent.bus.objects:_decode_meta",
         lambda data: _decode_meta("a", "CCM_MANIFESTS", Stored(subject="s", body=data, sequence=1, time=_NOW, headers={})),
         [b'{"name": "a", "nuid": "Ab1", "size": 3, "chunks": 1, "digest": "SHA-256=YQ==", "options": {}}'],
+    ),
+    Target(
+        "ccm_ctl.fleet.documents:decode_removal",
+        lambda data: decode_removal(
+            KeyValueEntry(
+                key="a",
+                value=b"",
+                revision=1,
+                created=_NOW,
+                note=decode_note(base64.urlsafe_b64encode(data).decode()),
+            )
+        ),
+        [b'{"written_by": "anna", "message": "gone"}'],
     ),
     Target("goss rules", _rules, [b"file:\n  /a:\n    exists: true\n    mode: {or: ['0644', '0600']}\n    contents: [/x/]\n"]),
     Target(

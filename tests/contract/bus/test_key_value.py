@@ -61,6 +61,18 @@ async def test_a_deleted_key_is_absent_and_stays_in_its_history(broker) -> None:
     ]
 
 
+async def test_a_deletion_keeps_its_note_and_stays_a_deletion(broker) -> None:
+    bucket = (await broker.connect("op")).bucket(BUCKET)
+    await bucket.put("common", b"one")
+
+    await bucket.delete("common", note='{"message": "é\\n"}')
+
+    assert await bucket.get("common") is None
+    (deleted,) = await bucket.matching(["common"], deletions=True)
+    assert (deleted.value, deleted.note) == (b"", '{"message": "é\\n"}')
+    assert [entry.note for entry in await bucket.history("common")] == ["", deleted.note]
+
+
 async def test_a_bucket_has_the_revision_of_its_newest_write_removals_too(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     empty = await bucket.revision()

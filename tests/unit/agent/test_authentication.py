@@ -351,9 +351,9 @@ def test_document_older_than_the_floor_of_the_credentials_is_refused(tmp_path: P
     assert revision_guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=5)).number == 5
 
 
-def deletion(operator, number: int) -> KeyValueEntry:
-    signature = operator.deletion("CCM_FACTS", "web1", number)[SIGNATURE_HEADER]
-    return KeyValueEntry(key="web1", value=b"", revision=2, created=NOW, signature=signature)
+def deletion(operator, number: int, note: str = "") -> KeyValueEntry:
+    signature = operator.deletion("CCM_FACTS", "web1", number, note)[SIGNATURE_HEADER]
+    return KeyValueEntry(key="web1", value=b"", revision=2, created=NOW, signature=signature, note=note)
 
 
 async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
@@ -370,7 +370,7 @@ async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
     for newest in (None, KeyValueEntry(key="web1", value=b"", revision=2, created=NOW), deletion(bob, 4)):
         with pytest.raises(ProtocolError):
             revision_guard.check_absence("CCM_FACTS", "web1", newest)
-    revision_guard.check_absence("CCM_FACTS", "web1", deletion(bob, 6))
+    revision_guard.check_absence("CCM_FACTS", "web1", deletion(bob, 6, note="its reason"))
     await revision_guard.save()
 
     restarted = RevisionGuard(

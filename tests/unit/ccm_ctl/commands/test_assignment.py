@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import shutil
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -243,6 +246,43 @@ def test_message_of_an_assignment_is_kept_with_its_revision(motd: str) -> None:
 
     assert (again.code, [one.get("message") for one in told]) == (0, [None, "for the audit"])
     assert (shown[0].endswith("MESSAGE"), shown[2].endswith("for the audit")) == (True, True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_git_commit_of_the_directory_is_kept_with_the_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    site = tmp_path / "site"
+    site.mkdir()
+    path = site / "motd.yaml"
+    path.write_text("ccm: {resources: [{exec: [{uptime: {}}]}]}\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words], cwd=site, check=True)
+    commit = (
+        (site / ".git/refs/heads" / (site / ".git/HEAD").read_text().strip().rpartition("/")[2])
+        .read_text()
+        .strip()
+    )
+    desk = Desk(FakeNode("web1", {"role": "web"}))
+
+    first = desk.ccmctl("assign", "web", str(path), "--all", "--yes")
+    path.write_text("ccm: {resources: [{exec: [{uptime: {}}, {w: {}}]}]}\n")
+    desk.ccmctl("assign", "web", str(path), "--all", "--yes")
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qam", "two"], cwd=site, check=True
+    )
+    same = desk.ccmctl("assign", "web", str(path), "--all", "--yes")
+    history = desk.ccmctl("assignment", "history", "web", "--json").named("assignment")
+    screen = desk.ccmctl("assignment", "history", "web").out
+    status = desk.ccmctl("assignment", "status", "web").out
+
+    assert first.code == 0, first.err
+    assert same.out == "web: unchanged, revision 2\n"
+    assert [(one["commit"], one.get("commit_dirty")) for one in history] == [(commit, True), (commit, None)]
+    assert [f"  {commit[:12]} dirty  " in screen, f"  {commit[:12]}        " in screen] == [True, True]
+    assert f", commit {commit[:12]} dirty, by op" in status
 
 
 def test_only_those_that_lag_are_shown_when_asked_for(motd: str) -> None:

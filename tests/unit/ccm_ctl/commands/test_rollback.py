@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from ccm_agent.model.stamped import Stamped
+from ccm_agent.testing.memory_bus import MemoryBus
 from tests.support.controller import Desk, FakeNode
 
 MANIFEST = """\
@@ -247,3 +249,31 @@ def test_a_rollback_that_causes_a_conflict_is_refused(site: Site, tmp_path: Path
         "ccmctl: web: it manages file#/etc/motd, and so does the assignment base on web[1-2], "
         "where agents would refuse both; take it out of one of them\n",
     )
+
+
+def test_the_history_says_who_removed_an_assignment_and_why(site: Site) -> None:
+    removed = site.desk.ccmctl("unassign", "web", "--message", "moved to\x1b[2J k8s")
+    screen = site.desk.ccmctl("assignment", "history", "web", "--scope", "role=web")
+    told = site.desk.ccmctl("assignment", "history", "web", "--scope", "role=web", "--json").named(
+        "assignment"
+    )
+
+    assert removed.code == 0, removed.err
+    assert " unassigned " in screen.out.splitlines()[1]
+    assert "  op " in screen.out.splitlines()[1]
+    assert screen.out.splitlines()[1].endswith("moved to\\x1b[2J k8s")
+    assert {name: told[0][name] for name in ("removed", "written_by", "message")} == {
+        "removed": True,
+        "written_by": "op",
+        "message": "moved to\x1b[2J k8s",
+    }
+
+
+def test_a_removal_by_an_older_ccmctl_has_no_author(site: Site) -> None:
+    asyncio.run(MemoryBus(site.desk.broker, "op").bucket("CCM_ASSIGNMENTS").delete("fact.role.web.web"))
+
+    told = site.desk.ccmctl("assignment", "history", "web", "--scope", "role=web", "--json").named(
+        "assignment"
+    )
+
+    assert (told[0]["removed"], told[0].get("written_by"), told[0].get("message")) == (True, None, None)

@@ -9,10 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import NUMBER_LIMIT, Documents, StoredDocument
+from ccm_ctl.fleet.documents import NUMBER_LIMIT, Documents, StoredDocument, decode_removal
+from tests.support.authorship import new_seed
 from tests.support.controller import BEFORE, NOW, StillClock, fleet_on
 
 BUCKET = "CCM_DATA"
@@ -118,3 +122,36 @@ async def test_a_number_without_room_above_it_is_not_followed() -> None:
 
     with pytest.raises(ProtocolError, match=r"^common: the stored number leaves no room for a higher one"):
         await put(broker, "new")
+
+
+@pytest.mark.parametrize(
+    ("signed_note", "stored_note", "author"),
+    [
+        pytest.param("same", "same", "anna", id="signed"),
+        pytest.param(None, "same", "anna", id="not signed"),
+        pytest.param("other", "same", "", id="signed for another note"),
+        pytest.param("", "same", "", id="signed without a note"),
+        pytest.param(None, "", "", id="no note"),
+        pytest.param(None, "broken", "", id="not a note"),
+    ],
+)
+def test_the_author_of_a_removal_is_the_one_that_was_signed(
+    signed_note: str | None, stored_note: str, author: str
+) -> None:
+    notes = {
+        "same": '{"written_by": "anna", "message": "gone"}',
+        "other": '{"written_by": "bob"}',
+        "broken": "{",
+        "": "",
+    }
+    signature = ""
+    if signed_note is not None:
+        signatory = Signatory(SigningKey(new_seed()), lambda: 1)
+        signature = signatory.deletion(BUCKET, "common", 1, notes[signed_note])[SIGNATURE_HEADER]
+    entry = KeyValueEntry(
+        key="common", value=b"", revision=1, created=NOW, signature=signature, note=notes[stored_note]
+    )
+
+    removal = decode_removal(entry)
+
+    assert (removal.body, removal.written_by, removal.message) == (None, author, "gone" if author else "")
