@@ -124,7 +124,10 @@ class StudioFleetPages:
             deadline=self._fleet.clock.now() + timedelta(seconds=DEADLINE_S),
         )
         launch = prepare(self._fleet, plan, resolved, "plan", content.name)
-        by = name_of(sender_of(request), self._fleet)
+        user = sender_of(request)
+        if user.name != self._fleet.operator:
+            launch = replace(launch, record=replace(launch.record, user=user.name))
+        by = name_of(user, self._fleet)
         log.info("a plan", extra={"run": launch.record.run, "by": by, "nodes": len(resolved.nodes)})
         await self._plans.start(launch)
         return answer(

@@ -135,6 +135,17 @@ async def test_a_plan_is_recorded_and_sent_to_the_named_nodes() -> None:
     assert (recorded.record.action, recorded.record.name, recorded.nodes) == ("plan", "shell", ["web1"])
 
 
+async def test_the_record_of_a_plan_names_the_user() -> None:
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    async with served(**{digest: DashboardUser(name="ann", right=Right.ACT)}) as site:
+        await site.sign_in(TOKEN)
+        body = {**PLAN, "targets": ["role=web"]}
+        _, said = await site.ask("POST", "/api/studio/plan", headers=genuine(site), body=body)
+        recorded = await History(fleet_on(MemoryBus(site.broker, "op"))).load(said["run"])
+
+    assert (recorded.record.requester, recorded.record.user) == ("op", "ann")
+
+
 async def test_what_lint_refuses_is_neither_planned_nor_stored() -> None:
     body = {**PLAN, "text": "ccm: {}\n", "targets": ["role=web"]}
     async with served() as site:
