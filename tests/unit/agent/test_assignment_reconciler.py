@@ -132,7 +132,7 @@ async def test_unknown_mode_is_refused_and_not_applied(world: World) -> None:
 # -- who wins
 
 
-async def test_the_nodes_own_wins_over_a_facts_over_everybodys(world: World) -> None:
+async def test_node_scope_wins_over_fact_scope_and_fact_scope_over_all(world: World) -> None:
     await world.operator.facts(NODE, 1, role="web")
     await world.operator.assign("site", "stable /own", scope=f"node.{NODE}")
     await world.operator.assign("site", "stable /web", scope="fact.role.web")
@@ -492,7 +492,7 @@ async def test_its_bundle_stays_on_disk_however_many_others_come(world: World) -
     assert assignment.bundle.digest in kept
 
 
-async def test_pinned_data_of_a_broker_that_is_no_more_is_not_taken_for_that_of_another(
+async def test_pinned_data_of_a_removed_broker_is_not_used_for_a_new_one(
     world: World,
 ) -> None:
     data = world.operator.bus.bucket("CCM_DATA")
@@ -546,7 +546,7 @@ async def test_more_than_a_thousand_assignments_for_others_cost_nothing(world: W
     assert names == ["site"]
 
 
-async def test_whoever_is_at_the_host_can_have_it_applied_now(world: World) -> None:
+async def test_local_user_can_start_a_convergence(world: World) -> None:
     async with world.agent() as one:
         await world.operator.assign("site", "stable /a")
         await world.operator.assign("bad", "failed /b")

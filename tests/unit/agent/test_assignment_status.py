@@ -24,7 +24,7 @@ class Stage:
         self.changes += soon
 
 
-async def test_a_run_that_found_the_same_is_known_here_and_no_news(tmp_path: Path) -> None:
+async def test_run_with_the_same_result_is_stored_but_not_published(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
     states.update("site", STABLE)

@@ -267,7 +267,7 @@ def test_without_a_broker_configured_a_node_is_on_its_own_and_a_named_context_mu
         bus_settings(replace(broker, is_default_context=False), "web1", first_spread_s=0)
 
 
-def test_an_empty_address_does_not_serve_metrics_to_everybody() -> None:
+def test_empty_address_does_not_serve_metrics_to_other_hosts() -> None:
     assert parse_config("monitor_port: 9100\nmonitor_address: ''\n").monitor_address == "127.0.0.1"
 
 

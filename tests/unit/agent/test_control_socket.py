@@ -141,7 +141,7 @@ async def test_a_disabled_node_does_not_converge_once(world: World) -> None:
     assert len(world.engine.applied) == 1
 
 
-async def test_whoever_asks_and_goes_leaves_the_run_to_continue(world: World) -> None:
+async def test_run_continues_after_the_local_client_disconnects(world: World) -> None:
     async with reachable(world, SITE) as one:
         world.files.put(SITE, "wait /a\nchanged /b")
         reader, writer = await asyncio.open_unix_connection(str(world.folder / SOCKET))

@@ -97,7 +97,7 @@ async def test_what_only_looks_is_done(world: World, protocol: str, state: str) 
     assert answered == (state, "", "")
 
 
-async def test_everybody_is_reported_when_the_node_is_disabled_and_enabled(world: World) -> None:
+async def test_disabling_and_enabling_the_node_is_reported_to_all_listeners(world: World) -> None:
     async with world.agent() as one:
         disable(world.folder, DISABLED)
         await one.agent.reload_maintenance()

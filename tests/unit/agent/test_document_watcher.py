@@ -60,7 +60,7 @@ async def test_a_newer_revision_is_news_without_a_read(bucket: Bucket, following
     assert bucket.reads == 0
 
 
-async def test_a_replayed_notice_costs_a_read_and_is_no_news(
+async def test_replayed_notice_costs_one_read_and_changes_nothing(
     bucket: Bucket, following: DocumentWatcher
 ) -> None:
     for revision in (1, 2, 3, 4, 5):

@@ -61,7 +61,7 @@ def test_a_change_under_other_assigned_facts_is_intended(tmp_path: Path) -> None
     assert run(drift, start(), a=CHANGED) == [False]
 
 
-def test_what_had_never_succeeded_is_no_drift(drift: Drift) -> None:
+def test_resource_that_never_succeeded_does_not_count_as_drift(drift: Drift) -> None:
     run(drift, start(), a=FAILED, b=SKIPPED)
 
     assert run(drift, start(), a=CHANGED, b=CHANGED, c=CHANGED) == [False, False, False]

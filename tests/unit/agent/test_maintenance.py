@@ -114,7 +114,7 @@ def test_what_changes_something_is_refused_and_the_rest_is_not(
     ],
     ids=["all is known", "no end", "nothing is known"],
 )
-def test_the_sentence_says_until_when_by_whom_and_why(disabled: Disabled, said: str) -> None:
+def test_sentence_has_end_operator_and_reason(disabled: Disabled, said: str) -> None:
     assert disabled.sentence == said
 
 
@@ -144,7 +144,7 @@ def test_a_state_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-async def test_whoever_wants_to_know_is_reported_each_change_once(tmp_path: Path, clock: FakeClock) -> None:
+async def test_each_change_is_reported_once_to_each_listener(tmp_path: Path, clock: FakeClock) -> None:
     one = opened(tmp_path, clock)
     told: list[Disabled | None] = []
     one.on_change(told.append)

@@ -432,7 +432,7 @@ async def test_a_run_of_its_own_can_be_stopped_like_any_other(world: World) -> N
 
 
 @pytest.mark.parametrize("where", ["reason", "resource"])
-async def test_an_error_that_is_no_utf_8_ends_a_run_and_not_the_agent(world: World, where: str) -> None:
+async def test_error_that_is_not_utf_8_ends_the_run_but_not_the_agent(world: World, where: str) -> None:
     """A name in an archive may hold any byte."""
     world.files.put(SITE, "stable /a")
     rightly = world.engine.apply

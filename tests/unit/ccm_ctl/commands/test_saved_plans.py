@@ -195,7 +195,7 @@ def test_a_plan_of_another_fleet_is_refused_by_that_name(saved: Saved) -> None:
     assert [node.heard for node in other.nodes] == [[], []]
 
 
-def test_the_plan_of_another_operator_is_applied_under_the_name_of_who_applies_it(saved: Saved) -> None:
+def test_applying_another_operators_plan_uses_the_name_of_the_applying_operator(saved: Saved) -> None:
     saved.desk.operator = "bob"
 
     said = saved.apply()

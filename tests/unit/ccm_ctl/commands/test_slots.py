@@ -28,7 +28,7 @@ def entry(*, is_held: bool = False, **more: object) -> SlotEntry:
     return SlotEntry(is_held=is_held, count=1, since=NOW, resource="exec#restart", **more)  # type: ignore[arg-type]
 
 
-def test_holders_stand_before_those_who_wait_in_the_order_of_the_queue() -> None:
+def test_holders_are_listed_before_waiting_nodes_in_queue_order() -> None:
     desk = a_desk(db3=entry(), db1=entry(is_held=True, has_failed=True), db2=entry(place=9))
 
     shown = desk.ccmctl("slots")

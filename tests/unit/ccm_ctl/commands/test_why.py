@@ -246,7 +246,7 @@ def test_programs_get_all_of_it() -> None:
     assert [step["command"] for step in record["next"]][1:] == ["ccmctl run-now -t node=web1"]
 
 
-def test_a_disabled_node_shows_since_when_until_when_by_whom_and_why() -> None:
+def test_disabled_node_shows_start_end_operator_and_reason() -> None:
     disabled = Disabled(since=before(hours=1), until=NOW + timedelta(hours=3), why="disk swap", by="maria")
     record = a_record(disabled=disabled, assignments={"base": the_base(state="disabled")})
 
