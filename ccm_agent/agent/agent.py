@@ -97,7 +97,7 @@ class Agent:
         self._manifests = ManifestReconciler(context, ports.sources) if ports.sources is not None else None
         self._subscriptions = Subscriptions(context, self._requests, self._missed, self._assignments)
         self._heartbeats = HeartbeatLoop(context, self._subscriptions)
-        self._executor = RunExecutor(context)
+        self._executor = RunExecutor(context, self._assignments.release)
         self._progress = ProgressPublisher(context, self._executor)
         self._status = NodeStatus(
             context, self._executor, self._publisher, self._assignments, self._manifests

@@ -166,6 +166,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         wave_forgiven: The same for the current wave.
         deadline_s: How long after its request a node may still start.
         is_detached: A rollout server is to drive it.
+        is_completing: All waves have ended, and the driver makes the new revision of an assignment the current one.
         lease: The process that drives it; None: no process.
         time: When this was written.
     """
@@ -186,6 +187,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wave_forgiven: dict[str, Count] = {}
     deadline_s: float = 3600.0
     is_detached: bool = False
+    is_completing: bool = False
     lease: Lease | None = None
     time: Moment | None = None
 

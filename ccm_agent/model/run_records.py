@@ -14,7 +14,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     `<operator>.<run>.request` in CCM_RUNS: the request and its targets. Older records have no operator in their key.
 
     Attributes:
-        action: "apply", "plan", "check", "ensure" or "exec".
+        action: "apply", "plan", "check", "ensure", "exec" or "assign", which applies an assignment wave after wave.
         request: Names, digests and options of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
         requester: The operator's name; if the key contains an operator, readers use that one instead.

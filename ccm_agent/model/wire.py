@@ -91,6 +91,19 @@ class Request(Struct, kw_only=True, omit_defaults=True):
     catch_up: bool = False
 
 
+class AssignmentStage(Struct, frozen=True, kw_only=True):
+    """
+    The next revision of an assignment, which a rollout releases to nodes.
+
+    Attributes:
+        key: Key of the assignment in CCM_ASSIGNMENTS.
+        number: The number of the revision that its document holds as `next`.
+    """
+
+    key: str
+    number: Count
+
+
 class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     """
     Apply, plan (noop) or check (health checks only) a manifest; the protocol id says which.
@@ -106,6 +119,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
         part: Apply only a part of the manifest; then `manifest` and `bundle` are empty. None: all of it.
         undo: The run that is undone; then there is no manifest, and the node takes the earlier states that it kept. "": none.
         keep: Save this plan. plan: The run of a saved plan; the apply changes nothing if the node differs from it.
+        stage: Releases the next revision of an assignment, which is applied; then `manifest` and `bundle` are empty.
     """
 
     name: str = ""
@@ -120,6 +134,7 @@ class ManifestRequest(Request, kw_only=True, omit_defaults=True):
     keep: bool = False
     plan: str = ""
     undo: str = ""
+    stage: AssignmentStage | None = None
 
     @property
     def content(self) -> ManifestRequest | PartialManifest:
@@ -312,6 +327,9 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         rolled_back_from: The revision (count) that this rollback replaced; 0: it is not a rollback.
         commit: The git commit that the bundle was packed from, for display; "": it is not known.
         commit_dirty: The bundle differs from that commit.
+        number: By which nodes know this revision, where its document was written again without a change of it; 0: the stamp's.
+        rollout: The run that brought, or brings, this revision to nodes; "": it had no rollout.
+        next: The revision that a rollout brings; a node has it once a request has released it there. Older agents ignore it.
     """
 
     name: str
@@ -330,6 +348,9 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rolled_back_from: int = 0
     commit: str = ""
     commit_dirty: bool = False
+    number: Count = 0
+    rollout: str = ""
+    next: Assignment | None = None
 
 
 WAITING = "waiting"
@@ -415,6 +436,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         selector_patterns: It reads `*` and `?` in values of facts, and compares the items of lists.
         locks: The resources that it skips. Some may have ended.
         undo: It can undo runs.
+        staged_assignments: It keeps the current revision of an assignment until a rollout releases the next one.
     """
 
     node: str
@@ -441,6 +463,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     selector_patterns: bool = False
     locks: list[ResourceLock] = []
     undo: bool = False
+    staged_assignments: bool = False
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

@@ -35,7 +35,7 @@ from ccm_ctl.commands.targets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ccm_agent.model.exits import Exit
     from ccm_agent.model.moments import GivenTime
@@ -287,6 +287,7 @@ async def roll_out(
     launch: Launch,
     rollout: tuple[RolloutPlan, list[str]],
     options: dict[str, Any],
+    prepare: Callable[[], Awaitable[None]] | None = None,
 ) -> Exit:
     """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `make_plan`."""
     from ccm_agent.model.rollout_records import RolloutState
@@ -304,7 +305,9 @@ async def roll_out(
     # the record lists the nodes in the order of the waves
     resolved = msgspec.structs.replace(launch.resolved, nodes=[*order, *launch.resolved.offline])
     launch = msgspec.structs.replace(launch, resolved=resolved)
-    return await start_rollout(application, fleet, launch, state, offline_ok=options["offline"] == "ok")
+    return await start_rollout(
+        application, fleet, launch, state, offline_ok=options["offline"] == "ok", prepare=prepare
+    )
 
 
 def _check_data(urls: Sequence[str]) -> None:

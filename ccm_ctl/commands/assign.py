@@ -15,6 +15,7 @@ from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.commands.apply import parse_deadline
+from ccm_ctl.commands.assign_rollout import AssignmentRollout
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
     build_target_set,
@@ -29,6 +30,7 @@ from ccm_ctl.commands.assignment_options import (
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
 from ccm_ctl.commands.documents import message_option
+from ccm_ctl.commands.rollout_options import is_rollout, rollout_options
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -38,6 +40,7 @@ from ccm_ctl.commands.targets import (
     target_spec,
     yes_option,
 )
+from ccm_ctl.fleet.staging import check_settled
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
         "ccmctl assign web site/ --targets role=web              # asks, and shows what it replaces",
         "ccmctl assign web site/ --targets role=web --interval 30m --data kv://CCM_DATA/common --yes",
         "ccmctl assign web site/ --targets node=web1 --mode plan # overrides the role's assignment on one node",
+        "ccmctl assign web site/ -t role=web --canary 1 --bake 10m --batch 10%  # wave after wave",
         "ccmctl assign web --refresh                             # re-pins the current data",
         "ccmctl assign web site/ --targets role=www --move       # moves it from role=web to role=www",
     ],
@@ -97,6 +101,7 @@ if TYPE_CHECKING:
         ),
         message_option(),
         yes_option(),
+        *rollout_options(can_detach=False),
     ],
 )
 def assign(application: Application, name: str, path: str, **options: Any) -> Exit:
@@ -107,6 +112,10 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     match --targets later are included. The assignment pins the current bundle and data, so a rollback restores both.
     When several assignments share a NAME, a node uses the one for the node itself, then the one for a fact, then the
     one for all nodes; among equals it uses the newest.
+
+    With the options of a rollout, nodes get the new revision wave after wave, and keep the current one until then. Nodes that
+    are offline get it when they return during the rollout, or when all waves have ended. After an abort, nodes keep the
+    revision that they have; `ccmctl rollback NAME` returns them to the one before.
     """
     from ccm_ctl.commands.manifest_check import read_checked
     from ccm_ctl.fleet.content import as_bundle
@@ -167,7 +176,7 @@ async def _assign(
     await _check_data(fleet, assignment)
     inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
     change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed)
-    return await change.make(yes=options["yes"], message=options["message"])
+    return await change.make(options)
 
 
 def _refresh(application: Application, name: str, path: str, options: dict[str, Any]) -> Exit:
@@ -198,7 +207,9 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         from ccm_ctl.fleet.bundles import read_inside
 
         inventory, known = await read_fleet(fleet)
-        old = known.one(name, scope).assignment
+        standing = known.one(name, scope)
+        await check_settled(fleet, standing, may_be_aborted=False)
+        old = standing.assignment
         if not old.data_revision:
             raise UsageError(
                 f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
@@ -207,11 +218,17 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         now = fleet.clock.now()
         deadline = parse_deadline(options["deadline"], now) if options["deadline"] else None
         assignment = msgspec.structs.replace(
-            old, data_revision=await fleet.data.revision(), deadline=deadline, rolled_back_from=0
+            old,
+            data_revision=await fleet.data.revision(),
+            deadline=deadline,
+            rolled_back_from=0,
+            number=0,
+            rollout="",
+            next=None,
         )
         inside = await read_inside(fleet, old.bundle)
         change = _Change(application, fleet, inventory, known, assignment, inside, [], b"")
-        return await change.make(yes=options["yes"], message=options["message"])
+        return await change.make(options)
 
     return application.run(work)
 
@@ -292,14 +309,16 @@ class _Change:
         self._inside, self._gone, self._packed = inside, gone, packed
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
-    async def make(self, *, yes: bool, message: str) -> Exit:
-        """Check, ask, and store the assignment."""
+    async def make(self, options: dict[str, Any]) -> Exit:
+        """Check, ask, and store the assignment, or start its rollout."""
         from ccm_ctl.fleet.assignments import format_scope, remove_assignment, store_assignment
 
         application, fleet, name = self._application, self._fleet, self._standing.name
+        is_staged, message = is_rollout(options), options["message"]
+        await check_settled(fleet, self._before, may_be_aborted=not is_staged)
         nodes = counts_for(self._inventory, self._after, self._standing)
         await refuse_overlaps(application, fleet, self._inventory, self._after, self._standing, self._inside)
-        if self._before and not self._gone and self._is_same(self._before.assignment):
+        if self._before and not self._gone and self._is_same(self._before):
             await self._put_bundle()  # another operator may have removed it
             application.terminal.record(
                 records.ASSIGNMENT, **assignment_fields(self._before), nodes=len(nodes), changed=False
@@ -307,11 +326,19 @@ class _Change:
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK
         await self._tell(nodes)
+        rollout = (
+            AssignmentRollout(application, fleet, self._inventory, nodes, options) if is_staged else None
+        )
         if not await confirm(
-            application, f"assign {name} to", build_target_set(self._inventory, nodes), yes=yes
+            application,
+            f"assign {name} {'in waves ' if is_staged else ''}to",
+            build_target_set(self._inventory, nodes),
+            yes=options["yes"],
         ):
             return NOT_AGREED
         await self._put_bundle()
+        if rollout is not None:
+            return await rollout.start(self._before, self._standing, self._known, message)
         standing = await store_assignment(fleet, self._standing.assignment, self._known, message)
         for one in self._gone:
             try:
@@ -353,11 +380,11 @@ class _Change:
                 f"replacing another assignment named {name} on {plural(len(taken), 'node')}: {fold_names(taken)}"
             )
 
-    def _is_same(self, before: Assignment) -> bool:
+    def _is_same(self, before: Standing) -> bool:
         from ccm_ctl.fleet.assignment_history import is_same
 
-        new = self._standing.assignment
-        return is_same(before, new) and before.deadline == new.deadline
+        old, new = before.assignment, self._standing.assignment
+        return old.next is None and is_same(old, new) and old.deadline == new.deadline
 
     def _was_another(self, node: str) -> bool:
         """Whether the node used another assignment of this name, which also has other nodes."""

@@ -15,6 +15,7 @@ from ccm_ctl.commands.assignment_options import (
     count_states,
     format_commit,
     format_data_revision,
+    format_rollout,
     format_targets,
     format_title,
     read_fleet,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.clikit.table import Cell
+    from ccm_agent.model.wire import Assignment
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
@@ -134,7 +136,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                     standing.written_by,
                     clock(standing.time),
                     format_targets(said),
-                    f"in the place of {said.rolled_back_from}" if said.rolled_back_from else "",
+                    _format_origin(said),
                     one_line(standing.message),
                 ]
             )
@@ -146,6 +148,17 @@ def _history(application: Application, name: str, scope: str) -> Exit:
         return Exit.OK
 
     return application.run(work)
+
+
+def _format_origin(assignment: Assignment) -> str:
+    """How a revision came about, besides being assigned."""
+    from ccm_agent.clikit.text import short_id
+
+    if assignment.next is not None:
+        return f"begins the rollout {short_id(assignment.next.rollout)} of {short(assignment.next.bundle.digest)}"
+    if assignment.rolled_back_from:
+        return f"in the place of {assignment.rolled_back_from}"
+    return f"rollout {short_id(assignment.rollout)}" if assignment.rollout else ""
 
 
 for _command in (list_command, _status, _history):
@@ -210,6 +223,8 @@ def _show(
     for one in standing:
         terminal.record(records.ASSIGNMENT, **assignment_fields(one))
         terminal.show(f"{format_title(one, now)}\n")
+        if line := format_rollout(one, found):
+            terminal.show(f"{line}\n")
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
     for node in ordered:
         terminal.record(records.STANDING, **standing_fields(node))

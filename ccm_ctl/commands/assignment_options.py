@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.clikit.text import ago, clock, plural
+from ccm_agent.clikit.text import ago, clock, plural, short_id
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import ProtocolError, UsageError
 
@@ -186,6 +186,18 @@ def format_title(standing: Standing, now: datetime) -> str:
     )
 
 
+def format_rollout(standing: Standing, found: Sequence[NodeStanding]) -> str:
+    """Which rollout brings the next revision of an assignment, and how many of its nodes have it; "" if none does."""
+    following = standing.following
+    if following is None:
+        return ""
+    have = sum(one.wanted.number == following.number for one in found)
+    return (
+        f"rollout {short_id(following.assignment.rollout)} brings bundle {short(following.assignment.bundle.digest)}: "
+        f"{have} of {plural(len(found), 'node')} {'has' if have == 1 else 'have'} it"
+    )
+
+
 def assignment_fields(standing: Standing) -> dict[str, Any]:
     """An assignment for programs."""
     assignment = standing.assignment
@@ -208,6 +220,8 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
         "time": standing.time,
         "message": standing.message or None,
         "rolled_back_from": assignment.rolled_back_from or None,
+        "rollout": (assignment.next or assignment).rollout or None,
+        "next_digest": assignment.next.bundle.digest if assignment.next else None,
     }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     build_target_set,
@@ -52,7 +53,8 @@ def rollback(
     """
     Restore an earlier revision of an assignment as a new revision: manifest, data, targets, mode and interval.
 
-    Without --to, each rollback goes back one more revision. A rollback also restores an unassigned assignment.
+    Without --to, each rollback goes back one more revision. A rollback also restores an unassigned assignment. After an aborted
+    rollout it returns the nodes that have the new revision to the one before.
     """
     place = choose_scope(scope)
 
@@ -60,9 +62,15 @@ def rollback(
         from ccm_ctl.fleet.assignment_history import check_there, find_past, revived
         from ccm_ctl.fleet.assignments import store_assignment
         from ccm_ctl.fleet.bundles import read_inside
+        from ccm_ctl.fleet.staging import check_settled, is_first
 
         inventory, known = await read_fleet(fleet)
         past = await find_past(fleet, known, name, place)
+        await check_settled(fleet, past.current, may_be_aborted=True)
+        if past.current is not None and is_first(past.current):
+            raise UsageError(
+                f"{name}: its rollout was aborted, and it has no revision before; `ccmctl unassign {name}` removes it"
+            )
         old = past.pick(revision)
         await check_there(fleet, old)
         standing = revived(fleet, old, past.newest)
@@ -73,11 +81,13 @@ def rollback(
             changes = await diff_assignments(application, fleet, past.current, standing.assignment, inside)
             application.terminal.show(changes)
         nodes = counts_for(inventory, after, standing)
-        question = f"roll {name} back to revision {old.revision} on"
+        is_staged = past.current is not None and past.current is old
+        place_words = "the revision before the rollout" if is_staged else f"revision {old.revision}"
+        question = f"roll {name} back to {place_words} on"
         if not await confirm(application, question, build_target_set(inventory, nodes), yes=yes):
             return NOT_AGREED
         stored = await store_assignment(fleet, standing.assignment, known, message)
-        print_assigned(application, stored, nodes, was=f"rolled back to revision {old.revision}")
+        print_assigned(application, stored, nodes, was=f"rolled back to {place_words}")
         return Exit.OK
 
     return application.run(work)

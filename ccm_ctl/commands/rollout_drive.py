@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.text import short_id
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
@@ -22,6 +22,8 @@ from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import rollout_line, wave_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -36,10 +38,26 @@ WATCH_S = 2.0
 
 
 async def start_rollout(
-    application: Application, fleet: Fleet, launch: Launch, state: RolloutState, *, offline_ok: bool
+    application: Application,
+    fleet: Fleet,
+    launch: Launch,
+    state: RolloutState,
+    *,
+    offline_ok: bool,
+    prepare: Callable[[], Awaitable[None]] | None = None,
 ) -> Exit:
-    """Put a rollout on record and drive it to its end; with `is_detached` only the first."""
+    """
+    Put a rollout on record and drive it to its end; with `is_detached` only the first.
+
+    `prepare` is called when it is on record and nothing was sent; if it fails, the rollout is aborted.
+    """
     revision = await record_rollout(fleet, launch, state)
+    if prepare is not None:
+        try:
+            await prepare()
+        except CcmError:
+            await RolloutStore(fleet).abort(state.run, fleet.operator)
+            raise
     terminal = application.terminal
     terminal.note_drawn(wave_lines(state.plan, terminal.live_style))
     if state.is_detached:
@@ -75,16 +93,18 @@ async def resume_driving(
 
 def check_servable(recorded: Recorded) -> None:
     """
-    Refuse to hand a run of a command to a rollout server.
+    Refuse to hand a run of a command or of an assignment to a rollout server.
 
-    A server sends with its own credentials. It would run commands for operators who may write rollouts, and not commands.
+    A server sends and signs with its own credentials. It would run commands, and write assignments, for operators who may write
+    rollouts only.
 
     Raises:
         UsageError: It is one.
     """
-    if recorded.record.action == "exec":
+    what = {"exec": "run commands", "assign": "write assignments"}.get(recorded.record.action)
+    if what is not None:
         raise UsageError(
-            f"{recorded.record.run}: a rollout server does not run commands; continue it without --detach"
+            f"{recorded.record.run}: a rollout server does not {what}; continue it without --detach"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,8 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     """
     End a rollout: no further node starts, and nodes that have started skip their remaining resources.
 
-    This cannot be undone; `ccmctl run pause` can.
+    This cannot be undone; `ccmctl run pause` can. Of an assignment, nodes that have started keep the new revision and converge on
+    it, until `ccmctl rollback NAME` returns them.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -61,7 +63,15 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
         _, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
         if silent:
             application.terminal.note(f"no answer to the stop: {fold_names(silent)}")
-        return _say(application, state, "aborted")
+        code = _say(application, state, "aborted")
+        record = recorded.record
+        if record.action == "assign" and asked:
+            name = shlex.quote(record.name)
+            application.terminal.note(
+                f"nodes that have started keep the new revision of {record.name}\n"
+                f"  return them:  ccmctl rollback {name}   (ccmctl unassign {name} if it was the first revision)"
+            )
+        return code
 
     return application.run(work)
 

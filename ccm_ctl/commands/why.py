@@ -163,7 +163,7 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
-    from ccm_agent.clikit.text import lasting
+    from ccm_agent.clikit.text import lasting, short_id
     from ccm_ctl.commands.diagnosis import format_due
     from ccm_ctl.fleet.assignments import format_scope
 
@@ -174,6 +174,8 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
         other = f"revision {judged.revision}, " if judged.revision != standing.revision else ""
         data = f", data {judged.data_revision}" if judged.data_revision else ""
         words += f"; it has {other}bundle {judged.digest[:DIGEST_SHOWN]}{data}"
+    if standing.following is not None:
+        words += f"; the rollout {short_id(standing.following.assignment.rollout)} has not brought it the next revision"
     if judged.next_time:
         words += f"; next attempt {format_due(judged.next_time, now)}"
     return words

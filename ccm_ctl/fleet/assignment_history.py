@@ -56,8 +56,9 @@ class Past(Struct, frozen=True, kw_only=True):
 
     @property
     def stood(self) -> list[Standing]:
-        """The revisions without removals."""
-        return [one.standing for one in self.revisions if one.standing is not None]
+        """The revisions without removals, and without those that only began a rollout; the newest is always there."""
+        stood = [one.standing for one in self.revisions if one.standing is not None]
+        return [one for one in stood if one.assignment.next is None or one is stood[-1]]
 
     @property
     def newest(self) -> Standing:
@@ -82,6 +83,8 @@ class Past(Struct, frozen=True, kw_only=True):
             raise NotFoundError(f"{self.name}: revision {revision} is not kept; kept are {kept}")
         if self.current is None:
             return self.newest
+        if self.current.assignment.next is not None:
+            return self.current  # without the revision that a rollout brought to some nodes
         now = self.current.assignment
         before = self.stood[:-1]
         if now.rolled_back_from:
@@ -148,8 +151,13 @@ def revived(fleet: Fleet, old: Standing, newest: Standing) -> Standing:
     """Return an old revision as a new one, without a deadline that has passed, because no node would start."""
     now = fleet.clock.now()
     deadline = old.assignment.deadline
+    is_kept = newest.assignment.next is not None and old.number == newest.number
     assignment = msgspec.structs.replace(
         old.assignment,
+        # the nodes that an aborted rollout has not reached have this revision
+        number=old.number if is_kept else 0,
+        next=None,
+        rollout="",
         deadline=deadline if deadline and deadline > now else None,
         requester=fleet.operator,
         time=now,
@@ -170,6 +178,9 @@ def is_same(one: Assignment, other: Assignment) -> bool:
             rolled_back_from=0,
             commit="",
             commit_dirty=False,
+            number=0,
+            rollout="",
+            next=None,
         )
 
     return bare(one) == bare(other)

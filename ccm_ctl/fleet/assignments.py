@@ -51,7 +51,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     Attributes:
         key: Its key.
         revision: Its stamp's count: the revision as people know it.
-        number: Its stamp's number: the revision as nodes know it.
+        number: The revision as nodes know it: its stamp's number, or that of the revision which was written again.
+        stamp: Its stamp's number.
         written: The bucket's revision, which orders writes of different keys.
         assignment: Its content.
         written_by, time: Author and time.
@@ -63,6 +64,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     written: int
     assignment: Assignment
     number: int = 0
+    stamp: int = 0
     written_by: str = ""
     time: datetime | None = None
     message: str = ""
@@ -76,6 +78,14 @@ class Standing(Struct, frozen=True, kw_only=True):
     def rank(self) -> tuple[int, int]:
         """The precedence: of one name, a node uses the assignment with the highest rank."""
         return assignment_rank(self.assignment.scope, self.written)
+
+    @property
+    def following(self) -> Standing | None:
+        """The next revision, as it is on nodes that a rollout has released it to; None: no rollout brings one."""
+        following = self.assignment.next
+        if following is None:
+            return None
+        return msgspec.structs.replace(self, assignment=following, number=following.number)
 
     @property
     def layer(self) -> str:
@@ -147,8 +157,10 @@ class Assignments:
         found: dict[str, Standing] = {}
         for one in self.standing:
             is_reached = one.name not in found and one.assignment.scope in scopes
-            if is_reached and self._meant[one.key].means(node.name, facts):
-                found[one.name] = one
+            current = _on_node(one, node) if is_reached else one
+            meant = self._meant[one.key] if current is one else _Meant(current.assignment)
+            if is_reached and meant.means(node.name, facts):
+                found[one.name] = current
         return found
 
     def with_one(self, standing: Standing) -> Assignments:
@@ -167,6 +179,18 @@ class Assignments:
         where = "".join(one.assignment.where for one in self.standing)
         self._of_node.clear()
         await read_facts(fleet, inventory, lacking_facts(inventory, selectors, where))
+
+
+def _on_node(standing: Standing, node: Node) -> Standing:
+    """The revision of an assignment that a node has: the next one, if the node reports that it was released there."""
+    following = standing.following
+    told = node.record.assignments.get(standing.name) if node.record and following else None
+    is_there = (
+        told is not None
+        and following is not None
+        and (told.key, told.revision) == (following.key, following.number)
+    )
+    return following if is_there and following is not None else standing
 
 
 class _Meant:
@@ -222,7 +246,8 @@ def build_standing(document: StoredDocument) -> Standing | None:
     return Standing(
         key=document.key,
         revision=document.count,
-        number=document.number,
+        number=assignment.number or document.number,
+        stamp=document.number,
         written=document.revision,
         assignment=assignment,
         written_by=document.written_by,
@@ -250,7 +275,7 @@ async def store_assignment(
     key = assignment_key(assignment.scope, assignment.name)
     before = next((one for one in known.standing if one.key == key), None)
     others = [
-        StoredDocument(key=one.key, number=one.number, count=one.revision)
+        StoredDocument(key=one.key, number=one.stamp, count=one.revision)
         for one in known.named(assignment.name)
     ]
     body = msgspec.to_builtins(assignment)
@@ -264,7 +289,8 @@ async def store_assignment(
     return Standing(
         key=key,
         revision=new.count,
-        number=new.number,
+        number=assignment.number or new.number,
+        stamp=new.number,
         written=new.revision,
         assignment=assignment,
         written_by=new.written_by,

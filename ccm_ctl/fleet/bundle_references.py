@@ -147,7 +147,9 @@ async def _add_assignments(fleet: Fleet, found: BundleReferences) -> None:
                 revision=standing.revision,
                 scope=standing.assignment.scope,
             )
-            found.add(standing.assignment.bundle.digest, reference)
+            following = standing.assignment.next
+            for digest in {one.bundle.digest for one in (standing.assignment, following) if one is not None}:
+                found.add(digest, reference)
 
 
 async def _add_runs(fleet: Fleet, found: BundleReferences) -> None:

@@ -130,7 +130,7 @@ def judge_all(
         one = assignments.of_node(node).get(standing.name)
         if one is not None and one.key == standing.key:
             gone = None if node.is_present else (away or {}).get(node.name, AbsentSince())
-            found.append(judge(node, standing, now, gone, newest))
+            found.append(judge(node, one, now, gone, newest))
     return found
 
 

@@ -64,6 +64,7 @@ class Follower:
         proof: Decides which messages count; None: all, because these credentials cannot verify any.
         returning: Finds nodes that come back while the run is in progress, which are then asked; None: none are.
         is_ended: Whether to stop following before every node has ended, as for a rollout that is paused.
+        goes_on: Whether to continue though every node has ended, as for a rollout whose last step is left to do.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Follower:
         proof: RunProof | None = None,
         returning: ReturningNodes | None = None,
         is_ended: Callable[[], bool] = lambda: False,
+        goes_on: Callable[[], bool] = lambda: False,
     ) -> None:
         self._fleet = fleet
         self._run = run
@@ -86,6 +88,7 @@ class Follower:
         self._proof = proof
         self._returning = returning
         self._is_ended = is_ended
+        self._goes_on = goes_on
         self._heard: deque[StoredEvent] = deque()
         self._unexpected: dict[str, list[tuple[StoredEvent, AgentMessage]]] = {}
         self._done_turns = 0
@@ -176,6 +179,8 @@ class Follower:
         self._done_turns = self._done_turns + 1 if self._run.is_done else 0
         if self._is_ended():
             return True
+        if self._goes_on():
+            return False
         return self._run.is_done and (not self._heard or self._done_turns >= LAST_TURNS)
 
     async def _do(self, todo: PendingActions) -> None:

@@ -166,7 +166,8 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
     record = recorded.record
     request = _stored_request(fleet, record, ManifestRequest)
-    if request.content.bundle is None and not request.content.manifest and not request.undo:
+    is_stored = request.content.bundle is not None or request.content.manifest
+    if not is_stored and not request.undo and request.stage is None:
         raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
     return request
 

@@ -48,7 +48,7 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
         fleet: The bus.
         request: The request; its run, time, targets and requester are filled in here.
         resolved: The target nodes.
-        action: "apply", "plan", "check", "ensure" or "exec".
+        action: "apply", "plan", "check", "ensure", "exec" or "assign".
         name: The manifest's or resource's name.
     """
     refuse_too_many(resolved)
@@ -142,6 +142,7 @@ _TOLD = (
     "diff",
     "plan",
     "undo",
+    "stage",
     "argv",
     "timeout_s",
 )

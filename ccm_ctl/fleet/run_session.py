@@ -10,6 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
+from ccm_agent.model.rollout_records import Phase
+from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History, restore_ends, run_on_record
 from ccm_ctl.fleet.joining import Joining, admit_none
@@ -18,6 +20,7 @@ from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run import LIMIT_S, Run
 from ccm_ctl.fleet.run_request import put_on_record, send, send_again
+from ccm_ctl.fleet.staging import complete_stage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -131,6 +134,7 @@ def new_rollout(
         scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
         order=order,
         find_back=find_back,
+        complete=_completion(fleet, request, state),
     )
     return run, RolloutDriver(driving, run, state, revision)
 
@@ -173,6 +177,7 @@ async def follow_rollout(
         on_turn=turn,
         proof=proof,
         is_ended=lambda: driver.is_waiting_for_operator and driver.state.by == "",
+        goes_on=lambda: driver.state.phase in (Phase.RUNNING, Phase.BAKING),
     )
 
     async def begin() -> None:
@@ -187,6 +192,18 @@ async def follow_rollout(
     finally:
         await asyncio.shield(driver.leave())
     await on_turn(run.updates())
+
+
+def _completion(fleet: Fleet, request: Request, state: RolloutState) -> Callable[[], Awaitable[None]] | None:
+    """What ends the rollout of an assignment; None for other rollouts."""
+    stage = request.stage if isinstance(request, ManifestRequest) else None
+    if stage is None:
+        return None
+
+    async def complete() -> None:
+        await complete_stage(fleet, stage, state.run)
+
+    return complete
 
 
 def _limit_s(deadline: datetime | None, now: datetime) -> float:

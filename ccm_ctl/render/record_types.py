@@ -285,6 +285,10 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     time: WrittenAt = UNSET
     message: Message = UNSET
     rolled_back_from: Annotated[Count, Meta(description="The revision that a rollback replaced.")] = UNSET
+    rollout: Annotated[Text, Meta(description="The run that brought, or brings, its newest revision.")] = (
+        UNSET
+    )
+    next_digest: Annotated[Text, Meta(description="SHA-256 of the bundle that a rollout brings.")] = UNSET
     nodes: Annotated[Count, Meta(description="How many nodes it applies to.")] = UNSET
     converged: Annotated[Count, Meta(description="How many of them have converged; in `assignments`.")] = (
         UNSET

@@ -29,6 +29,7 @@ from ccm_agent.agent.desired.assignments import (
     StoredAssignment,
     conflicts,
     select_by_precedence,
+    staged,
 )
 from ccm_agent.agent.desired.drift import forget_others
 from ccm_agent.agent.desired.loop import ConvergenceLoop, ConvergenceResult, pause
@@ -39,12 +40,19 @@ from ccm_agent.model.limited_log import LimitedLog
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
+    from ccm_agent.model.wire import AssignmentStage
 
 log = logging.getLogger(__name__)
 
 FIRST_READ_S = 5.0
 """A node that starts waits so long for the broker, besides the spread of its first attempt; then it applies what it knew."""
 
+
+SUPERSEDED = "assignment.superseded"
+"""Code of the release of a revision that the assignment does not hold any more."""
+
+OUTRANKED = "assignment.outranked"
+"""Code of the release of a revision where another assignment of the name takes precedence."""
 
 READ_AGAIN_S = 10.0
 """Pause after a reading that failed while connected; each node pauses somewhat less, and twice as long after each failure."""
@@ -90,7 +98,7 @@ class AssignmentReconciler:
         """Read what an earlier process knew. Blocking."""
         self._cache.open()
         self.states.open()
-        self._pinned = _pinners(self._cache.known.values())
+        self._pinned = _pinners(map(self._current, self._cache.known.values()))
 
     def read_again(self) -> None:
         """The bucket may hold other assignments now, or the node listens to other scopes."""
@@ -106,6 +114,36 @@ class AssignmentReconciler:
         await self._is_up.wait()
         requests = [loop.triggers.request() for _, loop, _ in self._loops.values()]
         return list(await asyncio.gather(*requests))
+
+    async def release(self, stage: AssignmentStage) -> StoredAssignment:
+        """
+        Take the next revision of an assignment, which this node converges on from now on, and return it.
+
+        Raises:
+            Refusal: The assignment has no such revision, or would not be applied here.
+            BusError: It is not known here yet, and cannot be read now.
+        """
+        if stage.key.rpartition(".")[0] in self._context.scopes and self._staged(stage) is None:
+            await self._cache.read_one(stage.key, 0)
+        known = self._staged(stage)
+        if known is None:
+            raise Refusal(SUPERSEDED, f"{stage.key}: no such revision to roll out; was it assigned again?")
+        name, mode = known.assignment.name, known.assignment.mode
+        best = await self._best(stage)
+        refusal = (
+            self._outranked(known, best.get(name))
+            or (await self._refused(best) | self._lost(best)).get(name)
+            or self._context.admission.policy.refusal(known.asked_by, CAUSE, mode)
+        )
+        if refusal is not None:
+            raise refusal
+        await self._cache.save()
+        self.states.set_released(stage.key, stage.number)
+        await self.states.save()
+        # before it is fetched: what is pinned from now on must not be released as old
+        await self._keep_needed(best)
+        self._wake.set()
+        return known
 
     async def run(self) -> None:
         """Converge until cancelled."""
@@ -152,7 +190,7 @@ class AssignmentReconciler:
         limit_s: float | None = None
         if self._must_read and self._context.link.connected:
             limit_s = random.uniform(0.5, 1.0) * READ_AGAIN_S * 2 ** min(self._failures - 1, 6)
-        elif any(map(_depends_on_facts, self._cache.known.values())):
+        elif any(_depends_on_facts(self._current(one)) for one in self._cache.known.values()):
             limit_s = self._context.settings.facts_interval_s
         try:
             async with asyncio.timeout(limit_s):
@@ -209,12 +247,7 @@ class AssignmentReconciler:
 
     async def _decide(self, group: asyncio.TaskGroup) -> None:
         """Decide which assignments apply, and give each loop its assignment."""
-        scopes = self._context.scopes
-        known = [one for one in self._cache.known.values() if one.assignment.scope in scopes]
-        facts = await self._facts() if any(map(_depends_on_facts, known)) else {}
-        best = select_by_precedence(
-            [candidate for one in known if (candidate := await self._matching(one, facts))]
-        )
+        best = await self._best()
         await self._keep_needed(best)
         refused = await self._refused(best) | self._lost(best)
         self.states.retain(set(best), set(self._cache.known))
@@ -232,6 +265,44 @@ class AssignmentReconciler:
             await self._context.refreshes.keep_only(SCOPE, {f"{SCOPE}{name}" for name in best})
             folder = self._context.state / "converged"
             await asyncio.to_thread(forget_others, folder, SCOPE, set(best))
+
+    async def _best(self, releasing: AssignmentStage | None = None) -> dict[str, MatchingAssignment]:
+        """Of each name the assignment that applies here, also as it would be once a stage is released."""
+        scopes = self._context.scopes
+        current = (self._current(one, releasing) for one in self._cache.known.values())
+        known = [one for one in current if one.assignment.scope in scopes]
+        facts = await self._facts() if any(map(_depends_on_facts, known)) else {}
+        return select_by_precedence(
+            [candidate for one in known if (candidate := await self._matching(one, facts))]
+        )
+
+    def _current(self, known: StoredAssignment, releasing: AssignmentStage | None = None) -> StoredAssignment:
+        """The revision of an assignment that this node has: the next one, if it was released here."""
+        following = staged(known)
+        if following is None:
+            return known
+        is_releasing = releasing is not None and (releasing.key, releasing.number) == (
+            known.key,
+            following.number,
+        )
+        is_released = is_releasing or self.states.is_released(known.key, following.number)
+        return following if is_released else known
+
+    def _staged(self, stage: AssignmentStage) -> StoredAssignment | None:
+        """The revision that a stage names; a rollout that completed meanwhile has made it the current one."""
+        known = self._cache.known.get(stage.key)
+        found = staged(known) or known if known is not None else None
+        return found if found is not None and found.number == stage.number else None
+
+    @staticmethod
+    def _outranked(known: StoredAssignment, best: MatchingAssignment | None) -> Refusal | None:
+        """Why a released revision is not the one that applies here."""
+        name = known.assignment.name
+        if best is None:
+            return Refusal("target.mismatch", f"the assignment {name} no longer selects this node")
+        if best.known.key != known.key:
+            return Refusal(OUTRANKED, f"another assignment named {name} applies here: {best.known.key}")
+        return best.refusal
 
     async def _end(self, source: AssignmentSource, task: asyncio.Task[None]) -> None:
         """Forget what is known about an assignment that was removed: another one may come under its name."""

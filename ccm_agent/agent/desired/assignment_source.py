@@ -74,6 +74,26 @@ def deadline_refusal(status: AssignmentStatus, clock: Clock, known: StoredAssign
     return None if status.has_started(known.key, known.number) else LATE
 
 
+async def fetch_assignment(context: AgentContext, known: StoredAssignment) -> ManifestSource:
+    """
+    The manifest of an assignment, unpacked, with the data that it pins on disk.
+
+    Raises:
+        CcmError: It cannot be fetched, or is not what was assigned.
+    """
+    assignment = known.assignment
+    inner = inner_path(assignment.bundle.manifest, assignment.name)
+    folder = await context.bundles.unpacked(assignment.bundle)
+    for url in assignment.data:
+        await context.documents.fetch_pinned(url, known.pins)
+    return ManifestSource(
+        path=f"{folder}/{inner}",
+        directory=folder,
+        name=assignment.manifest or assignment.name,
+        digest=assignment.bundle.digest,
+    )
+
+
 class AssignmentSource:
     """The assignment that takes precedence under one name, as a `Source` of a convergence loop."""
 
@@ -262,17 +282,7 @@ class AssignmentSource:
         return self._planned_run(wanted, manifest, known.assignment.mode, cause)
 
     async def _fetch(self, known: StoredAssignment) -> ManifestSource:
-        assignment = known.assignment
-        inner = inner_path(assignment.bundle.manifest, self.name)
-        folder = await self._context.bundles.unpacked(assignment.bundle)
-        for url in assignment.data:
-            await self._context.documents.fetch_pinned(url, known.pins)
-        return ManifestSource(
-            path=f"{folder}/{inner}",
-            directory=folder,
-            name=assignment.manifest or self.name,
-            digest=assignment.bundle.digest,
-        )
+        return await fetch_assignment(self._context, known)
 
     def _planned_run(
         self, wanted: MatchingAssignment, manifest: ManifestSource, action: str, cause: str

@@ -58,11 +58,12 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its key.
-        number: Its stamp's number: its revision.
+        number: Its revision: its stamp's number, or the number of the revision that was written again.
         count: Its stamp's count: its revision as people know it; 0: the number.
         sequence: The bucket's revision of it, by which those of different keys are compared.
         assignment: What it says.
         principal: Who signed it.
+        stamp: Its stamp's number, below which no document of its key is accepted any more.
     """
 
     key: str
@@ -70,6 +71,7 @@ class StoredAssignment(Struct, frozen=True, kw_only=True):
     sequence: int
     assignment: Assignment
     count: int = 0
+    stamp: int = 0
     principal: Principal = Principal()
 
     @property
@@ -126,14 +128,32 @@ def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> Stor
         )
     if assignment.data_revision < 0:
         raise ProtocolError(f"{BUCKET}/{entry.key}: no revision is below 0; write it with `ccmctl assign`")
+    if assignment.next is not None and not _can_follow(assignment.next, assignment):
+        raise ProtocolError(f"{BUCKET}/{entry.key}: its next revision is not one of {assignment.name}")
     return StoredAssignment(
         key=entry.key,
-        number=document.number,
+        number=assignment.number or document.number,
+        stamp=document.number,
         sequence=entry.revision,
         assignment=assignment,
         count=document.count,
         principal=revision_guard.author(BUCKET, entry),
     )
+
+
+def _can_follow(revision: Assignment, current: Assignment) -> bool:
+    """Whether a revision can take the place of the current one under its key."""
+    is_of_key = (revision.name, revision.scope) == (current.name, current.scope)
+    is_single = revision.next is None and revision.number not in (0, current.number)
+    return is_of_key and is_single and revision.mode == "apply" and revision.data_revision >= 0
+
+
+def staged(known: StoredAssignment) -> StoredAssignment | None:
+    """The next revision of an assignment, as it is on nodes that it was released to; None when there is none."""
+    following = known.assignment.next
+    if following is None:
+        return None
+    return replace(known, number=following.number, assignment=following)
 
 
 def select_by_precedence(candidates: Iterable[MatchingAssignment]) -> dict[str, MatchingAssignment]:
@@ -290,7 +310,7 @@ class AssignmentCache:
 
     def _read(self, entry: KeyValueEntry) -> StoredAssignment:
         known = read_assignment(self._revision_guard, entry)
-        self._revision_guard.numbers[f"{BUCKET}/{entry.key}"] = known.number
+        self._revision_guard.numbers[f"{BUCKET}/{entry.key}"] = known.stamp
         self._reported.pop(entry.key, None)
         return known
 
@@ -307,6 +327,7 @@ class _StoredStates(Struct, kw_only=True):
     node: str
     states: dict[str, AssignmentState] = {}
     begun: dict[str, int] = {}
+    released: dict[str, int] = {}
 
 
 class AssignmentStatus:
@@ -336,6 +357,7 @@ class AssignmentStatus:
         self.now: dict[str, AssignmentState] = {}
         self.published: dict[str, AssignmentState] = {}
         self._started: dict[str, int] = {}
+        self._released: dict[str, int] = {}
         self._node = node
         self._file = StateFile(path, _StoredStates)
         self._clock = clock
@@ -348,6 +370,7 @@ class AssignmentStatus:
         if kept is not None and kept.node == self._node:
             states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
             self.now, self.published, self._started = states, dict(states), kept.begun
+            self._released = kept.released
         self._file.mark_saved(self._stored())
 
     def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
@@ -371,6 +394,14 @@ class AssignmentStatus:
         """A run with this revision has started."""
         if self._started.get(key) != revision:
             self._started[key] = revision
+
+    def is_released(self, key: str, revision: int) -> bool:
+        """Whether a rollout has released this revision to the node."""
+        return self._released.get(key) == revision
+
+    def set_released(self, key: str, revision: int) -> None:
+        """A rollout releases this revision to the node."""
+        self._released[key] = revision
 
     def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
         """
@@ -405,6 +436,7 @@ class AssignmentStatus:
             del self.now[name]
             self.published.pop(name, None)
         self._started = {key: number for key, number in self._started.items() if key in keys}
+        self._released = {key: number for key, number in self._released.items() if key in keys}
         if gone:
             self._on_change(True)
 
@@ -413,4 +445,9 @@ class AssignmentStatus:
         await self._file.save(self._stored())
 
     def _stored(self) -> _StoredStates:
-        return _StoredStates(node=self._node, states=dict(self.published), begun=dict(self._started))
+        return _StoredStates(
+            node=self._node,
+            states=dict(self.published),
+            begun=dict(self._started),
+            released=dict(self._released),
+        )

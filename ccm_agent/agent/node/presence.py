@@ -233,6 +233,7 @@ class HeartbeatLoop:
         # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
         context.record.own_data = context.record.own_schedules = context.record.partial_runs = True
         context.record.selector_patterns = True
+        context.record.staged_assignments = True
 
     def reconnected(self) -> None:
         """The broker is here again, or is another one."""

@@ -8,16 +8,25 @@ import asyncio
 import hashlib
 import logging
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ccm_agent.agent.desired.assignment_source import SCOPE, fetch_assignment
+from ccm_agent.agent.desired.origins import FETCH_S
 from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame, RunReport
 from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource, OnEvent, StopFlag
-from ccm_agent.model.errors import CcmError, InputError, PlanError, ProtocolError
+from ccm_agent.model.errors import (
+    BusUnavailableError,
+    CcmError,
+    InputError,
+    PlanError,
+    ProtocolError,
+    Refusal,
+)
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import (
     STOPPED_CODE,
@@ -32,6 +41,10 @@ from ccm_agent.storage.plan_store import PlanRecord, SavedPlan
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.desired.assignments import StoredAssignment
+    from ccm_agent.model.wire import AssignmentStage
+
+    Release = Callable[[AssignmentStage], Awaitable[StoredAssignment]]
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +58,16 @@ class RunExecutor:
     """
     Carries out the runs of one agent.
 
+    Args:
+        context: What the services of the agent share.
+        release: Takes the next revision of an assignment; None: there are no assignments.
+
     Attributes:
         report: Of the current run; None when there is none.
     """
 
-    def __init__(self, context: AgentContext) -> None:
+    def __init__(self, context: AgentContext, release: Release | None = None) -> None:
+        self._release = release
         self.report: RunReport | None = None
         self._context = context
         self._stop = StopFlag()
@@ -169,6 +187,8 @@ class RunExecutor:
     async def _apply(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> SessionSummary:
         request = job.request
         options = await self._options(job, report, done)
+        if isinstance(request, ManifestRequest) and request.stage is not None:
+            return await self._apply_stage(request.stage, options)
         if not isinstance(request, ManifestRequest):
             report.start()
             if isinstance(request, ExecRequest):
@@ -192,6 +212,21 @@ class RunExecutor:
         ):
             summary.found = found.found
         return summary
+
+    async def _apply_stage(self, stage: AssignmentStage, options: ApplyOptions) -> SessionSummary:
+        """Take the next revision of an assignment, and apply it with the data that it pins."""
+        if self._release is None:
+            raise Refusal("request.unknown", "this agent has no assignments")
+        known = await self._release(stage)
+        try:
+            async with asyncio.timeout(FETCH_S):
+                source = await fetch_assignment(self._context, known)
+        except TimeoutError as err:
+            raise BusUnavailableError(f"the assignment could not be fetched in {FETCH_S:g} s") from err
+        assignment = known.assignment
+        urls = (*options.hiera, *assignment.data)
+        options = replace(options, hiera=urls, pins=known.pins, scope=f"{SCOPE}{assignment.name}")
+        return await self._context.engine.apply(source, options)
 
     async def _plan(
         self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import node_scope, request_subject
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RevisionError, RunError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, RevisionError, RunError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import Lease, Phase, RolloutState
 from ccm_agent.model.wire import NodeState
@@ -92,6 +92,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         scopes: The scopes of the run, for an operator who may not send to single nodes.
         order: The nodes of all waves, in the plan's order.
         find_back: Returns those of some nodes that have come back.
+        complete: Called when all waves have ended, before the rollout ends; may be called again. None: nothing is left to do.
     """
 
     fleet: Fleet
@@ -100,6 +101,7 @@ class Driving(Struct, frozen=True, kw_only=True):
     scopes: list[str]
     order: list[str]
     find_back: Callable[[Sequence[str]], Awaitable[list[str]]]
+    complete: Callable[[], Awaitable[None]] | None = None
 
 
 class RolloutDriver:
@@ -168,9 +170,39 @@ class RolloutDriver:
             if now_s - self._stored_at >= RENEW_S:
                 await self._try_store(self.state)
             return
+        if next_step.state.phase is Phase.DONE and not await self._complete():
+            return
         if await self._try_store(next_step.state) and next_step.ask:
             self._run.ask(next_step.ask, _monotonic())
             await self._send(next_step.ask)
+
+    async def _complete(self) -> bool:
+        """Do what is left after the last wave; False: not now, because the state is other than this driver knew."""
+        complete = self._driving.complete
+        if complete is None:
+            return True
+        # from here on an abort is refused, so it cannot come between this and the end
+        if not self.state.is_completing and not await self._try_store(
+            replace(self.state, is_completing=True)
+        ):
+            return False
+        try:
+            await complete()
+        except BusUnavailableError:
+            raise
+        except CcmError as err:
+            await self._try_store(
+                replace(
+                    self.state,
+                    phase=Phase.PAUSED,
+                    by="",
+                    bake_until=None,
+                    is_completing=False,
+                    reason=str(err),
+                )
+            )
+            return False
+        return True
 
     async def send_again(self, nodes: list[str]) -> None:
         """Repeat the request for nodes that have not answered."""

@@ -251,6 +251,10 @@ def abort(state: RolloutState, by: str, why: str) -> RolloutState:
         RunError: The rollout is over.
     """
     _check_open(state, "aborted")
+    if state.is_completing:
+        raise RunError(
+            f"{state.run}: all waves of this rollout have ended; `ccmctl run resume {state.run}` completes it"
+        )
     return replace(state, phase=Phase.ABORTED, by=by, reason=why or "aborted by an operator", bake_until=None)
 
 

@@ -363,3 +363,27 @@ def test_a_pattern_is_assigned_once_every_agent_knows_patterns(motd: str) -> Non
         in refused.err
     )
     assert stored(desk)["all.web"].body["targets"] == ["role!=glob(d*)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(
+            ("--batch", "1"), "web1: the agent is too old for an assignment in waves", id="an older agent"
+        ),
+        pytest.param(("--batch", "1", "--noop"), "--mode plan changes nothing", id="a plan"),
+        pytest.param(("--batch", "1", "--move"), "--move removes the assignment", id="a move"),
+    ],
+)
+def test_waves_that_cannot_be_are_refused_before_anything_is_stored(
+    motd: str, options: tuple[str, ...], message: str
+) -> None:
+    desk = Desk(
+        FakeNode("web1", {"role": "web"}),
+        FakeNode("web2", {"role": "web"}, record={"staged_assignments": True}),
+    )
+
+    said = desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes", *options)
+
+    assert (said.code, message in said.err) == (1, True), said.err
+    assert "CCM_ASSIGNMENTS" not in desk.broker.buckets or not desk.broker.buckets["CCM_ASSIGNMENTS"]

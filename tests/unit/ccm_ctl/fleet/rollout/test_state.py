@@ -288,3 +288,10 @@ def test_every_bad_end_has_a_budget() -> None:
     good = {NodeState.STABLE, NodeState.CHANGED, NodeState.OFFLINE, NodeState.SKIPPED}
 
     assert set(KINDS) == {state for state in NodeState if state.is_final} - good
+
+
+def test_rollout_that_is_completing_cannot_be_aborted() -> None:
+    state = replace(a_state(a_wave(1)), is_completing=True)
+
+    with pytest.raises(RunError, match="all waves of this rollout have ended; `ccmctl run resume"):
+        abort(state, "anna", "")
