@@ -32,6 +32,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
     """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
     from ccm_agent.model import outcome, policy, rollout_records, run_records, stamped, wire
     from ccm_ctl.fleet.doctor.results import CheckResult
+    from ccm_ctl.fleet.plan_file import PlanFile
 
     return {
         "transaction_event": outcome.TransactionEvent,
@@ -58,6 +59,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "rollout_state": rollout_records.RolloutState,
         "policy": policy.PolicyDocument,
         "check_result": CheckResult,
+        "plan_file": PlanFile,
     }
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.plan_file import PlanFile
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
 
@@ -233,16 +234,21 @@ async def send_manifest(
 
     is_whole = selection is None and plan is None
 
-    async def save(run: Run) -> None:
+    async def save(run: Run, proof: RunProof | None) -> None:
         bundle = content.bundle
         assert bundle is not None
+        distrusted = _distrusted(run, proof)
         saved, left_out = make_plan_file(
-            launch, bundle, list(options["data"]), run, inventory, target_spec(options)
+            launch, bundle, list(options["data"]), run, inventory, target_spec(options), distrusted
         )
         await asyncio.to_thread(write_plan, str(out), saved)
         application.terminal.note(
             f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', str(out)])}"
         )
+        if distrusted:
+            application.terminal.note(
+                f"not in the plan, because events are missing or not genuine: {fold_names(distrusted)}"
+            )
         if left_out:
             application.terminal.note(
                 f"not in the plan, because it cannot be applied there: {fold_names(left_out)}"
@@ -256,6 +262,19 @@ async def send_manifest(
         timeout_s=options["timeout"],
         offer=_offer(path, content, resolved, options) if action == "apply" and is_whole else "",
         on_end=save if out else None,
+    )
+
+
+def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
+    """The nodes whose plan an operator has not seen as the node made it: events are missing, or were made up."""
+    from ccm_agent.model.verdicts import BAD
+
+    if proof is None:
+        return []
+    return sorted(
+        node.node
+        for node in run.expected
+        if (report := proof.report(node.node, len(node.lacking))).forged or report.verdict in BAD
     )
 
 

@@ -363,10 +363,11 @@ async def start_and_watch(
     offline_ok: bool,
     timeout_s: int | None = None,
     offer: str = "",
-    on_end: Callable[[Run], Awaitable[None]] | None = None,
+    on_end: Callable[[Run, RunProof | None], Awaitable[None]] | None = None,
 ) -> Exit:
     """
-    Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`. `on_end` is called with it then.
+    Send a request and follow its run to the end; see RunView for `offline_ok` and `offer`. `on_end` is called with it then, and
+    with what verified its messages.
 
     After `timeout_s`, nodes that have not ended are lost; by default a day after the request's deadline.
     """
@@ -376,7 +377,7 @@ async def start_and_watch(
     await follow_run(fleet, launch, run, proof, on_begin=view.begin, on_turn=view.on_turn)
     code = await view.finish()
     if on_end is not None:
-        await on_end(run)
+        await on_end(run, proof)
     return code
 
 

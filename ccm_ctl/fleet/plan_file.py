@@ -24,6 +24,8 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ccm_ctl.fleet.node_run import NodeRun
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
@@ -103,16 +105,25 @@ def check_out(path: str) -> None:
 
 
 def make_plan_file(
-    launch: Launch, bundle: Bundle, data: list[str], run: Run, inventory: Inventory, spec: TargetSpec
+    launch: Launch,
+    bundle: Bundle,
+    data: list[str],
+    run: Run,
+    inventory: Inventory,
+    spec: TargetSpec,
+    distrusted: Collection[str] = (),
 ) -> tuple[PlanFile, list[str]]:
     """
     Return the plan of a run that has ended, and the nodes that it leaves out, since they cannot apply it.
 
+    Nodes that are distrusted, since what was shown of them is not what they sent, are left out too, and not returned.
+
     Raises:
         RunError: No node can apply it.
     """
-    planned = {node.node: node for node in run.expected if node.summary is not None and node.summary.found}
-    left_out = sorted(node.node for node in run.expected if node.node not in planned)
+    expected = [node for node in run.expected if node.node not in distrusted]
+    planned = {node.node: node for node in expected if node.summary is not None and node.summary.found}
+    left_out = sorted(node.node for node in expected if node.node not in planned)
     if not planned:
         raise RunError(f"no node can apply the plan {launch.record.run}, so it is not saved")
     time = launch.record.time

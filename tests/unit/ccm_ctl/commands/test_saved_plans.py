@@ -9,13 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
+from ccm_agent.model.ports import StoredEvent
 from ccm_agent.testing.memory_bus import MemoryBus
+from ccm_ctl.fleet import run as run_module
 from ccm_ctl.fleet.plan_file import LIMIT_BYTES, PlanFile
+from tests.support.authorship import Root
 from tests.support.controller import Desk, FakeNode, Said, event
 
+TOP = Path(__file__).parents[4]
 Document = dict[str, Any]
 EXPIRED = {"expires": "2026-11-21T11:59:59Z"}
 NOT_A_PLAN = "this is not a plan of `ccmctl plan --out`"
@@ -273,3 +278,43 @@ def test_a_plan_is_not_saved_to_what_is_not_a_file(tmp_path: Path) -> None:
 
     assert f"--out {pipe}: this is not a regular file; name a file" in planned.err
     assert (pipe.is_fifo(), [len(node.heard) for node in saved.desk.nodes]) == (True, asked)
+
+
+def _without_second(events: list[StoredEvent]) -> list[StoredEvent]:
+    return [events[0], *events[2:]]
+
+
+def _with_made_up(events: list[StoredEvent]) -> list[StoredEvent]:
+    body = events[1].body.replace(b'"failed":false', b'"failed":true')
+    return [events[0], msgspec.structs.replace(events[1], body=body), *events[1:]]
+
+
+@pytest.mark.parametrize(
+    "delivered",
+    [pytest.param(_without_second, id="taken away"), pytest.param(_with_made_up, id="made up")],
+)
+def test_nodes_whose_events_are_missing_or_not_genuine_are_not_in_the_plan(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    delivered: Callable[[list[StoredEvent]], list[StoredEvent]],
+) -> None:
+    monkeypatch.setattr(run_module, "READ_AGAIN_S", 0.01)
+    root, file = Root(), tmp_path / "web.plan"
+    changes = [event("/a", 2), event("/b", 3)]
+    nodes = [
+        FakeNode("web1", {}, changes, root=root, delivered=delivered, found="f" * 64),
+        FakeNode("web2", {}, changes, root=root, found="f" * 64),
+    ]
+    manifest = tmp_path / "motd.yaml"
+    manifest.write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
+
+    said = Desk(*nodes, trust=root.trust()).ccmctl("plan", str(manifest), "--all", "--out", str(file))
+
+    assert sorted(json.loads(file.read_bytes())["nodes"]) == ["web2"]
+    assert "not in the plan, because events are missing or not genuine: web1\n" in said.err
+
+
+def test_saved_plan_fits_its_schema(saved: Saved) -> None:
+    schema = json.loads((TOP / "schemas/v1/plan_file.json").read_text())
+
+    jsonschema.validate(saved.document, schema)
