@@ -56,7 +56,7 @@ def one_for_each(count: int) -> tuple[str, list[str]]:
 
 def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]:
     from ccm_agent.bus import credentials
-    from ccm_agent.bus.accounts import Account, claims
+    from ccm_agent.bus.accounts import Account, exports_and_imports
 
     authority = credentials.new_authority()
     operator = credentials._pair(authority.operator)
@@ -67,7 +67,7 @@ def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]
     for number, account in enumerate(accounts):
         seed = authority.account if account else credentials.new_account()
         kind = Account.CTL if account else Account.NODES
-        crossings = claims(kind, keys) if is_several else {}
+        crossings = exports_and_imports(kind, keys) if is_several else {}
         if account:
             crossings.pop("imports", None)
         limits = credentials._limits(kind, moving=True)

@@ -244,7 +244,9 @@ def imports(account: Account, table: Sequence[AccountExport]) -> list[AccountExp
     return [grant for grant in table if account in grant.to]
 
 
-def claims(account: Account, public_keys: Mapping[Account, str], *, moving: bool = False) -> dict[str, Any]:
+def exports_and_imports(
+    account: Account, public_keys: Mapping[Account, str], *, moving: bool = False
+) -> dict[str, Any]:
     """
     The exports and imports in an account's JWT (NATS JWT version 2).
 

@@ -43,12 +43,12 @@ def choose_broker(
         DocumentError: The context cannot be used.
         UsageError: A URL is not valid.
     """
-    if not given.get("creds") and (creds := first_of(environ, CREDS_VARIABLES)):
+    if not given.get("creds") and (creds := first_set(environ, CREDS_VARIABLES)):
         given["creds"] = creds
     if not given.get("ca") and (ca := environ.get("CCM_CA", "")):
         given["ca"] = ca
-    server = server or ("" if context else first_of(environ, SERVER_VARIABLES))
-    context = context or ("" if server else first_of(environ, CONTEXT_VARIABLES))
+    server = server or ("" if context else first_set(environ, SERVER_VARIABLES))
+    context = context or ("" if server else first_set(environ, CONTEXT_VARIABLES))
     if server:
         settings = settings_for(server, **given)
     elif context:
@@ -70,9 +70,9 @@ def _from_existing(contexts: Sequence[str], given: dict[str, Any]) -> BusSetting
 
 def broker_name(environ: Mapping[str, str], context: str, usual_context: str) -> str:
     """Return a stable name for the broker that `choose_broker` would choose, without reading files."""
-    if not context and (server := first_of(environ, SERVER_VARIABLES)):
+    if not context and (server := first_set(environ, SERVER_VARIABLES)):
         return mask_url(server)
-    return f"context {context or first_of(environ, CONTEXT_VARIABLES) or usual_context}"
+    return f"context {context or first_set(environ, CONTEXT_VARIABLES) or usual_context}"
 
 
 def named_by_credentials(settings: BusSettings) -> BusSettings:
@@ -87,6 +87,6 @@ def named_by_credentials(settings: BusSettings) -> BusSettings:
     return replaced(settings, identity=name) if name else settings
 
 
-def first_of(environ: Mapping[str, str], names: Sequence[str]) -> str:
+def first_set(environ: Mapping[str, str], names: Sequence[str]) -> str:
     """The value of the first variable that is set and not empty; ""."""
     return next((environ[name] for name in names if environ.get(name)), "")

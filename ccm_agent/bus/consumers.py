@@ -136,11 +136,11 @@ async def _page(
             return page
         if message.status:
             raise BusUnavailableError(f"{place_of(question)}: the broker answers {message.status}")
-        page.messages.append(stored_of(message))
+        page.messages.append(decode_stored(message))
     return page
 
 
-def stored_of(message: Message) -> Stored:
+def decode_stored(message: Message) -> Stored:
     """
     Convert a delivered message into the stored one.
 

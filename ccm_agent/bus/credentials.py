@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import CONNECTIONS, USER_LIMITS, Account, grants
-from ccm_agent.bus.accounts import claims as crossings
+from ccm_agent.bus.accounts import CONNECTIONS, USER_LIMITS, Account, exports_and_imports, grants
 from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.subjects import inbox_prefix, subject_matches
 from ccm_agent.model.errors import InputError, UsageError
@@ -163,7 +162,10 @@ def server_configuration(
     keys = {account: _public(_pair(authority.of(account))) for account in Account}
     preload = {}
     for account, public in keys.items():
-        claims = {"limits": _limits(account, moving=moving), **crossings(account, keys, moving=moving)}
+        claims = {
+            "limits": _limits(account, moving=moving),
+            **exports_and_imports(account, keys, moving=moving),
+        }
         if gone := (revoked or {}).get(account):
             claims["revocations"] = dict(gone)
         preload[public] = _jwt(operator, public, "account", account.value, claims)

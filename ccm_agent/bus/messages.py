@@ -120,7 +120,7 @@ class Subscription:
 
     def _deliver(self, theirs: Any) -> None:
         try:
-            self._on_message(message_of(theirs))
+            self._on_message(convert_message(theirs))
         except Exception:  # noqa: BLE001 - a callback's fault must not end the subscription
             self._limited.exception("a message could not be handled", extra={"subject": theirs.subject})
 
@@ -169,7 +169,7 @@ class PendingReply:
         return NoRespondersError(no_responders(self.subject))
 
 
-def message_of(theirs: Any) -> Message:
+def convert_message(theirs: Any) -> Message:
     """Convert a message of nats-py."""
     return Message(
         subject=theirs.subject, body=theirs.data, headers=theirs.headers or {}, reply=theirs.reply or ""

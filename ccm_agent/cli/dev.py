@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ccm_agent.cli import options
-from ccm_agent.cli.new_type import OWN_PACKAGE, files_of
+from ccm_agent.cli.new_type import OWN_PACKAGE, render_files
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 
@@ -43,7 +43,7 @@ def new_type(name: str, directory: Path, package: str, provider: str) -> None:
     """
     from ccm_agent.resources.catalog import Catalog
 
-    files = files_of(name, package, provider)
+    files = render_files(name, package, provider)
     if name in Catalog().names():
         raise UsageError(f"there is a resource type `{name}` already: take another name")
     written = {

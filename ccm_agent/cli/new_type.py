@@ -19,7 +19,7 @@ _META = re.compile(r"(from msgspec import Meta\n)\n((?:from ccm_agent.*\n)+)\n")
 _PACKAGE = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 
 
-def files_of(name: str, package: str, provider: str) -> dict[PurePosixPath, str]:
+def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, str]:
     """
     The files of a type, by their paths below the directory that holds the package.
 

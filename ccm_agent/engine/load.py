@@ -21,7 +21,7 @@ from ccm_agent.manifest.document import (
     ManifestDocument,
     Path,
     ReadDocument,
-    manifest_of,
+    build_manifest,
     place_error,
     top_level_warnings,
 )
@@ -111,7 +111,7 @@ def load_manifest(
         InputError: The manifest or its data are invalid.
     """
     with _garbage_rests():
-        manifest, root = manifest_of(document, read)
+        manifest, root = build_manifest(document, read)
         data = _data(root, document, make_expressions.facts, overlays, override, secrets or Secrets())
         expressions = make_expressions(data, document.directory)
         loaded = ResolvedManifest(

@@ -57,7 +57,7 @@ def make_document(data: bytes, name: str, directory: str, digest: str = "") -> M
     )
 
 
-def manifest_of(
+def build_manifest(
     document: ManifestDocument, read: ReadDocument = codec.decode_manifest
 ) -> tuple[Manifest, Mapping[str, Any]]:
     """

@@ -12,7 +12,7 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import ContentRef
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.attributes import carry_over, set_owner_and_mode
-from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.directory import Directory, open_parent
 from ccm_agent.system.file_inspection import open_regular, refuse_misled, refuse_other, why_unread
 from ccm_agent.system.threads import CancelFlag
 
@@ -34,7 +34,7 @@ def write_atomically(
 ) -> None:
     """Write a file whole or not at all; see `Files.write`."""
     uid, gid = user_id(owner), group_id(group)
-    with _filling(content, stop) as fill, parent_of(path) as place, reported(path, "cannot be written"):
+    with _filling(content, stop) as fill, open_parent(path) as place, reported(path, "cannot be written"):
         _refuse_to_replace(place)
         with new_file(place) as new:
             fill(new.fd)
@@ -47,7 +47,7 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
     directory, _, name = staged.rpartition("/")
     if directory != path.rpartition("/")[0]:
         raise FileError(f"{staged}: is not beside {path}, so it cannot take its place in one step")
-    with parent_of(path) as place, reported(path, "cannot be written"):
+    with open_parent(path) as place, reported(path, "cannot be written"):
         _refuse_to_replace(place)
         fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=place.fd)
         with NewFile(fd, name, place) as new:

@@ -59,7 +59,7 @@ class Directory:
 
 
 @contextmanager
-def parent_of(path: str, *, make_mode: int | None = None) -> Iterator[Directory]:
+def open_parent(path: str, *, make_mode: int | None = None) -> Iterator[Directory]:
     """
     Open the directory that holds `path`, to change something in it.
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.system.atomic_write import make_sure_of_room, new_file, write_all
-from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.directory import Directory, open_parent
 
 
 class DownloadedFile:
@@ -26,7 +26,7 @@ class DownloadedFile:
         self._digest = sha256()
         self.size_bytes = 0
         try:
-            with parent_of(path) as place:
+            with open_parent(path) as place:
                 # a duplicate, because the descriptor of the walk is closed when the walk ends
                 self._place = Directory(os.dup(place.fd), place.name, path)
         except OSError as err:

@@ -10,7 +10,7 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.atomic_write import reported
 from ccm_agent.system.attributes import ACL, set_owner_and_mode
-from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.directory import Directory, open_parent
 from ccm_agent.system.file_inspection import refuse_other
 from ccm_agent.system.removal import remove_tree
 from ccm_agent.system.threads import CancelFlag
@@ -21,7 +21,7 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
     """Owner, group and mode of a file or directory; see `Files.set_attributes`."""
     uid, gid = user_id(owner), group_id(group)
-    with parent_of(path) as place, reported(path, "its owner and mode cannot be set"):
+    with open_parent(path) as place, reported(path, "its owner and mode cannot be set"):
         seen = place.look()
         if seen is None:
             raise FileError(f"{path}: is not there", errno=errno.ENOENT)
@@ -35,7 +35,7 @@ def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
 
 def make_directory(path: str, owner: str, group: str, mode: int) -> None:
     """Create a directory if it is missing, and set its attributes; see `Files.set_attributes`."""
-    with parent_of(path, make_mode=mode) as place, reported(path, "the directory cannot be made"):
+    with open_parent(path, make_mode=mode) as place, reported(path, "the directory cannot be made"):
         seen = place.look()
         if seen is not None and stat.S_ISLNK(seen.st_mode):
             _give_way(place)
@@ -129,7 +129,7 @@ def _has_acl(place: Directory) -> bool:
 def remove(path: str, recursive: bool, stop: CancelFlag) -> None:
     """Remove a path; see `Files.remove`."""
     try:
-        with parent_of(path) as place, reported(path, "cannot be removed"):
+        with open_parent(path) as place, reported(path, "cannot be removed"):
             seen = place.look()
             if seen is None:
                 return

@@ -21,7 +21,7 @@ from ccm_agent.model.links import SYMLINKS_ON_THE_WAY
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.archive_entries import ArchiveEntry
 from ccm_agent.system.atomic_write import temporary_name
-from ccm_agent.system.directory import parent_of
+from ccm_agent.system.directory import open_parent
 from ccm_agent.system.removal import remove_tree
 from ccm_agent.system.threads import CancelFlag
 
@@ -234,7 +234,7 @@ def open_tree(path: str) -> Iterator[OpenTree]:
     A symlink at the end of the path is followed, because the manifest names the directory.
     """
     # created during the safe walk, so that another user's symlink cannot redirect it
-    with parent_of(f"{path}/.", make_mode=0o755) as place:
+    with open_parent(f"{path}/.", make_mode=0o755) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.fd)
         try:
             yield OpenTree(fd, path)

@@ -11,7 +11,7 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import TreeEntry
 from ccm_agent.system import file_attributes
 from ccm_agent.system.atomic_write import reported, write_atomically
-from ccm_agent.system.directory import Directory, parent_of
+from ccm_agent.system.directory import Directory, open_parent
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.tree_compare import walk
 
@@ -49,7 +49,7 @@ def _make(path: str, gave_way: list[str] | None) -> None:
     Args:
         gave_way: Receives the path of a symlink that was removed to make room; None keeps symlinks to directories.
     """
-    with parent_of(path, make_mode=DIRECTORY_MODE) as place, reported(path, "the directory cannot be made"):
+    with open_parent(path, make_mode=DIRECTORY_MODE) as place, reported(path, "the directory cannot be made"):
         seen = place.look()
         if seen is not None and stat.S_ISLNK(seen.st_mode):
             if gave_way is None:
@@ -115,7 +115,7 @@ def _parents(path: str) -> Iterable[str]:
 def _remove_if_empty(path: str) -> None:
     """Remove an empty directory; a symlink to one stays."""
     try:
-        with parent_of(path) as place:
+        with open_parent(path) as place:
             seen = place.look()
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 os.rmdir(place.name, dir_fd=place.fd)

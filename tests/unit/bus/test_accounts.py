@@ -13,8 +13,8 @@ from ccm_agent.bus.accounts import (
     AccountExport,
     ExportKind,
     as_configuration,
-    claims,
     exports,
+    exports_and_imports,
     grants,
     imports,
 )
@@ -171,7 +171,7 @@ def test_nodes_take_no_question_about_streams() -> None:
 
 
 def test_claims_are_as_jwts_have_them() -> None:
-    found = claims(Account.OPS, KEYS)
+    found = exports_and_imports(Account.OPS, KEYS)
 
     assert {
         "name": "$JS.API.DIRECT.GET.KV_CCM_DATA",
@@ -187,7 +187,7 @@ def test_claims_are_as_jwts_have_them() -> None:
         "type": "service",
         "response_type": "Stream",
         "response_threshold": 30_000_000_000,
-    } in claims(Account.CTL, KEYS)["exports"]
+    } in exports_and_imports(Account.CTL, KEYS)["exports"]
 
 
 def test_the_configuration_has_the_same_table() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.system.systemd_restart import is_restart, is_restarting, unit_of
+from ccm_agent.system.systemd_restart import is_restart, is_restarting, parse_unit
 from ccm_agent.testing.runner import FakeRunner
 
 
@@ -20,7 +20,7 @@ from ccm_agent.testing.runner import FakeRunner
     ],
 )
 def test_the_unit_is_read_from_the_control_group(cgroups: str, unit: str) -> None:
-    assert unit_of(cgroups) == unit
+    assert parse_unit(cgroups) == unit
 
 
 # systemd 252, Debian 12: systemctl list-jobs --no-legend --plain

@@ -17,7 +17,7 @@ from ccm_agent.templates.engines.go.signature import (
     of_literal,
     of_nil,
     of_value,
-    signature_of,
+    read_signature,
 )
 from ccm_agent.templates.engines.gotypes import MISSING, field_of, go_type
 from ccm_agent.templates.goprint import go_print, sorted_keys
@@ -230,7 +230,7 @@ class GoRuntime:
         found = method(value, name)
         if found is None:
             raise TemplateError(f"field {name!r} cannot be looked up in a {go_type(value)}")
-        return self._apply(name, found, signature_of(found), arguments, dot, piped)
+        return self._apply(name, found, read_signature(found), arguments, dot, piped)
 
     # -- calls
 
@@ -239,7 +239,7 @@ class GoRuntime:
         if name in ("and", "or"):
             return self._logic(name, arguments, dot, piped)
         function = self._functions[name]
-        return self._apply(name, function, signature_of(function), arguments, dot, piped)
+        return self._apply(name, function, read_signature(function), arguments, dot, piped)
 
     def _logic(self, name: str, arguments: tuple[Argument, ...], dot: Any, piped: Any) -> Any:
         """`and` and `or`: the first argument that decides, or the last; later arguments are not evaluated."""

@@ -95,7 +95,7 @@ class ExternalFunction:
 
 
 @lru_cache(maxsize=1024)
-def signature_of(function: Callable[..., Any]) -> FunctionSignature:
+def read_signature(function: Callable[..., Any]) -> FunctionSignature:
     """The signature of a function, read from its annotations."""
     if isinstance(function, ExternalFunction):
         return FunctionSignature((), "any")

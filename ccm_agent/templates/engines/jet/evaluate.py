@@ -27,7 +27,7 @@ from ccm_agent.templates.engines.jet.values import (
     member,
     plain,
     print_value,
-    slice_of,
+    slice_value,
     to_int,
     type_of,
     unboxed,
@@ -131,7 +131,7 @@ class Evaluator(ABC):
     def _slice(self, node: nodes.Slice) -> Any:
         base = self.evaluate(node.base)
         start = 0 if node.start is None else self._bound(node.start)
-        return slice_of(base, start, None if node.end is None else self._bound(node.end))
+        return slice_value(base, start, None if node.end is None else self._bound(node.end))
 
     def _bound(self, expression: Expression) -> int:
         value = self.evaluate(expression)

@@ -287,7 +287,7 @@ def to_int(number: float) -> int:
     return int(number)
 
 
-def slice_of(value: Any, start: int, end: int | None) -> Any:
+def slice_value(value: Any, start: int, end: int | None) -> Any:
     """
     `value[start:end]`, by bytes for text.
 

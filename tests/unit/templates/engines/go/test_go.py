@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines.go import GoTemplate
 from ccm_agent.templates.engines.go.builtins import BUILTINS
-from ccm_agent.templates.engines.go.signature import signature_of
+from ccm_agent.templates.engines.go.signature import read_signature
 from ccm_agent.templates.engines.go.sprig import functions
 from ccm_agent.templates.values import StringMap
 
@@ -231,7 +231,7 @@ SLOW = ("derivePassword",)
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_no_function_does_worse_than_fail(name: str, data: st.DataObject) -> None:
-    signature = signature_of({**functions(), **BUILTINS}[name])
+    signature = read_signature({**functions(), **BUILTINS}[name])
     kinds = [*signature.fixed, *([signature.rest] * data.draw(st.integers(0, 3)) if signature.rest else [])]
     arguments = [data.draw(st.sampled_from(TYPED.get(kind, ANYTHING))) for kind in kinds]
 
