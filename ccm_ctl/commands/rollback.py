@@ -67,11 +67,12 @@ def rollback(
         inventory, known = await read_fleet(fleet)
         past = await find_past(fleet, known, name, place)
         await check_settled(fleet, past.current, may_be_aborted=True)
-        if past.current is not None and is_first(past.current):
-            raise UsageError(
-                f"{name}: its rollout was aborted, and it has no revision before; `ccmctl unassign {name}` removes it"
+        old = past.newest if revision is None and is_first(past.newest) else past.pick(revision)
+        if is_first(old):
+            way_out = (
+                f"`ccmctl unassign {name}` removes it" if past.current is not None else "assign it again"
             )
-        old = past.pick(revision)
+            raise UsageError(f"{name}: its rollout was aborted, and it has no revision before; {way_out}")
         await check_there(fleet, old)
         standing = revived(fleet, old, past.newest)
         after = known.with_one(standing)

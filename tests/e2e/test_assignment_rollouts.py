@@ -182,10 +182,12 @@ def test_first_revision_of_a_name_reaches_nodes_wave_after_wave(three: Fleet, ol
 
     back = three.ctl("rollback", "site", "--yes")
     assert three.ctl("unassign", "site").code == 0
+    removed = three.ctl("rollback", "site", "--scope", "role=web", "--yes")
     done = start(three, a_file("word", "new"), options=("--batch", "1,100%")).end()
 
     assert (failing.code, first) == (2, ["bad", None, None])
     assert (back.code, "`ccmctl unassign site` removes it" in back.err) == (1, True)
+    assert (removed.code, "no revision before; assign it again" in removed.err) == (1, True)
     assert (done.code, content(three)) == (0, ["new"] * 3), done.err
     assert {state for state, _ in status(three).values()} == {"converged"}
 

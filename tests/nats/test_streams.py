@@ -191,10 +191,23 @@ async def test_a_replaced_object_leaves_no_chunks_behind(operator) -> None:
 
     await objects.put("site", b"x" * 300_000)
     await objects.put("site", b"y" * 300_000)
-    await objects.put("site", b"y" * 300_000)
 
-    state = (await call(operator, "STREAM.INFO.OBJ_CCM_MANIFESTS"))["state"]
-    assert state["messages"] == 4
+    assert await messages_of_bundles(operator) == 4
+
+
+async def test_a_renewed_object_leaves_its_description_behind_until_it_is_trimmed(operator) -> None:
+    objects = NatsObjects(operator, "CCM_MANIFESTS")
+
+    await objects.put("site", b"y" * 300_000)
+    await objects.put("site", b"y" * 300_000)
+    renewed = await messages_of_bundles(operator)
+    await objects.trim()
+
+    assert (renewed, await messages_of_bundles(operator)) == (5, 4)
+
+
+async def messages_of_bundles(operator) -> int:
+    return (await call(operator, "STREAM.INFO.OBJ_CCM_MANIFESTS"))["state"]["messages"]
 
 
 async def test_objects_are_compatible_with_other_clients(operator) -> None:
