@@ -24,6 +24,7 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TOP), str(TOP / ".ci")]
 
 import reference  # noqa: E402 -- beside this file
+from ccm_json_page import documents  # noqa: E402 -- beside this file
 
 BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
@@ -98,6 +99,15 @@ def host_record_schemas() -> dict[Path, str]:
     }
 
 
+def host_document_schemas() -> dict[Path, str]:
+    """The schema of each JSON document of `ccm` that is not a record."""
+    found = {}
+    for name, (command, kind) in documents().items():
+        head = {"description": f"The output of `{command} --json`."}
+        found[TOP / f"schemas/v1/{name}.json"] = text(identified(name, {**head, **msgspec.json.schema(kind)}))
+    return found
+
+
 def record_schemas() -> dict[Path, str]:
     """The schema of a line of `ccmctl --json`."""
     from ccm_ctl.render.record_types import RECORDS
@@ -152,6 +162,7 @@ def main() -> int:
         **message_schemas(),
         **record_schemas(),
         **host_record_schemas(),
+        **host_document_schemas(),
         **type_schemas(),
         **property_tables(),
         **reference.pages(TOP / "docs"),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from ccm_json_page import ccm_json
 from codes_page import error_codes
 from command_pages import commands, exit_codes
 from environment_page import environment
@@ -55,6 +56,7 @@ def records() -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "records": records,
+    "ccm-json": ccm_json,
     "error-codes": error_codes,
     "environment": environment,
     "events": events,

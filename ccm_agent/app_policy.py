@@ -77,13 +77,16 @@ class PolicyExplanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     What a policy says, and why.
 
     Attributes:
-        is_allowed: The action, and every resource that was asked about.
-        reason, code: Of the action.
-        rule, line: The rule that decided; "" when none matched.
-        is_restricted: It is a plan or check that runs no command of the manifest.
-        skipped: The rules before it.
-        resources: What was asked about besides.
-        policy, digest: The file, and its SHA-256; "" without a policy.
+        is_allowed: Whether the action and every resource in the question are allowed.
+        reason: Why the action is allowed or refused.
+        code: The code of the refusal of the action.
+        rule: The rule that decided; "" when none matched.
+        line: The line of that rule in the file; 0 when none matched.
+        is_restricted: Whether it is a plan or check that runs no command of the manifest.
+        skipped: The rules that did not match, and why.
+        resources: Whether each resource in the question is allowed.
+        policy: The file; "" without a policy.
+        digest: SHA-256 of the file; "" without a policy.
     """
 
     is_allowed: bool

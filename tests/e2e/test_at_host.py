@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.ccm_json import checked
 from tests.support.fleet import TOP, WAIT_S, AgentProcess, Done, Fleet, a_file, a_gate, fleet, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -47,7 +47,7 @@ def ccm(agent: AgentProcess, *arguments: str) -> Done:
 
 
 def status(agent: AgentProcess) -> dict[str, object]:
-    found: dict[str, object] = json.loads(ccm(agent, "status", "--json").out)
+    found: dict[str, object] = checked("ccm_agent_status", ccm(agent, "status", "--json").out)
     return found
 
 
@@ -88,7 +88,7 @@ def test_the_agent_converges_once_when_it_is_asked_and_tells_how_it_ended(one: F
 
     done = ccm(agent, "run-once", "--json")
 
-    [ended] = json.loads(done.out)
+    [ended] = checked("ccm_agent_run_once", done.out)
     assert (done.code, ended["state"], ended["changed"]) == (0, "changed", 1)
     assert (agent.files / "own").exists()
     one.wait_for(lambda: one.stored(ended["run"]) == {"web1": [1, 2, 3]}, "its events")
@@ -104,14 +104,14 @@ def test_where_no_agent_runs_the_command_is_the_agent_for_as_long_as_it_takes(on
     left = ccm(agent, "status", "--json")
     one.write("site.yaml", manifest(a_file("own")))
 
-    [ended] = json.loads(done.out)
+    [ended] = checked("ccm_agent_run_once", done.out)
     assert (done.code, ended["state"], ended["changed"], ended["failed"]) == (2, "failed", 1, 1)
     assert ended["resources"][0]["resource"] == "exec#/bin/false"
     assert (agent.files / "own").exists()
     one.wait_for(
         lambda: one.stored(ended["run"]) == {"web1": [1, 2, 3, 4]}, "its events, now or by the next agent"
     )
-    found = json.loads(left.out)
+    found = checked("ccm_agent_status", left.out)
     assert (found["running"], found["holder"], found["node"]) == (False, 0, "web1")
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from ccm_agent.cli import main
 from ccm_agent.testing.nats_server import NatsServer
+from tests.support.ccm_json import checked
 from tests.support.nats_server import WAIT_S, running_server
 
 pytestmark = pytest.mark.nats
@@ -139,7 +140,7 @@ def test_entries_are_shown_as_data(ccm: Run, stream: None) -> None:
         "ttl": "never",
     }
 
-    assert json.loads(ccm("registration", "query", "prod", "--json")[1]) == [entry]
+    assert checked("ccm_registration_query", ccm("registration", "query", "prod", "--json")[1]) == [entry]
     assert json.loads(ccm("registration", "query", "test", "--json")[1]) == []
     assert ccm("registration", "query", "prod", "http", "web", "*", "--yaml")[1] == (
         "- address: 10.0.0.5\n  cluster: prod\n  port: 8080\n  priority: 100\n  protocol: http\n"
@@ -233,8 +234,12 @@ def test_changes_are_shown_as_they_come(
         "ttl": "1h0m0s",
     }
     if flags:
-        assert json.loads(first) == {"action": "register", "entry": entry}
-        assert json.loads(second) == {"action": "remove", "entry": entry, "reason": "Remove"}
+        assert checked("ccm_registration_watch", first) == {"action": "register", "entry": entry}
+        assert checked("ccm_registration_watch", second) == {
+            "action": "remove",
+            "entry": entry,
+            "reason": "Remove",
+        }
     else:
         fields = "cluster=prod service=web protocol=http address=10.0.0.5 port=8080"
         assert first == f"INFO  Updated entry {fields} ttl=1h0m0s"

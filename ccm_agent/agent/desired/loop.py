@@ -65,7 +65,9 @@ class ConvergenceResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
         state: "stable", "changed", "failed", "stopped", or "refused" when no run was started.
         run: The run; "" when there was none.
         reason, code: Why it failed as a whole or was not started; with another state, a note about it.
-        changed, failed, total: Numbers of resources.
+        changed: Number of changed resources.
+        failed: Number of failed resources.
+        total: Number of all resources.
         resources: Failed resources with their errors, the first 20.
     """
 

@@ -156,6 +156,7 @@ class FileMetadata(Struct, kw_only=True, omit_defaults=True):
         checksum: SHA-256 of a file's content; "" if its size alone shows that the content differs.
         provider: The provider that read the state.
         mtime, size: Modification time and size.
+        extended: Further values of the provider; none from the providers of this project.
         uid, gid: Numbers of owner and group. Choria CCM does not have this field and the next ones.
         link: The target of a symlink; "" if it is not one.
         error: Why the state cannot be read, although the path may exist.

@@ -12,6 +12,7 @@ from blockbuster import BlockBuster
 from ccm_agent.agent.process.state_folder import StateLock
 from ccm_agent.agent.runs.admission import FILE, read_disabled
 from ccm_agent.cli import main
+from tests.support.ccm_json import checked
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +52,11 @@ def test_enabling_twice_is_allowed(config: str, capsys: pytest.CaptureFixture[st
 
     said = capsys.readouterr().out
     first, rest = said[: said.index("}\nenabled") + 2], said[said.index("enabled\n") :]
-    assert json.loads(first)["agent"] == "off"
-    assert "until" not in json.loads(first)["disabled"]
+    disabled = checked("ccm_agent_disable", first)
+    assert disabled["agent"] == "off"
+    assert "until" not in disabled["disabled"]
     assert rest.startswith("enabled\nno agent runs; it is known to the next one\n")
-    assert json.loads(rest.split("\n", 2)[2]) == {"was_disabled": False, "agent": "off"}
+    assert checked("ccm_agent_enable", rest.split("\n", 2)[2]) == {"was_disabled": False, "agent": "off"}
     assert not (Path(config).parent / "state" / FILE).exists()
 
 
@@ -85,9 +87,9 @@ def test_an_agent_that_does_not_answer_is_named_by_its_process(
         main.run(["agent", "status", "--config", config, "--json"])
     finally:
         claim.release()
-    held = json.loads(capsys.readouterr().out)
+    held = checked("ccm_agent_status", capsys.readouterr().out)
     main.run(["agent", "status", "--config", config, "--json"])
-    free = json.loads(capsys.readouterr().out)
+    free = checked("ccm_agent_status", capsys.readouterr().out)
 
     assert (held["running"], held["holder"]) == (False, os.getpid())
     assert (free["running"], free["holder"]) == (False, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from blockbuster import BlockBuster
 
 from ccm_agent.cli.main import run
+from tests.support.ccm_json import checked
 
 POLICY = """\
 default: deny
@@ -136,7 +136,7 @@ def test_a_manifest_is_judged_resource_by_resource(host: Host) -> None:
 
     code, out, _ = host.test("--signer", "alice", "--at", MONDAY, "--manifest", str(manifest), "--json")
 
-    found = json.loads(out)
+    found = checked("ccm_agent_policy_test", out)
     assert code == 2
     assert [(one["resource"], one["is_allowed"], one.get("code")) for one in found["resources"]] == [
         ("file#/srv/www/a", True, None),

@@ -22,6 +22,7 @@ from ccm_agent.model.errors import CcmError, DocumentError, InputError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import CommandLine, Flag
 from ccm_agent.version import VERSION
+from tests.support.ccm_json import checked
 from tests.support.engine import Board, note_type
 
 REQUEST = {"protocol": ensure_api.REQUEST, "type": "exec", "properties": {"name": "true"}}
@@ -485,5 +486,5 @@ def test_the_status_of_a_file_is_that_of_its_cleaned_path(
 
     code = main.run(["status", "file", name.format(tmp_path), "--json"])
 
-    found = json.loads(capsys.readouterr().out)
+    found = checked("ccm_status_file", capsys.readouterr().out)
     assert (code, found["name"], found["size"]) == (0, str(tmp_path / "motd"), 5)

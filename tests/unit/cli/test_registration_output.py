@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from ccm_agent.cli import options
 from ccm_agent.cli.registration_output import as_json, change_json, change_note, listing
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
+from tests.support.ccm_json import checked
 from tests.support.registrations import an_entry
 
 
@@ -28,7 +27,7 @@ def test_a_listing_has_a_heading_for_each_service() -> None:
 
 def test_nothing_is_said_to_be_nothing() -> None:
     assert listing([]) == "No results found"
-    assert json.loads(as_json([])) == []
+    assert checked("ccm_registration_query", as_json([])) == []
 
 
 def test_a_port_that_is_not_said_is_shown_as_the_reference_does() -> None:
@@ -61,13 +60,18 @@ def test_a_change_is_a_line_for_the_log(
 
 
 def test_a_change_is_a_line_of_json() -> None:
-    entry = json.loads(as_json([an_entry(1)]))[0]
+    entry = checked("ccm_registration_query", as_json([an_entry(1)]))[0]
 
-    assert json.loads(change_json(RegistrationChange(action="register", entry=an_entry(1)))) == {
+    assert checked(
+        "ccm_registration_watch", change_json(RegistrationChange(action="register", entry=an_entry(1)))
+    ) == {
         "action": "register",
         "entry": entry,
     }
-    assert json.loads(change_json(RegistrationChange(action="remove", entry=an_entry(1), reason="Gone"))) == {
+    assert checked(
+        "ccm_registration_watch",
+        change_json(RegistrationChange(action="remove", entry=an_entry(1), reason="Gone")),
+    ) == {
         "action": "remove",
         "entry": entry,
         "reason": "Gone",

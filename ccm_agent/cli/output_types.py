@@ -1,0 +1,175 @@
+"""
+The shape of each JSON document that `ccm agent` and `ccm registration` print with `--json`, from which the schemas are generated.
+
+A field that is UNSET by default can be left out. Nothing imports this module at run time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ccm_agent.model.maintenance import ResourceLock
+from ccm_agent.model.wire import AssignmentState, Disabled, Progress
+
+Time = Annotated[datetime, Meta(tz=True)]
+
+Notified = Annotated[
+    Literal["knows", "soon", "off"],
+    Meta(
+        description="`knows`: the agent obeys the change; `soon`: an agent runs, did not answer, and reads the change within "
+        "seconds; `off`: no agent runs, and the next one reads it."
+    ),
+]
+
+
+class QueuedRunStatus(Struct, frozen=True, kw_only=True):
+    """A run that waits for its turn."""
+
+    run: Annotated[str, Meta(description="Id of the run.")]
+    name: Annotated[str, Meta(description="Name of the manifest or resource.")]
+
+
+class SpoolStatus(Struct, frozen=True, kw_only=True):
+    """Events that wait for the broker."""
+
+    bytes: Annotated[int, Meta(description="Their size on disk.")]
+    events: Annotated[int | UnsetType, Meta(description="How many there are.")] = UNSET
+    lost: Annotated[
+        int | UnsetType, Meta(description="How many events were dropped because the spool was full.")
+    ] = UNSET
+
+
+class ManifestStatus(Struct, frozen=True, kw_only=True):
+    """A manifest of the agent's configuration."""
+
+    name: Annotated[str, Meta(description="Its source, without credentials.")]
+    digest: Annotated[
+        str, Meta(description="SHA-256 of the manifest that was applied last; empty if none was.")
+    ]
+    trouble: Annotated[str, Meta(description="Why it cannot be read; empty if it can.")]
+    next: Annotated[Time | None, Meta(description="When it is applied next; null if that is not known.")]
+
+
+class PolicyStatus(Struct, frozen=True, kw_only=True):
+    """The node's policy."""
+
+    path: Annotated[str, Meta(description="The file.")]
+    digest: Annotated[str | UnsetType, Meta(description="SHA-256 of the file.")] = UNSET
+    rules: Annotated[int | UnsetType, Meta(description="Number of rules.")] = UNSET
+    trouble: Annotated[str | UnsetType, Meta(description="Why the policy cannot be used.")] = UNSET
+
+
+class AgentStatus(Struct, frozen=True, kw_only=True):
+    """The status of the local agent, or the last status that it saved."""
+
+    node: Annotated[str, Meta(description="Name of the node; empty if no agent has run.")]
+    running: Annotated[
+        bool, Meta(description="Whether the agent answered. If not, most fields are as it saved them.")
+    ]
+    connected: Annotated[bool, Meta(description="Whether the agent is connected to the broker.")]
+    disabled: Annotated[
+        Disabled | None,
+        Meta(description="Why the node makes no changes, since and until when; null if it is enabled."),
+    ]
+    spool: Annotated[SpoolStatus, Meta(description="Events that wait for the broker.")]
+    holder: Annotated[
+        int | UnsetType,
+        Meta(description="If no agent answered: the process that has locked the state folder, or 0."),
+    ] = UNSET
+    pid: Annotated[int | UnsetType, Meta(description="Process id of the agent.")] = UNSET
+    version: Annotated[str | UnsetType, Meta(description="Version of the agent.")] = UNSET
+    started: Annotated[Time | UnsetType | None, Meta(description="When the agent started.")] = UNSET
+    time: Annotated[Time | UnsetType, Meta(description="Time of this status.")] = UNSET
+    run: Annotated[str | UnsetType, Meta(description="Id of the current run; empty without one.")] = UNSET
+    name: Annotated[
+        str | UnsetType, Meta(description="Name of its manifest or resource; empty without a run.")
+    ] = UNSET
+    progress: Annotated[
+        Progress | UnsetType | None, Meta(description="Progress of the current run; null without one.")
+    ] = UNSET
+    waits_for: Annotated[
+        dict[str, str] | UnsetType, Meta(description="Locks that the run waits for, each with its owner.")
+    ] = UNSET
+    waiting: Annotated[
+        list[QueuedRunStatus] | UnsetType, Meta(description="Runs that wait for their turn.")
+    ] = UNSET
+    trouble: Annotated[
+        str | UnsetType, Meta(description="Why events cannot be published; empty if they can.")
+    ] = UNSET
+    scopes: Annotated[
+        list[str] | UnsetType, Meta(description="The subjects' scopes on which the agent receives requests.")
+    ] = UNSET
+    assigned: Annotated[
+        dict[str, Any] | UnsetType, Meta(description="Facts that operators assigned to the node.")
+    ] = UNSET
+    refused_facts: Annotated[
+        str | UnsetType, Meta(description="Why assigned facts were refused; empty if they were not.")
+    ] = UNSET
+    last_run: Annotated[
+        str | UnsetType, Meta(description="Id of the newest finished run; empty without one.")
+    ] = UNSET
+    last_state: Annotated[str | UnsetType, Meta(description="Its end state.")] = UNSET
+    last_time: Annotated[Time | UnsetType | None, Meta(description="When it ended.")] = UNSET
+    conflict: Annotated[
+        str | UnsetType, Meta(description="A conflict of its assignments or its identity; empty without one.")
+    ] = UNSET
+    refresh_pending: Annotated[
+        list[str] | UnsetType, Meta(description="Resources with pending refreshes, each with its origin.")
+    ] = UNSET
+    manifests: Annotated[
+        list[ManifestStatus] | UnsetType, Meta(description="The manifests of the agent's configuration.")
+    ] = UNSET
+    assignments: Annotated[
+        dict[str, AssignmentState] | UnsetType, Meta(description="The status of each assignment, by name.")
+    ] = UNSET
+    locks: Annotated[
+        list[ResourceLock] | UnsetType, Meta(description="The resources that operators locked.")
+    ] = UNSET
+    policy: Annotated[
+        PolicyStatus | UnsetType | None, Meta(description="The node's policy; null without one.")
+    ] = UNSET
+
+
+class DisableOutput(Struct, frozen=True, kw_only=True):
+    """How the node is disabled, and whether the agent knows it."""
+
+    disabled: Annotated[Disabled, Meta(description="Since and until when, why, and by whom.")]
+    agent: Notified
+
+
+class EnableOutput(Struct, frozen=True, kw_only=True):
+    """Whether this enabled the node, and whether the agent knows it."""
+
+    was_disabled: Annotated[bool, Meta(description="Whether it was disabled before.")]
+    agent: Notified
+
+
+class RegisteredService(Struct, frozen=True, kw_only=True):
+    """An instance of a service."""
+
+    cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
+    service: Annotated[str, Meta(description="Service name.")]
+    protocol: Annotated[str, Meta(description="Protocol the service speaks.")]
+    address: Annotated[str, Meta(description="Address it is reached at.")]
+    port: Annotated[int | str | None, Meta(description="Port number; null without one.")]
+    priority: Annotated[int, Meta(description="Priority among instances; 1 to 255, lower is preferred.")]
+    annotations: Annotated[dict[str, str] | UnsetType, Meta(description="Annotations of the instance.")] = (
+        UNSET
+    )
+    ttl: Annotated[
+        str | UnsetType, Meta(description="Lifetime of the entry without renewal, or `never`.")
+    ] = UNSET
+
+
+class RegistrationChangeOutput(Struct, frozen=True, kw_only=True):
+    """A new, renewed or removed instance."""
+
+    action: Annotated[Literal["register", "remove"], Meta(description="What happened.")]
+    entry: Annotated[RegisteredService, Meta(description="The instance, as it was known last.")]
+    reason: Annotated[
+        str | UnsetType,
+        Meta(description="Why it was removed: `MaxAge`, `Remove` or `Purge` as the broker says, or `Gone`."),
+    ] = UNSET
