@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.bus.signing import signing_key_in_credentials
+from tests.support.ccm_json import checked
 from tests.support.fleet import FILES, TOP, WAIT_S, Done, Fleet, a_file, manifest
 from tests.support.secured import Secured, secured_broker
 
@@ -66,7 +66,7 @@ class Guarded(Secured):
         self.fleet.wait_for(lambda: self._is_read(), "the policy to be read")
 
     def _is_read(self) -> bool:
-        status = json.loads(self.agent("status", "--json").out)["policy"] or {}
+        status = checked("ccm_agent_status", self.agent("status", "--json").out)["policy"] or {}
         wanted = sha256(self.policy.read_bytes()).hexdigest()
         return status.get("digest") == wanted or ("trouble" in status and "rulez" in self.policy.read_text())
 
