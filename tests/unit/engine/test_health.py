@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ccm_agent.engine.request import ManifestSource
+from ccm_agent.model.errors import CcmError
 from ccm_agent.model.health import HealthResult
 from tests.support.engine import Bench, bench
 
@@ -133,3 +134,13 @@ async def test_the_rules_of_the_page_are_accepted() -> None:
         5,
         ["service", "port", "http", "file"],
     )
+
+
+async def test_the_matcher_xml_is_refused_before_anything_is_changed() -> None:
+    on = bench()
+    on.files.put("/work/m.yaml", MANIFEST % 'file: {/srv/x: {exists: true, contents: {xml: {"//a": b}}}}')
+
+    with pytest.raises(CcmError, match=r"the matcher `xml` is not supported.*use `match-regexp`"):
+        await on.engine.apply(ManifestSource(path="m.yaml"), on.options())
+
+    assert on.board.notes == {}
