@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.conftest import Site, context_of, serious
-from tests.support.fleet import manifest
+from tests.support.fleet import a_file, a_gate, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -105,6 +105,46 @@ def test_a_paused_rollout_is_aborted_on_its_page(browser: Browser, site: Site) -
         expect(page.locator(".card .problem")).to_contain_text("tester (dashboard): wrong version")
         expect(page.get_by_role("button", name="Abort …")).to_have_count(0)
     acting.stop()
+
+
+def test_a_rollout_is_paused_resumed_and_promoted_on_its_page(browser: Browser, site: Site) -> None:
+    acting = Site(site.fleet)
+    printed = acting.serve("--allow-actions")
+    path = site.fleet.write("held/manifest.yaml", manifest(a_file("begun"), a_gate("held")))
+    driver = site.fleet.begin(
+        "apply", path, "-t", "role=web,node=web*", "--canary", "1", "--bake", "1h", "--yes", "--json"
+    )
+    begun = site.fleet.agents["web1"].files / "at-held"
+    site.fleet.wait_for(begun.exists, "the first node to begin")
+    with context_of(browser) as context:
+        page = context.new_page()
+        page.goto(printed)
+        page.wait_for_selector("header")
+        page.goto(f"{acting.address}/runs/{driver.so_far.run}")
+        phase = page.locator(".tag.phase")
+
+        act(page, "Pause", why="lunch")
+        expect(phase).to_have_text("paused")
+        expect(page.locator(".card .problem")).to_contain_text("tester (dashboard): lunch")
+
+        act(page, "Resume")
+        expect(phase).to_have_text("running")
+        site.fleet.open_gates("web1", "web2", gate="held")
+        expect(phase).to_have_text("baking")
+
+        act(page, "Promote")
+        expect(phase).to_have_text("done")
+    done = driver.end()
+    acting.stop()
+    assert (done.code, done.states) == (0, {"web1": "changed", "web2": "changed"})
+
+
+def act(page: Page, action: str, why: str = "") -> None:
+    """Press the button of an action, and confirm it."""
+    page.get_by_role("button", name=f"{action} …").press("Enter")
+    if why:
+        page.get_by_label("Why").fill(why)
+    page.get_by_role("button", name=f"{action} the rollout").press("Enter")
 
 
 def test_without_the_right_no_action_is_offered(page: Page, site: Site) -> None:
