@@ -106,7 +106,10 @@ class Death:
         return written
 
     def _words(self, fd: int, payload: bytes) -> Sequence[str]:
-        if Path(f"/proc/self/fd/{fd}").readlink().name == "ledger.log":
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.parent.name == "runs":  # what undoes a run is not a point that tests name
+            return ()
+        if path.name == "ledger.log":
             kind, run, *_ = msgspec.msgpack.decode(payload)
             return (REQUESTS[kind], run)
         record = decoder.decode(payload)
