@@ -190,7 +190,8 @@ def _replace(folder: int, name: str, path: str, content: bytes, digest: str) -> 
     """Put a new file in the place of the one that was opened, with its owner and mode."""
     temporary = f".{name[:100]}.{secrets.token_hex(6)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    number = os.open(temporary, flags, 0o666, dir_fd=folder)
+    # what replaces a private file is private from the start
+    number = os.open(temporary, flags, 0o600 if digest else 0o666, dir_fd=folder)
     try:
         with os.fdopen(number, "wb") as file:
             file.write(content)
