@@ -234,7 +234,7 @@ def test_an_entry_point_that_is_not_a_type_is_an_error_that_names_it(distributio
     assert caught.value.message == "the entry point `broken` of ccm.types is not a resource type of that name"
 
 
-def test_an_entry_point_that_cannot_be_loaded_is_an_error_that_names_whose_it_is(distribution: Path) -> None:
+def test_broken_entry_point_is_reported_with_its_package(distribution: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         Catalog().find("gone")
 

@@ -27,7 +27,7 @@ def test_nodes_are_shown_with_the_state_of_each_assignment(page: Page) -> None:
     expect(page.get_by_role("columnheader", name="database")).to_be_visible()
 
 
-def test_a_filter_stands_in_the_address_and_works_for_whom_it_is_shared_with(page: Page) -> None:
+def test_filter_is_in_the_url_and_works_in_another_browser(page: Page) -> None:
     page.get_by_label("Nodes", exact=True).fill("role=web")
     page.get_by_label("Facts as columns").fill("role, host.info.os")
     page.get_by_role("button", name="Show").click()

@@ -24,7 +24,7 @@ def rollout(site: Site) -> str:
     return done.run
 
 
-def test_a_node_says_why_it_is_as_it_is(page: Page, site: Site) -> None:
+def test_page_of_a_node_explains_its_state(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/nodes/db1")
 
     expect(page.locator(".lead")).to_contain_text("db1 has failed")

@@ -52,7 +52,7 @@ def test_a_rule_that_breaks_on_some_nodes_keeps_the_document_out_and_a_value_is_
     ]
 
 
-def test_a_node_that_lives_and_is_removed_comes_back_as_one_to_which_nothing_is_assigned(trio: Fleet) -> None:
+def test_removed_node_that_still_runs_returns_without_assignments(trio: Fleet) -> None:
     removed = trio.ctl("node", "rm", "web2", "--yes", "--force")
     trio.wait_for(lambda: is_back(trio, "web2"), "web2 to have written its record, and to be present")
 

@@ -112,7 +112,7 @@ def test_a_broker_away_in_mid_run_is_waited_for(trio: Fleet) -> None:
     assert_told_once(trio, done)
 
 
-def test_a_broker_away_at_the_start_is_said_with_its_address(trio: Fleet) -> None:
+def test_unreachable_broker_is_reported_with_its_address(trio: Fleet) -> None:
     path = trio.write("motd.yaml", manifest(a_file("motd")))
     nowhere = "nats://127.0.0.1:1"
 

@@ -54,7 +54,7 @@ def outcome(fleet: Fleet, agent: FaultyAgent, run: str) -> tuple[str, int]:
         pytest.param("after sent", ("changed", 2), id="the summary is acknowledged"),
     ],
 )
-def test_killed_in_a_run_of_its_own(
+def test_agent_killed_during_a_run_that_it_started(
     site: Fleet, agent: FaultyAgent, point: str, becomes: tuple[str, int] | None
 ) -> None:
     agent.wants("1", a_file("second"))

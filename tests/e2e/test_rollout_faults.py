@@ -70,7 +70,7 @@ def test_no_node_changes_after_an_abort_of_a_rollout_whose_driver_was_killed(
     assert {name for name, state in shown.states.items() if state == "skipped"} == set(NODES) - changed
 
 
-def test_rollout_goes_on_after_the_broker_was_killed_in_each_wave(three: Fleet) -> None:
+def test_rollout_continues_after_the_broker_was_killed_in_each_wave(three: Fleet) -> None:
     controller = start(three, "--batch", "1,100%", "--bake", "1s", text=GATED)
 
     three.wait_for(lambda: len(begun(three)) == 1, "the first wave to begin")

@@ -190,7 +190,7 @@ async def test_a_request_is_heard_once_by_each_node(place: Place) -> None:
             assert heard == dict.fromkeys(place.nodes, THREE)
 
 
-async def test_a_due_request_is_heard_once_by_each_node(place: Place) -> None:
+async def test_each_node_receives_a_due_request_once(place: Place) -> None:
     async with place.connected() as users:
 
         async def be_due(body: bytes) -> None:
@@ -204,7 +204,7 @@ async def test_a_due_request_is_heard_once_by_each_node(place: Place) -> None:
         assert heard == dict.fromkeys(place.nodes, THREE)
 
 
-async def test_a_change_of_data_is_heard_once_by_each_node_and_read_by_it(place: Place) -> None:
+async def test_each_node_reads_changed_data_once(place: Place) -> None:
     async with place.connected() as users:
         revisions: list[int] = []
         poked = {name: Heard() for name in place.nodes}

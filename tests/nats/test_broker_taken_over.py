@@ -227,7 +227,7 @@ async def test_signed_request_runs_once_however_often_it_is_sent(stage: Stage) -
     assert stage.ran == ["changed /good"]
 
 
-async def test_apply_of_a_plan_whose_plan_was_taken_out_runs_nothing(stage: Stage) -> None:
+async def test_saved_plan_without_its_plan_applies_nothing(stage: Stage) -> None:
     body = manifest("changed /good", plan=new_id())
     headers = stage.bob.request(ALL, body)
     without = msgspec.json.encode(

@@ -148,7 +148,7 @@ async def test_a_bundle_that_is_stored_again_between_its_description_and_its_byt
     assert await count_messages(admin) == 4  # the bytes of before are gone
 
 
-async def test_what_put_returned_for_can_be_read_however_often_it_is_removed_at_the_same_time(
+async def test_stored_object_can_be_read_while_it_is_removed_concurrently(
     admin: Connection, operator: Connection
 ) -> None:
     objects, collector = NatsObjects(operator, MANIFESTS), NatsObjects(admin, MANIFESTS)

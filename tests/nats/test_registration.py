@@ -200,7 +200,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
         yield server
 
 
-async def test_without_a_stream_it_is_said_how_to_make_it(server: NatsServer) -> None:
+async def test_error_about_a_missing_stream_names_the_command_that_creates_it(server: NatsServer) -> None:
     async with connected(server) as connection:
         with pytest.raises(BusUnavailableError, match="init"):
             await find(connection, STREAM, RegistrationQuery())

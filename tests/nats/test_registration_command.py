@@ -77,7 +77,7 @@ def stream(ccm: Run) -> None:
     assert ccm("registration", "init", "--max-age", "1h")[0] == 0
 
 
-def test_the_stream_is_made_and_said_so(ccm: Run) -> None:
+def test_created_stream_is_reported(ccm: Run) -> None:
     code, out, err = ccm("registration", "init", "--max-age", "5m")
 
     assert (code, err) == (0, "")

@@ -170,7 +170,7 @@ def test_node_and_operator_in_one_fleet_are_reported_to_demand_signatures(secure
     assert "unsigned operation" not in secured.fleet.agents["web1"].log
 
 
-def test_credentials_end_when_they_were_said_to(secured: Secured) -> None:
+def test_credentials_expire_at_the_given_time(secured: Secured) -> None:
     import time
 
     secured.give("operator", "short", "--expires", "1s")

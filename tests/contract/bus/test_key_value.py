@@ -395,7 +395,7 @@ async def test_a_notified_watcher_finds_at_least_that_revision(broker) -> None:
     assert [(one.key, one.revision) for one in found] == [("all.b", revision)]
 
 
-async def test_a_watcher_of_a_key_finds_at_least_that_revision_of_it(broker) -> None:
+async def test_watcher_sees_at_least_the_revision_that_was_written(broker) -> None:
     bucket = (await broker.connect("op")).bucket(BUCKET)
     revision = await bucket.put("all.a", b"one")
     await bucket.put("all.b", b"two")

@@ -230,7 +230,7 @@ async def test_rows_come_by_selector_and_as_what_changed() -> None:
     assert (status, "error" in bad) == (400, True)
 
 
-async def test_events_come_in_order_and_go_on_where_a_browser_was() -> None:
+async def test_events_arrive_in_order_and_resume_at_the_last_one_seen() -> None:
     async with served() as site:
         await site.sign_in()
         async with site.http.get(f"{site.address}/api/stream?after=0") as answer:

@@ -475,7 +475,9 @@ class TestGoingOn:
         assert (done.sha256, done.etag) == (hashlib.sha256(LARGE[::-1]).hexdigest(), '"2"')
         assert (tmp_path / "a").read_bytes() == LARGE[::-1]
 
-    async def test_not_forever(self, site: Site, download: SystemDownload, tmp_path: Path) -> None:
+    async def test_number_of_resumed_transfers_is_limited(
+        self, site: Site, download: SystemDownload, tmp_path: Path
+    ) -> None:
         flaky = Flaky(site, etag='"1"', each=1_000_000)
         broken = flaky.answer
 

@@ -70,7 +70,7 @@ PLANTED = [at_the_end, on_the_way, by_way_of_another, by_way_of_roots]
 
 
 @pytest.mark.parametrize("plant", PLANTED)
-async def test_a_source_is_not_copied_by_way_of_them(home: Path, plant: Callable[[Path], Path]) -> None:
+async def test_source_is_not_copied_through_symlinks(home: Path, plant: Callable[[Path], Path]) -> None:
     path = plant(home)
 
     with pytest.raises(FileError, match="which that user may not read"):

@@ -117,7 +117,7 @@ def test_a_symlink_that_takes_the_place_of_a_directory_is_not_followed(tmp_path:
     assert not top.exists()
 
 
-def test_a_directory_that_is_moved_away_takes_nothing_else_with_it(tmp_path: Path) -> None:
+def test_moving_a_directory_moves_nothing_else(tmp_path: Path) -> None:
     """What is above it by then is not what was above it before."""
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "d").mkdir(parents=True)

@@ -190,7 +190,7 @@ async def test_pinned_data_do_not_wake_it(world: World) -> None:
     assert [text for text, _ in world.engine.runs] == ["stable /a", "stable /b"]
 
 
-async def test_what_the_configuration_names_is_followed_once_it_was_read(world: World) -> None:
+async def test_configured_document_is_watched_after_the_first_read(world: World) -> None:
     data = world.operator.bus.bucket("CCM_DATA")
     async with world.agent(interval_s=30 * DAY) as one:
         world.engine.revisions = {SITE: await data.put("site", b"data: {}")}
@@ -313,7 +313,7 @@ async def both_settled(world: World) -> None:
     await until_asked(are_kept)
 
 
-async def test_what_was_settled_goes_with_the_assignment_and_that_of_others_stays(world: World) -> None:
+async def test_record_of_compliant_resources_is_removed_with_its_assignment_only(world: World) -> None:
     async def is_gone() -> bool:
         return await settled(world) == ["assignment site"]
 
@@ -343,7 +343,7 @@ async def test_one_that_comes_again_under_its_name_begins_again(world: World) ->
     assert [one["corrective"] for one in events] == [False] * 3
 
 
-async def test_what_ended_while_the_agent_was_off_goes_when_it_comes_back(world: World) -> None:
+async def test_assignment_removed_while_the_agent_was_off_is_dropped_at_its_start(world: World) -> None:
     async def is_gone() -> bool:
         return await settled(world) == ["assignment site"]
 

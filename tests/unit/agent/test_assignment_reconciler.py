@@ -87,7 +87,7 @@ async def test_it_is_applied_again_on_its_own_interval_and_a_stable_node_writes_
     assert answer.body["assignments"]["site"]["run"] == world.engine.applied[2][1].run
 
 
-async def test_a_change_under_what_was_as_wanted_is_reported_as_drift(world: World) -> None:
+async def test_change_of_a_compliant_resource_is_reported_as_drift(world: World) -> None:
     async with world.agent() as one:
         await world.operator.assign("site", "changed /a")
         await world.runs(1)
@@ -220,7 +220,7 @@ async def test_a_plan_is_in_conflict_with_nothing(world: World) -> None:
         await world.operator.stands("try", "stable")
 
 
-async def test_what_came_too_late_is_in_conflict_with_nothing(world: World) -> None:
+async def test_assignment_past_its_deadline_conflicts_with_nothing(world: World) -> None:
     await world.operator.assign("late", "stable /shared", deadline=START - timedelta(seconds=1))
     await world.operator.assign("site", "stable /shared")
 
@@ -400,7 +400,7 @@ async def test_a_copied_entry_under_the_key_that_a_notice_names_is_reported_and_
     assert list(record.assignments) == ["site"]
 
 
-async def test_a_notice_has_one_assignment_read_and_what_is_known_of_the_others_stands(world: World) -> None:
+async def test_notice_makes_the_agent_read_only_that_assignment(world: World) -> None:
     asked = list[list[str]]()
     at_each_reading(world, asked.append)
     await world.operator.assign("base", "stable /a")
@@ -419,7 +419,7 @@ async def test_a_notice_has_one_assignment_read_and_what_is_known_of_the_others_
     assert (asked, list(record.assignments)) == ([["all.site"], ["all.site"]], ["base"])
 
 
-async def test_an_older_number_is_refused_and_the_newer_one_stands(world: World) -> None:
+async def test_older_number_is_refused_and_the_newer_one_is_kept(world: World) -> None:
     async with world.agent() as one:
         await world.operator.assign("site", "stable /one")
         await world.operator.assign("site", "stable /two")
@@ -434,7 +434,7 @@ async def test_an_older_number_is_refused_and_the_newer_one_stands(world: World)
     assert world.engine.runs[-1][0] == "stable /two"
 
 
-async def test_a_node_that_starts_without_a_network_converges_on_what_it_knew(world: World) -> None:
+async def test_node_without_network_converges_on_its_cache(world: World) -> None:
     async with world.agent():
         assignment = await world.operator.assign("site", "stable /a")
         await world.operator.stands("site", "stable")

@@ -63,7 +63,7 @@ def test_resources_of_only_one_assignment_do_not_conflict() -> None:
     assert conflicts({"a": {"file#/a"}, "b": {"file#/b"}, "c": set()}) == {}
 
 
-def test_all_in_a_conflict_are_refused_and_the_sentence_names_two_and_some_of_what_they_share() -> None:
+def test_conflicting_assignments_are_refused_and_the_message_names_two() -> None:
     shared = {f"file#/{i}" for i in range(5)}
 
     found = conflicts({"a": shared, "b": shared | {"file#/b"}, "c": {"file#/b"}, "d": {"file#/d"}})
@@ -117,7 +117,7 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
         pytest.param(entry(number=1), "older than 2", id="an older number"),
     ],
 )
-def test_what_is_not_to_be_obeyed_is_refused_with_the_reason(
+def test_unauthorized_document_is_refused_with_the_reason(
     tmp_path: Path, found: KeyValueEntry, why: str
 ) -> None:
     revision_guard = unsigned_stamps(tmp_path / "d.json")

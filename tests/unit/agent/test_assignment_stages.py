@@ -152,7 +152,7 @@ async def test_document_with_a_number_below_its_stamp_does_not_let_an_older_one_
         pytest.param({"mode": "plan"}, id="a plan"),
     ],
 )
-async def test_document_whose_next_revision_is_not_one_of_it_is_refused(
+async def test_document_with_the_next_revision_of_another_assignment_is_refused(
     world: World, fields: dict[str, Any]
 ) -> None:
     async with world.agent():

@@ -62,7 +62,7 @@ async def test_another_revision_in_the_same_state_has_come_to_it_again(tmp_path:
     assert states.published["site"].since == NOON + timedelta(seconds=60)
 
 
-async def test_what_is_known_outlives_the_process_but_not_the_nodes_name(tmp_path: Path) -> None:
+async def test_known_state_survives_a_restart_but_not_a_new_node_name(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     before = at.states()
     before.update("site", STABLE)
@@ -77,7 +77,7 @@ async def test_what_is_known_outlives_the_process_but_not_the_nodes_name(tmp_pat
     assert (after.has_started("all.site", 2), renamed.published) == (False, {})
 
 
-async def test_what_does_not_mean_the_node_any_more_is_forgotten(tmp_path: Path) -> None:
+async def test_assignment_that_no_longer_matches_the_node_is_dropped(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
     states.update("site", STABLE)
@@ -88,7 +88,7 @@ async def test_what_does_not_mean_the_node_any_more_is_forgotten(tmp_path: Path)
     assert (states.published, states.now, states.has_started("all.site", 1), at.changes) == ({}, {}, False, 2)
 
 
-async def test_what_can_wait_is_reported_with_the_next_thing_that_is_reported(tmp_path: Path) -> None:
+async def test_change_that_is_not_urgent_is_reported_with_the_next_report(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     states = at.states()
 
@@ -97,7 +97,7 @@ async def test_what_can_wait_is_reported_with_the_next_thing_that_is_reported(tm
     assert (states.published["site"].state, at.changes) == ("waiting", 0)
 
 
-async def test_what_a_killed_process_left_to_be_refreshed_is_not_right(tmp_path: Path) -> None:
+async def test_pending_refresh_of_a_killed_process_is_not_compliant(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     before = at.states()
     before.update("site", STABLE)

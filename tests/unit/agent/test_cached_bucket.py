@@ -75,7 +75,7 @@ async def test_a_plain_document_is_given_as_it_is(tmp_path: Path) -> None:
     assert await bucket.get("none") is None
 
 
-async def test_the_last_good_document_stands_while_the_broker_is_away_after_a_restart_too(
+async def test_last_good_document_is_used_while_the_broker_is_down_even_after_a_restart(
     tmp_path: Path,
 ) -> None:
     at = Stage(tmp_path)
@@ -90,7 +90,7 @@ async def test_the_last_good_document_stands_while_the_broker_is_away_after_a_re
     assert await bucket.get("site/web") == seen
 
 
-async def test_what_was_read_last_stands_after_the_broker_was_recreated_too(tmp_path: Path) -> None:
+async def test_last_document_is_kept_after_the_broker_was_recreated(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"data: {word: old}")
     bucket, _ = await at.process()
@@ -105,7 +105,7 @@ async def test_what_was_read_last_stands_after_the_broker_was_recreated_too(tmp_
     assert value(await again.get("common")) == b"data: {word: new}"
 
 
-async def test_what_was_never_read_is_an_error_while_the_broker_is_away(tmp_path: Path) -> None:
+async def test_document_that_was_never_read_is_an_error_while_the_broker_is_down(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     at.broker.stop()
     bucket, _ = await at.process()
@@ -122,7 +122,7 @@ async def test_what_was_never_read_is_an_error_while_the_broker_is_away(tmp_path
         pytest.param(stamped("data: {}", 4), id="an older number"),
     ],
 )
-async def test_a_document_that_is_not_to_be_obeyed_is_reported_and_the_last_good_one_stands(
+async def test_invalid_document_is_reported_and_the_last_good_one_remains_in_use(
     tmp_path: Path, bad: bytes
 ) -> None:
     at = Stage(tmp_path)
@@ -184,7 +184,7 @@ async def test_a_bad_document_without_a_good_one_before_it_is_an_error(tmp_path:
         await bucket.get("common")
 
 
-async def test_the_last_good_document_of_a_deleted_key_stands_and_that_is_reported_once(
+async def test_last_good_document_of_a_deleted_key_is_kept_and_reported_once(
     tmp_path: Path,
 ) -> None:
     at = Stage(tmp_path)
@@ -339,7 +339,7 @@ async def test_cached_past_revisions_are_only_used_for_pins(tmp_path: Path) -> N
         await bucket.as_of("common", 1)
 
 
-async def test_what_no_two_sets_of_pins_after_each_other_name_goes_from_the_disk(tmp_path: Path) -> None:
+async def test_document_unused_by_two_successive_sets_of_pins_is_deleted(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.put("common", b"one")
     await at.put("common", b"two")

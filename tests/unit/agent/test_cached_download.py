@@ -41,9 +41,7 @@ async def test_a_document_is_fetched_again_only_when_it_has_changed(
     assert [transfer.etag for transfer in web.transfers] == ["", '"1"', '"1"']
 
 
-async def test_the_last_good_document_stands_while_the_server_is_broken(
-    tmp_path: Path, web: FakeDownload
-) -> None:
+async def test_last_good_download_is_used_while_the_server_fails(tmp_path: Path, web: FakeDownload) -> None:
     web.serve(URL, b"one")
     await fetched(web, tmp_path)
     web.serve(URL, status=500)
@@ -51,7 +49,7 @@ async def test_the_last_good_document_stands_while_the_server_is_broken(
     assert await fetched(web, tmp_path) == b"one"
 
 
-async def test_without_a_last_good_document_the_error_stands(tmp_path: Path, web: FakeDownload) -> None:
+async def test_without_a_last_good_document_the_error_is_reported(tmp_path: Path, web: FakeDownload) -> None:
     web.serve(URL, status=500)
 
     with pytest.raises(DownloadError, match="500"):

@@ -145,7 +145,7 @@ async def test_a_kill_after_the_restart_interrupts_the_run_and_begins_nothing_ag
         assert at.engine.applied == []
 
 
-async def test_what_the_last_process_left_in_no_readable_shape_is_an_interrupted_run(tmp_path: Path) -> None:
+async def test_unreadable_checkpoint_is_an_interrupted_run(tmp_path: Path) -> None:
     at = await node(tmp_path)
     async with at.agent() as agent:
         run = await at.begin()

@@ -76,7 +76,7 @@ def test_an_empty_file_is_a_configuration() -> None:
     )
 
 
-def test_what_is_ours_is_read() -> None:
+def test_settings_of_this_project_are_read() -> None:
     text = """
 identity: web1.example.net
 state_dir: /srv/ccm

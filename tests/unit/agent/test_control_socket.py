@@ -81,7 +81,7 @@ async def test_the_status_says_what_the_agent_is_and_does_next(world: World) -> 
         assert world.clock.now() < datetime.fromisoformat(manifest["next"])
 
 
-async def test_a_run_in_progress_stands_in_the_status_with_its_place(world: World) -> None:
+async def test_status_shows_the_position_of_a_run_in_progress(world: World) -> None:
     world.files.put("/wait.yaml", "stable /a\nwait /b\nstable /c")
     async with world.agent("/wait.yaml", **HOUR) as one:
         await world.engine.at_wait.wait()
@@ -216,7 +216,7 @@ def test_without_an_agent_there_is_no_answer(tmp_path: Path) -> None:
     assert ask(tmp_path / "none", STATUS) is None
 
 
-async def test_what_the_agent_knew_last_is_left_for_its_owner_alone(world: World) -> None:
+async def test_last_status_is_readable_only_by_its_owner(world: World) -> None:
     async with reachable(world, SITE):
         pass
 

@@ -21,7 +21,7 @@ def test_a_file_that_holds_anything_is_skipped(
     assert "a file of state is passed over" in caplog.text
 
 
-def test_a_damaged_word_about_being_disabled_does_not_end_the_agent(tmp_path: Path) -> None:
+def test_damaged_disabled_state_does_not_stop_the_agent(tmp_path: Path) -> None:
     for name in ("disabled.json", "disabled"):
         (tmp_path / name).write_bytes(b'{"reason": "\xff"}')
 

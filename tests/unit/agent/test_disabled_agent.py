@@ -84,7 +84,9 @@ async def test_the_changes_the_node_is_refused_with_the_reason(world: World, req
         (NODE_STATUS, "done"),
     ],
 )
-async def test_what_only_looks_is_done(world: World, protocol: str, state: str) -> None:
+async def test_disabled_node_answers_requests_that_change_nothing(
+    world: World, protocol: str, state: str
+) -> None:
     disable(world.folder, DISABLED)
     async with world.agent():
         request: dict[str, Any] = {"protocol": protocol}

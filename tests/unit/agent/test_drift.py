@@ -80,7 +80,7 @@ def test_an_exec_cannot_say_whether_there_was_drift(drift: Drift) -> None:
     assert said == [[None], [None]]
 
 
-async def test_what_is_known_outlives_the_process(drift: Drift, tmp_path: Path) -> None:
+async def test_known_state_survives_a_restart(drift: Drift, tmp_path: Path) -> None:
     run(drift, start(), a=STABLE)
     await drift.save()
 
@@ -123,7 +123,7 @@ async def test_a_run_that_corrected_nothing_tells_nothing(drift: Drift) -> None:
     await drift.finish("site", "run1", lambda *said: pytest.fail(str(said)))
 
 
-async def test_what_is_kept_of_others_of_a_kind_is_removed(tmp_path: Path) -> None:
+async def test_stored_state_of_other_items_is_removed(tmp_path: Path) -> None:
     names = ("assignment web", "assignment db", "/etc/site.yaml#0")
     for name in names:
         drift = Drift(name, tmp_path, lambda: None)
@@ -144,7 +144,7 @@ async def known(path: Path) -> str:
     return str(json.loads(text)["source"]) if text.endswith("}") else ""
 
 
-async def test_what_is_forgotten_is_neither_known_nor_kept(tmp_path: Path) -> None:
+async def test_dropped_assignment_is_neither_known_nor_stored(tmp_path: Path) -> None:
     drift = Drift("assignment web", tmp_path, lambda: None)
     run(drift, start(), a=STABLE)
     await drift.save()
@@ -156,7 +156,7 @@ async def test_what_is_forgotten_is_neither_known_nor_kept(tmp_path: Path) -> No
     assert run(drift, start(), a=CHANGED) == [False]
 
 
-async def test_what_is_being_written_as_its_worker_ends_is_forgotten_too(
+async def test_state_written_while_its_worker_ends_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()

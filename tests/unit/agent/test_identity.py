@@ -20,7 +20,7 @@ def test_the_identity_is_the_fqdn_unless_configured(tmp_path: Path, monkeypatch:
     assert determine_identity("other", tmp_path / "b") == "other"
 
 
-def test_it_is_kept_though_the_resolver_answers_differently_tomorrow(
+def test_stored_identity_is_kept_when_the_host_name_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named(monkeypatch, "web1.example.net")

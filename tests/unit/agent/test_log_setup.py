@@ -77,7 +77,7 @@ def test_a_traceback_follows_its_line() -> None:
     assert json.loads(JsonFormatter().format(made))["traceback"].endswith("ValueError: x")
 
 
-def test_what_a_run_has_learned_stands_in_no_line_and_no_traceback() -> None:
+def test_secrets_of_a_run_appear_in_no_log_line_and_no_traceback() -> None:
     secrets = Masker(["hunter22"])
     try:
         try:
@@ -124,7 +124,7 @@ def test_the_level_is_that_of_our_own_words_and_libraries_are_quieter() -> None:
     assert [line.split(" ")[-1] for line in stream.getvalue().splitlines()] == ["ours", "more"]
 
 
-def test_a_message_that_is_repeated_without_end_writes_so_many_lines_a_minute() -> None:
+def test_repeated_log_message_is_limited_per_minute() -> None:
     stream = io.StringIO()
     set_up_logging("info", "text", stream)
 

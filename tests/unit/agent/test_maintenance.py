@@ -39,7 +39,9 @@ def test_node_is_enabled_by_default(tmp_path: Path, clock: FakeClock) -> None:
     assert (one.current, one.is_disabled(), one.refusal("apply")) == (None, False, None)
 
 
-def test_what_was_said_stands_after_a_restart_for_its_owner_alone(tmp_path: Path, clock: FakeClock) -> None:
+def test_disabled_state_survives_a_restart_and_only_its_owner_can_read_it(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     disable(tmp_path, FOUR_HOURS)
 
     assert opened(tmp_path, clock).current == FOUR_HOURS
@@ -47,7 +49,7 @@ def test_what_was_said_stands_after_a_restart_for_its_owner_alone(tmp_path: Path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_says_can_be_read_by_an_agent_that_is_not_root(tmp_path: Path) -> None:
+def test_file_written_by_root_can_be_read_by_an_unprivileged_agent(tmp_path: Path) -> None:
     os.chown(tmp_path, 65_534, 65_534)
 
     disable(tmp_path, FOUR_HOURS)
@@ -81,7 +83,7 @@ def test_it_ends_by_itself_when_its_time_has_come(tmp_path: Path, clock: FakeClo
     assert (before, one.is_disabled(), opened(tmp_path, clock).is_disabled()) == (True, False, False)
 
 
-def test_without_an_end_it_stands_until_it_is_enabled(tmp_path: Path, clock: FakeClock) -> None:
+def test_without_an_end_the_node_stays_disabled_until_it_is_enabled(tmp_path: Path, clock: FakeClock) -> None:
     disable(tmp_path, Disabled(since=NOON, why="x"))
     clock.pass_s(1e8)
     before = opened(tmp_path, clock).is_disabled()

@@ -184,7 +184,7 @@ async def test_an_object_that_changed_is_applied_when_the_notice_comes(world: Wo
     assert world.engine.actions == ["interval", "change"]
 
 
-async def test_an_object_whose_notices_are_denied_is_looked_at(world: World) -> None:
+async def test_object_is_polled_where_notices_are_denied(world: World) -> None:
     world.broker.deny(NODE, "choria.ccm.poke.site.>")
     objects = world.bus.objects("site")
     await objects.put("base.tar.gz", packed("one"))
@@ -312,7 +312,7 @@ async def test_a_change_under_the_same_manifest_is_corrective_and_one_under_a_ne
     }
 
 
-async def test_what_a_request_changes_is_not_judged(world: World) -> None:
+async def test_change_by_a_request_is_not_drift(world: World) -> None:
     async with world.agent():
         run = await world.controller.ask(
             ManifestRequest(protocol=MANIFEST_APPLY, name="site", manifest="changed /b")
@@ -397,7 +397,7 @@ async def test_a_reload_takes_the_new_sources(world: World) -> None:
     assert [source.name for source, _ in applied] == [SITE, "/etc/other.yaml"]
 
 
-async def test_a_run_of_its_own_that_was_killed_is_closed_and_the_manifest_applied_again(
+async def test_killed_run_of_the_node_is_closed_and_repeated(
     world: World,
 ) -> None:
     world.files.put(SITE, "changed /a\nwait /b\nstable /c")
@@ -417,7 +417,7 @@ async def test_a_run_of_its_own_that_was_killed_is_closed_and_the_manifest_appli
     assert told == [(run, number) for run in runs for number in (1, 2, 3)]
 
 
-async def test_a_run_of_its_own_can_be_stopped_like_any_other(world: World) -> None:
+async def test_run_that_the_node_started_can_be_stopped(world: World) -> None:
     world.files.put(SITE, "wait /a\nstable /b")
     async with world.agent(SITE) as one:
         await world.engine.at_wait.wait()

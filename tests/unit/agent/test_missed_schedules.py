@@ -124,7 +124,7 @@ async def test_a_node_that_was_off_takes_the_last_due_request_once(fleet: Fleet)
     assert fleet.applied == ["second"]
 
 
-async def test_a_node_whose_broker_was_away_takes_it_when_that_is_back(fleet: Fleet) -> None:
+async def test_node_catches_up_when_its_broker_is_back(fleet: Fleet) -> None:
     async with fleet.node() as one:
         fleet.broker.stop()
         fleet.fire()
@@ -151,7 +151,7 @@ async def test_a_node_that_was_there_does_not_take_it_again_however_late_it_rest
     assert fleet.refused == []
 
 
-async def test_a_node_that_was_off_for_days_takes_what_it_missed(fleet: Fleet) -> None:
+async def test_node_that_was_off_for_days_catches_up(fleet: Fleet) -> None:
     async with fleet.node():
         pass
     fleet.fire()
@@ -194,7 +194,7 @@ async def test_catch_up_has_no_effect_on_requests_without_a_schedule(fleet: Flee
     assert fleet.applied == ["first", "second"]
 
 
-async def test_what_was_caught_up_with_is_not_caught_up_with_again_when_the_ledger_has_forgotten(
+async def test_missed_schedule_is_not_repeated_after_the_ledger_was_trimmed(
     fleet: Fleet,
 ) -> None:
     async with fleet.node():
@@ -234,7 +234,7 @@ async def test_a_node_that_is_new_has_missed_nothing(fleet: Fleet) -> None:
     assert (before, fleet.applied) == ([], ["next"])
 
 
-async def test_a_role_that_was_given_later_has_missed_nothing_and_misses_what_comes_after(
+async def test_role_assigned_later_catches_up_only_from_then_on(
     fleet: Fleet,
 ) -> None:
     async with fleet.node() as one:
@@ -321,7 +321,7 @@ async def test_a_deadline_says_how_late_a_node_may_catch_up(
     assert fleet.applied == applied
 
 
-async def test_what_a_disabled_node_refused_is_not_caught_up_with_when_it_is_enabled(fleet: Fleet) -> None:
+async def test_schedule_refused_while_disabled_is_not_repeated_when_enabled(fleet: Fleet) -> None:
     async with fleet.node():
         pass
     fleet.fire()
@@ -416,7 +416,7 @@ async def test_a_due_request_that_is_not_valid_is_skipped(fleet: Fleet) -> None:
     assert fleet.applied == []
 
 
-async def test_what_was_seen_is_for_this_node_alone(fleet: Fleet) -> None:
+async def test_last_seen_state_belongs_to_one_node(fleet: Fleet) -> None:
     async with fleet.node():
         pass
 
@@ -431,7 +431,7 @@ async def test_what_was_seen_is_for_this_node_alone(fleet: Fleet) -> None:
     }
 
 
-async def test_what_a_node_of_another_name_saw_is_not_believed(fleet: Fleet) -> None:
+async def test_observation_of_another_node_is_ignored(fleet: Fleet) -> None:
     async with fleet.node():
         pass
     path = fleet.folder / "due.json"
@@ -445,7 +445,7 @@ async def test_what_a_node_of_another_name_saw_is_not_believed(fleet: Fleet) -> 
     assert fleet.applied == []
 
 
-async def test_what_was_seen_last_is_kept_by_an_agent_that_ends_at_once(fleet: Fleet) -> None:
+async def test_last_seen_state_is_kept_by_an_agent_that_stops_immediately(fleet: Fleet) -> None:
     bus, path = memory_bus(fleet.broker, NODE), fleet.folder / "due.json"
     fleet.fire()
     incoming = await bus.requests.last_due(request_subject(MANIFEST_APPLY, "all"))
@@ -532,7 +532,7 @@ async def test_the_latest_due_request_is_not_taken_again_when_the_ledger_has_for
     assert fleet.applied == ["nightly"]
 
 
-async def test_what_was_not_to_be_caught_up_with_is_not_taken_when_another_sends_it_again(
+async def test_schedule_without_catch_up_is_not_started_by_a_replayed_message(
     fleet: Fleet,
 ) -> None:
     async with fleet.node():

@@ -323,7 +323,7 @@ async def test_lock_outlives_the_agent_and_is_released_by_name_or_with_all_other
         pytest.param(locked("service#a", why=" "), 1, "maintenance.why", id="without a reason"),
     ],
 )
-async def test_lock_that_cannot_be_meant_is_refused(
+async def test_contradictory_lock_is_refused(
     tmp_path: Path, lock: LockChange, days: int | None, code: str
 ) -> None:
     at = Stage(tmp_path)

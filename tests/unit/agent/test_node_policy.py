@@ -221,7 +221,7 @@ async def test_nothing_in_a_request_makes_an_unsigned_one_alices(tmp_path: Path)
     assert answered[:2] == ("refused", "policy.denied")
 
 
-async def test_a_refusal_stands_in_the_ledger(tmp_path: Path) -> None:
+async def test_refusal_is_recorded_in_the_ledger(tmp_path: Path) -> None:
     at = Stage(tmp_path, ALICE_ALONE)
     async with at.agent() as one:
         request = apply()

@@ -187,7 +187,7 @@ async def test_the_one_that_is_left_notices_that_it_is_alone_again(bus: Bus, clo
     assert not first.is_duplicate
 
 
-async def test_two_agents_whose_beats_pass_each_other_are_still_two(bus: Bus, clock: FakeClock) -> None:
+async def test_two_agents_with_crossing_heartbeats_are_detected(bus: Bus, clock: FakeClock) -> None:
     first, second = heartbeat(bus, clock, "m1"), heartbeat(bus, clock, "m2")
     for one in (first, second, first, second, first, second):
         await one.beat("")

@@ -80,7 +80,7 @@ async def test_record_is_bounded(tmp_path: Path) -> None:
     assert len(at.record.refresh_pending) == len(at.pending.of("assignment web")) == SHOWN
 
 
-async def test_damaged_record_is_said_to_be_unknown(tmp_path: Path) -> None:
+async def test_damaged_record_is_reported_as_unknown(tmp_path: Path) -> None:
     at = Stage(tmp_path)
     await at.left("assignment web", "exec#reload")
     path = at.store.log("assignment web").path

@@ -519,7 +519,7 @@ async def refused(at: Stage) -> dict[str, Any]:
     return await at.controller.said(event_subject(AGENT_REFUSED, NODE))
 
 
-async def test_a_copied_request_is_refused_and_said_so(tmp_path: Path) -> None:
+async def test_copied_request_is_refused_with_a_message(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         subject = request_subject(MANIFEST_APPLY, "all")
         body = b'{"protocol":"' + MANIFEST_APPLY.encode() + b'","run":"' + new_id().encode() + b'"}'
@@ -532,7 +532,7 @@ async def test_a_copied_request_is_refused_and_said_so(tmp_path: Path) -> None:
         assert at.engine.applied == []
 
 
-async def test_a_body_of_another_protocol_is_refused_and_said_so(tmp_path: Path) -> None:
+async def test_body_of_another_protocol_is_refused_with_a_message(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         subject = request_subject(MANIFEST_PLAN, "all")
         body = b'{"protocol":"' + MANIFEST_APPLY.encode() + b'","run":"' + new_id().encode() + b'"}'

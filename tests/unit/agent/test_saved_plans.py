@@ -213,7 +213,7 @@ async def test_a_comparison_that_fails_changes_nothing(at: PlanNode) -> None:
         assert all(at.engine.looks)
 
 
-async def test_what_is_kept_has_no_content_of_resources(at: PlanNode) -> None:
+async def test_stored_state_has_no_content_of_resources(at: PlanNode) -> None:
     async with at.agent():
         plan = await at.plan()
 

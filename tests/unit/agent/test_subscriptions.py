@@ -237,7 +237,7 @@ async def test_a_deleted_key_takes_the_facts_away(tmp_path: Path) -> None:
 # -- documents that are not obeyed
 
 
-async def test_a_document_of_another_node_is_refused_and_said_so(tmp_path: Path) -> None:
+async def test_document_of_another_node_is_refused_with_a_message(tmp_path: Path) -> None:
     at = await stage(tmp_path)
     async with at.agent() as one:
         await at.assign({"role": "web"}, key="web2.example.net")

@@ -63,7 +63,7 @@ async def test_a_new_revision_skips_the_pause_and_replaces_the_waiting_notice() 
     assert [one.waiting for one in reader.limit._keys.values()] == [None]
 
 
-async def test_a_bucket_that_was_made_again_is_heard_at_once_after_a_quiet_time(
+async def test_recreated_bucket_is_noticed_immediately_after_a_quiet_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader()

@@ -21,5 +21,5 @@ from ccm_agent.bus.permissions import operator_flag_for
         ("$SYS.REQ.SERVER.PING", ""),
     ],
 )
-def test_a_denied_operator_is_shown_the_word_that_is_missing(subject: str, word: str) -> None:
+def test_denied_operator_is_shown_the_missing_option(subject: str, word: str) -> None:
     assert operator_flag_for(subject) == word

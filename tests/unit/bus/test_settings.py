@@ -91,7 +91,7 @@ def test_an_invalid_address_is_refused_without_its_password(text) -> None:
         pytest.param(settings_for("a", tls_first=True), True, id="by beginning with it"),
     ],
 )
-def test_tls_is_demanded_by_whatever_asks_for_it(settings, *, demands) -> None:
+def test_settings_that_demand_tls(settings, *, demands) -> None:
     assert settings.demands_tls is demands
 
 

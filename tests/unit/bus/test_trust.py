@@ -96,7 +96,7 @@ def test_signer_may_do_what_its_entry_allows(protocol, scope, allowed):
     assert signer.may_request(protocol, scope) is allowed
 
 
-def test_signer_foreverywhere_may_assign_anywhere():
+def test_signer_for_all_nodes_may_assign_anywhere():
     assert Signer(name="eve", key="x", apply=(EVERYWHERE,)).may_assign("node.db1")
     assert not Signer(name="ann", key="x").may_assign("all")
 

@@ -73,7 +73,7 @@ def test_a_running_agent_is_reported_on_one_screen() -> None:
         ),
     ],
 )
-def test_the_policy_has_a_line_of_its_own(policy: dict[str, Any], line: str) -> None:
+def test_policy_has_a_separate_line(policy: dict[str, Any], line: str) -> None:
     assert line in status_text({**RUNNING, "policy": policy}, NOW)
 
 

@@ -25,12 +25,12 @@ def test_a_listing_has_a_heading_for_each_service() -> None:
     assert text.index(" b: 2") > text.index(" a: ")
 
 
-def test_nothing_is_said_to_be_nothing() -> None:
+def test_empty_list_of_registrations_says_so() -> None:
     assert listing([]) == "No results found"
     assert checked("ccm_registration_query", as_json([])) == []
 
 
-def test_a_port_that_is_not_said_is_shown_as_the_reference_does() -> None:
+def test_missing_port_is_shown_as_in_choria_ccm() -> None:
     entry = RegistrationEntry(cluster="c", service="s", protocol="p", address="10.0.0.1", priority=1)
 
     assert "          Port: <nil>" in listing([entry]).splitlines()

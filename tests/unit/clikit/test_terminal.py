@@ -141,7 +141,7 @@ def test_a_missing_metric_is_not_asked() -> None:
         pytest.param(True, "\x1b[32mgood\x1b[0m \\x1b[8mhidden \\x9b2J\n", id="our own colors"),
     ],
 )
-def test_a_terminal_obeys_nothing_but_our_own_colors(tty: bool, shown: str) -> None:
+def test_only_our_own_colors_reach_the_terminal(tty: bool, shown: str) -> None:
     """Whoever drew it should have made safe what a node said; here is what happens when he forgot."""
     terminal, out, err = a_terminal(tty=tty)
 

@@ -127,7 +127,7 @@ def test_a_sentence_ends_with_one_period_or_with_its_ellipsis(text: str, sentenc
 @pytest.mark.parametrize(
     ("seconds", "words"), [(None, ""), (0, ""), (0.4, ""), (1, " for 1.0s"), (720, " for 12m")]
 )
-def test_how_long_something_lasts_is_said_from_a_second_on(seconds: float | None, words: str) -> None:
+def test_duration_since_a_time_in_words(seconds: float | None, words: str) -> None:
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
     assert lasting(None if seconds is None else now - timedelta(seconds=seconds), now) == words

@@ -65,7 +65,7 @@ async def test_a_child_that_cannot_be_loaded_fails_its_resource_and_no_other() -
     assert on.board.notes == {"z": "z"}
 
 
-async def test_a_failure_in_a_child_is_one_of_its_resource() -> None:
+async def test_failure_in_a_child_manifest_is_a_failure_of_its_resource() -> None:
     on = bench()
     on.board.broken = {"a": "unable"}
 

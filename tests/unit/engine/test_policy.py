@@ -465,7 +465,7 @@ async def test_an_allowed_path_is_managed() -> None:
     assert at.told == [("file#/srv/x", "changed", "")]
 
 
-async def test_removing_a_directory_with_its_content_needs_all_of_it() -> None:
+async def test_removing_a_directory_requires_permission_for_its_whole_content() -> None:
     at = Stage()
 
     await at.apply(

@@ -48,7 +48,7 @@ async def test_after_a_change_is_asked_about_the_next_then_two_then_four() -> No
     assert board.looks_ahead == [list("abcdefghij"), ["b"], ["c", "d"], ["e", "f", "g", "h"], ["i", "j"]]
 
 
-async def test_where_everything_changes_nothing_is_looked_at_in_vain() -> None:
+async def test_after_each_change_only_the_next_resource_is_prefetched() -> None:
     board, changes = Board(), HostChanges()
     resources = declared(board, *"abcd")
     ahead = StatePrefetcher(resources, changes)

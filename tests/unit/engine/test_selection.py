@@ -213,7 +213,7 @@ async def test_a_subscriber_that_was_left_out_is_refreshed_by_the_next_whole_run
         pytest.param(([f"a#{n}" for n in range(101)], [], []), "--only: names 101, and 100 is the limit", id="too many"),
     ],
 )  # fmt: skip
-def test_options_that_cannot_be_meant_are_refused(
+def test_contradictory_options_are_refused(
     options: tuple[list[str], list[str], list[str]], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:

@@ -117,7 +117,7 @@ def test_the_distribution_is_detected_from_release_files(etc: dict[str, str], pl
         pytest.param({"proc/vz": ""}, Guest("openvz", "guest"), id="OpenVZ"),
     ],
 )
-def test_a_guest_is_detected_from_what_its_kernel_shows(files: dict[str, str], guest: Guest) -> None:
+def test_virtual_machine_is_detected_from_kernel_files(files: dict[str, str], guest: Guest) -> None:
     assert parse_guest(lambda name: files.get(name, ""), files.__contains__) == guest
 
 

@@ -156,7 +156,7 @@ def test_an_expression_that_fails_is_placed(document: str, place: str) -> None:
     assert str(caught.value.place) == place
 
 
-def test_a_broken_document_is_an_error_of_its_own() -> None:
+def test_broken_document_has_a_specific_error() -> None:
     with pytest.raises(DocumentError, match=r"s\.yaml:1:7"):
         data_of("data: [1\n")
 

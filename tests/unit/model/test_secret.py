@@ -120,7 +120,7 @@ def test_the_end_of_a_secret_that_was_cut_in_two_is_masked_where_a_text_was_cut(
     assert masker.text("ret", is_cut=True) == "ret"
 
 
-def test_a_short_secret_is_masked_as_a_line_of_its_own() -> None:
+def test_short_secret_is_masked_when_it_is_a_whole_line() -> None:
     assert Masker(["ab"]).text("about\nab \ncab") == f"about\n{MASK}\ncab"
 
 
@@ -145,7 +145,7 @@ def test_numbers_are_masked_by_their_digits_and_as_values() -> None:
     assert masker.text("pin 54321, 7 times") == f"pin {MASK}, 7 times"
 
 
-def test_a_possible_ordinary_word_does_not_change_names() -> None:
+def test_ordinary_word_is_not_masked_in_names() -> None:
     masker = Masker()
     masker.learn("production", is_certain=False)
 

@@ -182,14 +182,14 @@ def test_a_plan_runs_no_programs_without_permission_to_apply(
 @pytest.mark.parametrize(
     "text", ["default: allow\nmax_mode: plan\n", "default: allow\nforbid: {types: [exec]}\n"]
 )
-def test_a_policy_foreveryone_restricts_plans_too(text: str) -> None:
+def test_policy_for_everyone_restricts_plans(text: str) -> None:
     ruling = ask(EVE, "plan", text=text)
 
     assert ruling.grant is not None
     assert ruling.grant.is_restricted
 
 
-def test_max_mode_foreveryone_refuses_to_apply() -> None:
+def test_max_mode_for_everyone_refuses_to_apply() -> None:
     text = "default: allow\nmax_mode: plan\nrules: [{name: all, allow: [all]}]\n"
 
     assert ask(EVE, "apply", text=text).code == "policy.mode"

@@ -44,7 +44,7 @@ def test_a_connection_that_was_lost_is_a_break_from_when_it_came_back() -> None:
     assert sightings.steady_since == 1900
 
 
-def test_a_question_in_vain_is_a_break() -> None:
+def test_missed_check_restarts_the_steady_time() -> None:
     sightings = LastSeen(servers={"A": 1000})
 
     sightings.missed(2000)

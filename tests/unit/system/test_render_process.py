@@ -193,7 +193,7 @@ def test_the_signals_that_stop_a_service_do_not_fail_a_template(worker: RenderPr
     assert environment(worker, kv_get=signal_all).render("jinja", "{{ kvGet('a', 'b') }}") == "still here"
 
 
-def test_a_process_gets_to_know_nothing_but_its_jobs(
+def test_render_process_receives_only_its_jobs(
     worker: RenderProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CCM_SECRET", "hunter2")

@@ -50,7 +50,7 @@ def test_spans_stand_in_order_between_their_openers_and_closers(text: str) -> No
 
 
 @pytest.mark.parametrize("piece", ["{{", "${", '{{"', "${'", '{{"}}"'])
-def test_looking_for_closers_in_vain_ends_soon(piece: str) -> None:
+def test_search_for_missing_closing_brackets_ends_quickly(piece: str) -> None:
     assert find_spans(piece * 50_000) == []
 
 

@@ -42,5 +42,5 @@ def test_a_run_with_a_gap_or_a_double_is_named_with_its_numbers(
     assert gaps(set(), {"r1": events}) == {"r1": numbers}
 
 
-def test_a_run_of_which_nothing_is_there_is_named() -> None:
+def test_run_without_any_event_is_named() -> None:
     assert gaps({"r1"}, {}) == {"r1": []}

@@ -73,7 +73,7 @@ async def test_a_denied_client_gets_an_error_and_others_do_not() -> None:
     assert await operator.bucket("CCM_FACTS").put("web1", b"x") == 1
 
 
-async def test_a_due_request_is_heard_as_a_scheduled_one() -> None:
+async def test_due_request_is_treated_as_scheduled() -> None:
     broker = MemoryBroker()
     heard = []
     await MemoryBus(broker, "web1").requests.subscribe(["all"], heard.append)

@@ -127,7 +127,7 @@ def test_a_load_balancers_credentials_let_it_read_registrations(keys: Path) -> N
     assert [subject for subject in lb if subject not in plain] == ["$JS.API.DIRECT.GET.REGISTRATION"]
 
 
-def test_an_operators_scopes_are_said_as_targets_are(keys: Path) -> None:
+def test_scopes_of_an_operator_are_written_like_targets(keys: Path) -> None:
     said = ccmctl(keys, "operator", "add", "bob", "--apply", "role=web", "--apply", "node=db1", "--data")
 
     allowed = claims(said.out)["nats"]["pub"]["allow"]

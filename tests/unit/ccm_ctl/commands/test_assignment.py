@@ -173,7 +173,7 @@ async def goodbye(broker: MemoryBroker) -> None:
     await events.publish(event_subject(AGENT_SHUTDOWN, "web1"), said.event_id, msgspec.json.encode(said))
 
 
-def test_a_node_that_said_goodbye_is_away_since_then(motd: str) -> None:
+def test_node_that_stopped_properly_is_absent_since_then(motd: str) -> None:
     node = FakeNode("web1", WEB, is_present=False)
     desk, digest = assigned(motd, node)
     desk.hooks.append(goodbye)

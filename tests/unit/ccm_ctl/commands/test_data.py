@@ -107,7 +107,7 @@ def test_invalid_hiera_data_is_not_stored(common: Path, text: str, said: str) ->
     assert desk.broker.buckets.get("CCM_DATA", []) == []
 
 
-def test_a_document_of_which_no_node_gets_anything_is_reported(tmp_path: Path) -> None:
+def test_document_that_affects_no_node_is_reported(tmp_path: Path) -> None:
     desk, path = Desk(FakeNode("web1", {})), tmp_path / "plain.yaml"
     path.write_text("greeting: hi\n")
 

@@ -66,7 +66,7 @@ def test_condition_that_does_not_parse_is_an_error(desk: Desk) -> None:
     assert said.err.startswith("ccmctl: --where faild: ")
 
 
-def test_condition_that_cannot_be_evaluated_is_told_once(desk: Desk) -> None:
+def test_condition_that_cannot_be_evaluated_is_reported_once(desk: Desk) -> None:
     said = desk.ccmctl("events", "--run", "last", "--no-follow", "--where", "failed > 1")
 
     assert (said.code, said.out) == (0, "")

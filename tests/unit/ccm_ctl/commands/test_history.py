@@ -91,7 +91,7 @@ def test_history_for_programs_has_each_event(desk: Desk) -> None:
     ]
 
 
-def test_history_has_what_the_agent_said_of_itself(desk: Desk) -> None:
+def test_history_includes_events_of_the_agent(desk: Desk) -> None:
     async def say(broker: MemoryBroker) -> None:
         desk.hooks.remove(say)
         started = AgentEvent(

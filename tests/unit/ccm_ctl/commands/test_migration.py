@@ -62,7 +62,7 @@ def test_until_it_has_begun_no_credentials_are_given_out(old: OneAccount) -> Non
     assert ccmctl(old, "node", "add", "web2").code == 0
 
 
-def test_those_are_left_whose_credentials_are_of_before(old: OneAccount) -> None:
+def test_migration_lists_users_with_old_credentials(old: OneAccount) -> None:
     migrate(old)
     ccmctl(old, "node", "add", "web1")
 

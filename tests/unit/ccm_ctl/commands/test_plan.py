@@ -121,7 +121,7 @@ def test_a_node_that_sends_no_diffs_is_named(motd: str) -> None:
     assert "no diffs from web2: the agents there are older\n" in said.err + said.screen
 
 
-def test_what_a_node_says_in_a_diff_is_not_obeyed_by_the_terminal(motd: str) -> None:
+def test_escape_sequences_in_a_diff_are_shown_as_text(motd: str) -> None:
     evil = ResourceDiff(files=[FileDiff(path="/etc/motd", text="+\x1b[2J\x9b1m\x07\n", added=1)])
     desk = Desk(FakeNode("web1", {}, [event("/etc/motd", 2, noop=True, diff=evil)]))
 

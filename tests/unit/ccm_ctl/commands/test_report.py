@@ -49,7 +49,7 @@ def desk(tmp_path: Path) -> Desk:
     return desk
 
 
-def test_page_stands_alone_and_obeys_no_text_of_a_node(desk: Desk, tmp_path: Path) -> None:
+def test_page_needs_no_other_file_and_escapes_text_of_nodes(desk: Desk, tmp_path: Path) -> None:
     path = tmp_path / "run.html"
 
     said = desk.ccmctl("report", "last", "--html", str(path))

@@ -260,7 +260,7 @@ def test_a_record_that_cannot_be_read_is_left_out_of_the_list(desk: Desk) -> Non
     assert (last.code, last.screen) == (0, f"{HEADING}\n{TABLE}")
 
 
-def test_another_operators_word_for_the_end_is_shown_as_his_and_does_not_prevent_a_stop(
+def test_end_recorded_by_another_operator_is_attributed_and_does_not_prevent_a_stop(
     desk: Desk, tmp_path: Path
 ) -> None:
     forget_the_end(desk)

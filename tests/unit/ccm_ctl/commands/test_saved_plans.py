@@ -180,7 +180,7 @@ def test_a_file_that_is_not_a_plan_is_refused(saved: Saved, body: Callable[[byte
     saved.assert_refused(saved.apply(), why)
 
 
-def test_what_a_plan_file_says_is_not_obeyed_by_the_terminal(saved: Saved) -> None:
+def test_escape_sequences_in_a_plan_file_are_shown_as_text(saved: Saved) -> None:
     saved.edit({"name": "\x1b[2Jmotd", "requester": "\x1b]0;x\x07"})
 
     said = saved.apply()

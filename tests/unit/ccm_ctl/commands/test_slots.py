@@ -43,7 +43,7 @@ def test_holders_are_listed_before_waiting_nodes_in_queue_order() -> None:
     assert [(one["node"], one["position"]) for one in records[1:]] == [("db3", 1), ("db2", 2)]
 
 
-def test_what_a_node_wrote_does_not_reach_the_terminal_as_it_is() -> None:
+def test_control_characters_of_a_node_are_escaped_on_the_terminal() -> None:
     desk = a_desk(db1=b"\x1b[2J", db2=entry(run="\x1b[2J"))
 
     shown = desk.ccmctl("slots")

@@ -45,7 +45,7 @@ def made_up(events: list[StoredEvent]) -> StoredEvent:
     return msgspec.structs.replace(events[1], body=body)
 
 
-def test_a_genuine_run_is_verified_and_nothing_is_said_of_it(manifest: str) -> None:
+def test_genuine_run_is_verified_without_a_note(manifest: str) -> None:
     one = desk()
 
     said = one.ccmctl("apply", manifest, "--all", "--yes")

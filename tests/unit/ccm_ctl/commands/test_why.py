@@ -233,7 +233,7 @@ def test_an_assignment_that_failed_a_moment_ago_has_no_duration() -> None:
     assert "assignment  base 3 of role=web: failed; it has bundle" in done.out
 
 
-def test_programs_get_all_of_it() -> None:
+def test_json_output_has_the_whole_diagnosis() -> None:
     [record] = a_failing_node().ccmctl("why", "web1", "--json").records
 
     assert {key: record[key] for key in ("record", "node", "state", "present", "answered", "heard_of")} == {
@@ -275,7 +275,7 @@ def test_a_stopped_node_shows_when() -> None:
     assert done.out.splitlines()[0] == "web1 is off: its agent was stopped at 2026-11-21 11:30:00Z (30m ago)."
 
 
-def test_a_silent_node_shows_when_it_was_last_heard_of() -> None:
+def test_silent_node_shows_when_it_was_last_seen() -> None:
     told = [said(AGENT_SHUTDOWN, "agent 1.2.3 stopped", 121), said(AGENT_STARTUP, "agent 1.2.3 started", 120)]
 
     done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")

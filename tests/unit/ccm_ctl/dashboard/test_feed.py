@@ -32,7 +32,7 @@ def ids(encoded: bytes) -> list[int]:
     return [int(line[4:]) for line in encoded.decode().splitlines() if line.startswith("id: ")]
 
 
-def test_a_browser_gets_what_is_behind_its_place() -> None:
+def test_browser_gets_the_events_after_its_last_one() -> None:
     feed = a_feed()
     feed.add([live(3), live(5), live(9)])
 

@@ -65,7 +65,7 @@ def test_no_file_names_another_host_or_makes_markup_of_text() -> None:
     assert not any("http://" in text.replace("http://www.w3.org/2000/svg", "") for text in own.values())
 
 
-def test_the_page_has_no_script_or_style_of_its_own() -> None:
+def test_page_has_no_inline_script_or_style() -> None:
     page = read_static()["index.html"].content.decode()
 
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", page)

@@ -83,7 +83,7 @@ async def test_a_search_that_may_not_read_more_says_how_far_it_came(monkeypatch:
     assert (found.begins, found.is_complete) == (ago(60), False)
 
 
-async def test_a_condition_chooses_and_what_it_cannot_say_is_told() -> None:
+async def test_condition_selects_events_and_an_event_it_cannot_judge_is_reported() -> None:
     broker = await a_stream(**{"/etc/motd": 2, "/etc/hosts": 1})
 
     chosen = await searched(broker, EventQuery(since=None, condition=EventFilter('name endsWith "motd"')))

@@ -225,7 +225,7 @@ async def test_protocol_errors_and_messages_of_other_runs_are_skipped() -> None:
     assert (run.counts(), scene.numbers) == ({NodeState.CHANGED: 1}, [1, 2])
 
 
-async def test_a_node_whose_assigned_facts_fit_joins_with_all_that_it_has_said() -> None:
+async def test_node_with_matching_assigned_facts_joins_with_all_its_events() -> None:
     scene = Scene()
     await scene.assign("web9", role="web")
 
@@ -307,7 +307,7 @@ async def test_a_node_that_joined_cannot_keep_a_run_from_ending_by_talking() -> 
 
 
 @pytest.mark.parametrize("number", ["1099511627776", "-1", "true", "2.0", '"3"', "1" * 400])
-async def test_a_number_that_no_run_has_is_not_heard(number: str) -> None:
+async def test_event_number_out_of_range_is_ignored(number: str) -> None:
     scene = Scene()
     hostile = msgspec.json.encode(summary(2)).replace(b'"number":2', b'"number":' + number.encode())
 

@@ -64,7 +64,7 @@ def test_node_that_falls_silent_is_asked_once_more_before_it_is_lost() -> None:
     assert found.ended["web1"].state == "lost"
 
 
-def test_node_whose_answer_was_lost_repeats_that_it_is_done() -> None:
+def test_node_whose_answer_was_lost_repeats_that_the_run_is_done() -> None:
     found = Convergences(["web1"], 0)
 
     found.heard("web1", answer("done", outcome="done"), 1)

@@ -108,7 +108,7 @@ def test_many_names_are_split_and_too_many_are_refused_in_a_request() -> None:
         refuse_too_many(too_many)
 
 
-def test_what_also_applies_to_later_nodes_is_refused_with_older_agents() -> None:
+def test_patterns_in_standing_scopes_are_refused_with_older_agents() -> None:
     with pytest.raises(UsageError, match=r"^old\[1-2\]: the agent is too old for"):
         refuse_older_agents(chosen(["role!=w*"], WEB, DB, OLDER, OLDER_LIST), "an assignment")
 

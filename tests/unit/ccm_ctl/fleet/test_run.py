@@ -497,7 +497,7 @@ def test_a_run_handled_before_ends_as_recorded_in_the_ledger_and_its_events_are_
     assert numbers(run) == [("web1", 1), ("web1", 2), ("web1", 3)]
 
 
-def test_a_record_of_a_lost_node_counts_until_the_node_is_heard_of_again() -> None:
+def test_record_of_a_lost_node_counts_until_the_node_returns() -> None:
     run = a_run("web1", asked=False)
     run.happened("web1", start(), 0.0)
     run.happened("web1", changed(2), 0.0)
@@ -550,7 +550,7 @@ def test_a_watcher_reads_the_stream_first_and_sends_no_request() -> None:
         ({}, "", NodeState.STABLE),
     ],
 )
-def test_a_summary_without_the_word_is_understood_by_its_numbers(
+def test_state_of_a_summary_without_one_is_derived_from_its_counts(
     numbers_of: dict[str, int], reason: str, expected: NodeState
 ) -> None:
     run = a_run("web1")

@@ -101,7 +101,7 @@ async def test_a_filter_that_does_not_parse_is_explained_and_changes_nothing() -
         assert "role=,," in view.text()
 
 
-async def test_enter_opens_why_a_node_is_as_it_is() -> None:
+async def test_enter_opens_the_explanation_of_a_node() -> None:
     async with driven(FakeNode("web1", is_present=False)) as view:
         await view.until(lambda text: "1 offline" in text)
 
@@ -147,7 +147,7 @@ async def test_texts_of_nodes_are_neither_markup_nor_terminal_sequences() -> Non
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 
-async def test_a_broker_that_goes_away_is_said_and_the_view_recovers_by_itself() -> None:
+async def test_lost_broker_is_shown_and_the_view_recovers() -> None:
     async with driven(FakeNode("web1")) as view:
         await view.until(lambda text: text.startswith("1 node  "))
 

@@ -102,7 +102,7 @@ def test_a_content_file_that_is_not_text_is_a_usage_error(tmp_path: Path) -> Non
     assert caught.value.message == f"--content-file {tmp_path}/binary: it is not UTF-8 text; use --source"
 
 
-def test_content_that_is_not_replaced_is_said_by_a_flag() -> None:
+def test_content_that_is_not_replaced_is_marked_by_a_flag() -> None:
     values = gather({"name": "/a", "content": "x", "no_replace": True})
 
     assert (values["replace"], "no_replace" in values) == (False, False)

@@ -147,7 +147,7 @@ def test_key_that_never_expires_is_a_warning_with_the_role_in_its_fix(tmp_path: 
     )
 
 
-def test_own_key_whose_entry_expired_is_a_problem(tmp_path: Path) -> None:
+def test_expired_entry_of_the_own_key_is_a_problem(tmp_path: Path) -> None:
     found, key = context(tmp_path), new_key().public_key
     expired = Signer(name="ann", key=key, expires=NOW_MS // 1000 - 1)
 

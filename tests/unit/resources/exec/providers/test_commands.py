@@ -306,7 +306,7 @@ class TestExecuting:
 
         assert caught.value.message == message
 
-    async def test_a_variable_that_a_template_spoilt_is_an_error_that_shows_nothing_of_it(
+    async def test_error_about_a_changed_template_variable_does_not_show_its_value(
         self, provider: PosixExec | Shell
     ) -> None:
         with pytest.raises(CommandError) as caught:

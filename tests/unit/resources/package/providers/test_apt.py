@@ -199,7 +199,7 @@ class TestChanges:
 
 
 class TestFailures:
-    async def test_no_candidate_is_said_and_nothing_is_installed(self) -> None:
+    async def test_missing_candidate_is_reported_and_nothing_is_installed(self) -> None:
         host = Host()
         host.runner.when("apt-cache", "policy", stdout="zsh:\n  Installed: (none)\n  Candidate: (none)\n")
 
@@ -225,14 +225,14 @@ class TestFailures:
             "could not install zsh: only root can change packages; run it as root, for example with sudo"
         )
 
-    async def test_a_lock_of_another_owner_is_said_with_its_holder(self) -> None:
+    async def test_lock_of_another_owner_is_reported_with_its_holder(self) -> None:
         host = Host()
         host.runner.when("apt-get", code=100, stderr=LOCKED)
 
         with pytest.raises(LockError, match=r"the package database is in use, .* process 4242 \(apt-get\)"):
             await host.apt.install("zsh", "present")
 
-    async def test_another_failure_is_said_with_the_last_that_apt_said(self) -> None:
+    async def test_failure_shows_the_last_lines_of_apt(self) -> None:
         host = Host()
         host.runner.when("apt-get", code=100, stderr="E: Unable to locate package zsh\n")
 

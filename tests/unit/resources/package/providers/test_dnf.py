@@ -128,7 +128,7 @@ async def test_removing_is_one_command() -> None:
     assert (host.asked, host.locks.held) == ([("dnf", "remove", *YES, "--", "zsh")], ["package"])
 
 
-async def test_a_downgrade_has_its_own_word() -> None:
+async def test_downgrade_is_reported_as_a_downgrade() -> None:
     host = Host()
     host.runner.when("rpm", stdout="zsh-5.9-1.noarch\n")
     host.runner.when("rpm", stdout="zsh-5.8-1.noarch\n")
@@ -160,7 +160,7 @@ async def test_a_lock_of_another_owner_is_waited_for(monkeypatch: pytest.MonkeyP
     assert len(host.asked) == 2
 
 
-async def test_a_lock_that_is_not_let_go_is_said_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lock_that_is_not_released_is_reported_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dnf, "LOCK_RETRY_S", 0.0)
     monkeypatch.setattr(dnf, "LOCK_WAIT_S", 0.0)
     host = Host()
@@ -191,7 +191,7 @@ async def test_an_ordinary_user_is_told_that_root_is_needed() -> None:
     )
 
 
-async def test_a_failure_is_said_with_the_last_that_dnf_said() -> None:
+async def test_failure_shows_the_last_lines_of_dnf() -> None:
     host = Host()
     host.runner.when("dnf", code=1, stderr="Error: Unable to find a match: zsh\n")
 

@@ -311,7 +311,7 @@ class TestWhatIsMade:
 
 
 class TestFailures:
-    async def test_a_command_that_fails_leaves_every_file_as_it_is(self) -> None:
+    async def test_failing_command_changes_no_file(self) -> None:
         host = Host({"a": "a", "b": "b"})
         host.put("a", "old")
         host.runner.when("false", code=1)
@@ -337,7 +337,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("given", "limit_s", "shown"), [("", 15 * 60.0, "15m"), ("90s", 90.0, "90s"), ("2m", 120.0, "2m")]
     )
-    async def test_one_that_hangs_is_ended_and_leaves_every_file_as_it_is(
+    async def test_hanging_command_is_killed_and_no_file_changes(
         self, given: str, limit_s: float, shown: str
     ) -> None:
         host = Host({"a": "a", "b": "a secret line\n"})

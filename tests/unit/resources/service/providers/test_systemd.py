@@ -75,7 +75,7 @@ class TestStatus:
         assert "is-active --system -- httpd" in host.asked
 
     @pytest.mark.parametrize("word", ["deactivating", "reloading", "maintenance", "unknown", ""])
-    async def test_another_word_about_running_is_an_error(self, word: str) -> None:
+    async def test_unknown_running_state_is_an_error(self, word: str) -> None:
         host = Host()
         host.knows(unit())
         host.runner.when("systemctl", "is-active", stdout=f"{word}\n", code=3)
@@ -131,7 +131,7 @@ class TestStatus:
 
         assert caught.value.message == "service httpd not found: systemd has no unit of that name"
 
-    async def test_another_word_about_boot_is_an_error(self) -> None:
+    async def test_unknown_boot_state_is_an_error(self) -> None:
         host = Host()
         host.knows(unit())
         host.runner.when("systemctl", "is-active", stdout="active\n")

@@ -167,7 +167,7 @@ def test_context_and_scope_are_put_back_after_an_error_that_was_caught() -> None
     assert render(text, {"l": [1]}) == "false"
 
 
-def test_the_whole_context_prints_without_a_word_of_python() -> None:
+def test_printed_context_has_no_python_syntax() -> None:
     assert render("[[ . ]] [[ slice(.) ]]") == "{map[] map[x:1] map[A:1]} [{map[] map[x:1] map[A:1]}]"
 
 
