@@ -12,6 +12,8 @@ from tables import plain, table
 OTHER_CODES = {
     "agent.disabled": "An operator disabled the node, and the request would change it.",
     "assignment.conflict": "Another assignment of the node manages the same resource.",
+    "assignment.outranked": "A rollout released a revision where another assignment of the name takes precedence.",
+    "assignment.superseded": "A rollout released a revision that the assignment no longer holds.",
     "assignment.vanished": "The assignment is no longer in its bucket.",
     "ccm.fault": "The agent failed in an unexpected way during a run; its log has the traceback.",
     "ccm.internal": "A resource failed in an unexpected way; the log has the traceback.",

@@ -136,11 +136,11 @@ async def _page(
             return page
         if message.status:
             raise BusUnavailableError(f"{place_of(question)}: the broker answers {message.status}")
-        page.messages.append(decode_stored(message))
+        page.messages.append(convert_delivered(message))
     return page
 
 
-def decode_stored(message: Message) -> Stored:
+def convert_delivered(message: Message) -> Stored:
     """
     Convert a delivered message into the stored one.
 

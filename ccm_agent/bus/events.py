@@ -52,7 +52,7 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
         raise ProtocolError(f"{subject}: no program published this: an answer that was sent here; refused")
 
 
-def decode_event(
+def build_event(
     subject: str,
     body: bytes,
     headers: Mapping[str, str],
@@ -110,7 +110,7 @@ class NatsEvents:
             except ProtocolError as err:
                 self._drop(message.subject, err)
                 return
-            on_event(decode_event(message.subject, message.body, message.headers))
+            on_event(build_event(message.subject, message.body, message.headers))
 
         made = await self._connection.subscribe([subject], receive)
 
@@ -149,7 +149,7 @@ class NatsEvents:
         if stored.copied or MESSAGE_ID not in stored.headers:
             self._drop(stored.subject, ProtocolError(f"{stored.subject}: a stored copy of something else"))
             return []
-        return [decode_event(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)]
+        return [build_event(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)]
 
     def _drop(self, subject: str, err: ProtocolError) -> None:
         self.dropped += 1

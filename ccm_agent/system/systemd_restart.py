@@ -26,7 +26,7 @@ _UNIT = re.compile(r"/([^/]+\.service)$", re.MULTILINE)
 async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup")) -> bool:
     """Whether this process belongs to a unit with a pending restart job."""
     try:
-        unit = parse_unit(await asyncio.to_thread(cgroups.read_text, encoding="utf-8"))
+        unit = find_unit(await asyncio.to_thread(cgroups.read_text, encoding="utf-8"))
         if not unit:
             return False
         argv = ("systemctl", "list-jobs", "--no-legend", "--plain", "--no-pager", unit)
@@ -37,7 +37,7 @@ async def is_restarting(runner: Runner, cgroups: Path = Path("/proc/self/cgroup"
     return any(is_restart(line, unit) for line in done.stdout.decode(errors="replace").splitlines())
 
 
-def parse_unit(cgroups: str) -> str:
+def find_unit(cgroups: str) -> str:
     """
     Return the service that a process belongs to; "" if it does not belong to one.
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.events import EVENTS_STREAM, check_delivered, decode_event
+from ccm_agent.bus.events import EVENTS_STREAM, build_event, check_delivered
 from ccm_agent.bus.layout import NOTIFYING
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import validate_request
@@ -396,7 +396,7 @@ class MemoryEvents:
             except ProtocolError:
                 self.dropped += 1
                 return
-            on_event(decode_event(message.subject, message.body, message.headers))
+            on_event(build_event(message.subject, message.body, message.headers))
 
         return self._bus.subscribe(subject, receive)
 
@@ -409,7 +409,7 @@ class MemoryEvents:
                 self.dropped += write.copied
                 found.append(write)
         return [
-            decode_event(write.subject, write.body, write.headers, write.sequence, write.time)
+            build_event(write.subject, write.body, write.headers, write.sequence, write.time)
             for write in found
             if not write.copied
         ]

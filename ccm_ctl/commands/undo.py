@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
 
@@ -126,7 +127,7 @@ async def _plan(
     """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
     ends = set[NodeState]()
 
-    async def note(run: Run) -> None:
+    async def note(run: Run, _proof: RunProof | None) -> None:
         ends.update(run.counts())
 
     launch = _launch(fleet, recorded, resolved, options, is_plan=True)

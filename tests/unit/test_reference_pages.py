@@ -147,6 +147,7 @@ READ_BY_ANOTHER_NAME = {
     "ccm_agent/system/render_process.py": ("TZ",),
     "ccm_agent/templates/engines/go/__init__.py": (),  # a template names it
     "ccm_ctl/app.py": ("SUDO_USER", "LOGNAME", "USER"),
+    "ccm_ctl/fleet/git_commit.py": (),  # handed to git
     "ccm_ctl/notify/channels.py": (),  # handed to a command
 }
 """The modules that read variables whose names are not written there, and these names or the constants that hold them."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.manifest.tinycm.manifest import ManifestPart, parse_constants, read_parts
+from ccm_agent.manifest.tinycm.manifest import ManifestPart, collect_constants, read_parts
 from ccm_agent.model.errors import ManifestError, Place
 from ccm_agent.model.suggestions import did_you_mean
 
@@ -98,10 +98,10 @@ def read_definitions(
         raise ManifestError(
             "the manifest holds no definitions: add a document after the header", place=Place(document.name)
         )
-    return parse_constants(header, hostname), parse_definitions(parts)
+    return collect_constants(header, hostname), merge_definitions(parts)
 
 
-def parse_definitions(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]:
+def merge_definitions(parts: Sequence[ManifestPart]) -> list[ResourceDefinition]:
     """
     The definitions, merged and in the order in which they are to be applied.
 

@@ -93,7 +93,7 @@ def _read(text: str, line: int, source: str) -> ManifestPart | None:
     return ManifestPart(value=value, text=text, line=line, source=source)
 
 
-def parse_constants(header: ManifestPart | None, hostname: Callable[[], str]) -> dict[str, Any]:
+def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) -> dict[str, Any]:
     """
     The constants that hold on this host.
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccm_agent.bus.consumers import decode_stored
+from ccm_agent.bus.consumers import convert_delivered
 from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import Stored
 from ccm_agent.model.errors import ProtocolError
@@ -22,7 +22,7 @@ TIME = "1795262400000000000"
     ],
 )
 def test_the_acknowledgements_subject_contains_the_position(reply: str) -> None:
-    assert decode_stored(Message(subject="a.b", body=b"x", headers={"Name": "v"}, reply=reply)) == Stored(
+    assert convert_delivered(Message(subject="a.b", body=b"x", headers={"Name": "v"}, reply=reply)) == Stored(
         subject="a.b",
         body=b"x",
         sequence=42,
@@ -35,10 +35,10 @@ def test_a_copy_made_before_storing_is_marked() -> None:
     reply = f"$JS.ACK.REGISTRATION.read-1.1.42.7.{TIME}.0"
     message = Message(subject="a.b", body=b"x", headers={"Nats-Stream": "KV_CCM_DATA"}, reply=reply)
 
-    assert decode_stored(message).copied
+    assert convert_delivered(message).copied
 
 
 @pytest.mark.parametrize("reply", ["", "_INBOX.x", "$JS.ACK.a.b.c.d.e.f.g"])
 def test_a_message_not_delivered_by_a_consumer_is_refused(reply: str) -> None:
     with pytest.raises(ProtocolError):
-        decode_stored(Message(subject="a.b", body=b"x", reply=reply))
+        convert_delivered(Message(subject="a.b", body=b"x", reply=reply))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.system.systemd_restart import is_restart, is_restarting, parse_unit
+from ccm_agent.system.systemd_restart import find_unit, is_restart, is_restarting
 from ccm_agent.testing.runner import FakeRunner
 
 
@@ -20,7 +20,7 @@ from ccm_agent.testing.runner import FakeRunner
     ],
 )
 def test_the_unit_is_read_from_the_control_group(cgroups: str, unit: str) -> None:
-    assert parse_unit(cgroups) == unit
+    assert find_unit(cgroups) == unit
 
 
 # systemd 252, Debian 12: systemctl list-jobs --no-legend --plain
