@@ -100,9 +100,9 @@ export function NodePage({ params, address }) {
     ${why.said ? html`<${Why} why=${why.said} />` : !why.error && html`<p class="empty" aria-busy="true">Asking the agent …</p>`}
     ${why.said && html`<section><h2>Assignments</h2><${Standings} why=${why.said} /></section>`}
     ${resources.said && html`<section><h2>Resources</h2><${Resources} resources=${resources.said.resources} name=${name} /></section>`}
-    <section aria-label="Past"><h2>Past</h2><${NodePast} path=${path} name=${name} when=${`${newest} ${loads}`} address=${address} /></section>
+    ${facts.said && html`<section aria-label="Past"><h2>Past</h2><${NodePast} path=${path} name=${name} when=${`${newest} ${loads}`} address=${address} /></section>`}
     <section><div class="title"><h2>Events of the last hour</h2><span class="spacer"></span><${Export} name=${`events-${name}`} table=${() => exportedEvents(mine)} /></div>
       ${mine.length ? html`<${EventTable} events=${mine.slice(0, 100)} label="Events" />` : html`<p class="empty">No events.</p>`}</section>
-    <section aria-label="Data"><h2>Data</h2><${NodeData} path=${path} name=${name} address=${address} /></section>
+    ${facts.said && html`<section aria-label="Data"><h2>Data</h2><${NodeData} path=${path} name=${name} address=${address} /></section>`}
     ${facts.said && html`<section><h2>Facts</h2><${Facts} said=${facts.said} /><${FactHistory} path=${path} name=${name} when=${loads} /></section>`}`;
 }
