@@ -6,7 +6,7 @@ Run the tests, tier by tier, and say which tiers this machine can run and why it
     test.py unit e2e          these tiers
     test.py --require-all     a tier, or a test within one, that is skipped counts as a failure (what CI says)
 
-Tests with processes, browsers or machines of their own depend on the load of this machine. One that fails
+Tests with processes or browsers of their own depend on the load of this machine. One that fails
 runs a second time, and the summary names it when it passes then: it needs repair. More than three of them
 count as failures.
 
@@ -120,7 +120,17 @@ TIERS = [
         "real systemd, apt and dnf in machines of the tests' own",
         ["tests/testenv", "tests/host"],
         without_machines,
-        ["-n", "2", "--dist", "loadfile", "--timeout=300", "-p", "no:cacheprovider", *SECOND_RUN],
+        [
+            "-n",
+            "2",
+            "--dist",
+            "loadfile",
+            "--timeout=300",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:rerunfailures",
+        ],
         sandboxed=True,
     ),
 ]
