@@ -305,6 +305,7 @@ def test_hostile_names_and_contents_are_text(page: Page, studio: Studio) -> None
 def test_a_manifest_is_written_with_the_keyboard_alone(page: Page, studio: Studio) -> None:
     page.locator(".palette").get_by_role("button", name="package", exact=True).focus()
     page.keyboard.press("Enter")
+    expect(page.locator("#studio-resource")).to_be_focused()
     page.keyboard.type("zsh")
     page.keyboard.press("Enter")
     form = page.locator(".resource").filter(has_text="package#zsh")

@@ -1,5 +1,5 @@
 // The Studio page: a manifest as forms and as YAML, which are two views of one text.
-import { html, useEffect, useMemo, useRef, useState, ask, go, plural, withQuery, Problem } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, ask, go, plural, withQuery, Problem } from "./lib.js";
 import { Editor } from "./editor.js";
 import { EditError, get, isMapping, pathAt, placeOf, read, removeIn, renameKey, setIn, swap, textOf } from "./studio_text.js";
 import { typesOf } from "./studio_schema.js";
@@ -243,11 +243,12 @@ function Palette({ types, onAdd, isLocked }) {
   const [name, setName] = useState("");
   const input = useRef(null);
   const chosen = types.find((one) => one.name === type);
-  useEffect(() => void input.current?.focus(), [type]);
+  useLayoutEffect(() => void input.current?.focus(), [type]);
   const add = (event) => {
     event.preventDefault();
-    if (!name) return;
-    onAdd(type, name);
+    const typed = input.current.value; // Enter may come before the next frame has stored what was typed
+    if (!typed) return;
+    onAdd(type, typed);
     setName("");
     choose("");
   };
@@ -258,7 +259,7 @@ function Palette({ types, onAdd, isLocked }) {
     ${chosen && html`<form class="add" onSubmit=${add}>
       <label for="studio-resource">Name of the ${type}</label>
       <input id="studio-resource" ref=${input} value=${name} autocomplete="off" spellcheck=${false} aria-describedby="studio-resource-hint" onInput=${(event) => setName(event.target.value)} />
-      <button type="submit" class="primary" disabled=${!name}>Add ${type}</button>
+      <button type="submit" class="primary">Add ${type}</button>
       <p class="hint" id="studio-resource-hint"><${Words} text=${chosen.title} /></p>
     </form>`}`;
 }

@@ -1,5 +1,5 @@
 // Forms of values, made from their schema. A field writes into the manifest's text as one types.
-import { html, useEffect, useRef, useState, plural } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, plural } from "./lib.js";
 import { get, isMapping, isNull, textOf } from "./studio_text.js";
 import { kindOf, resolve } from "./studio_schema.js";
 
@@ -159,7 +159,7 @@ export function FreeMapping({ at, schema, form, label, floor }) {
 export function ResourceForm({ resource, type, form, onReveal, onMove, isFirst, isLast, isOpen }) {
   const { at, name, isNamed } = resource;
   const box = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isOpen && box.current) {
       box.current.open = true;
       box.current.querySelector("input")?.focus();
