@@ -698,9 +698,9 @@ class Objects(Protocol):
 
     async def put(self, name: str, content: bytes) -> None:
         """
-        Store an object. One that has the same name and content is not sent again; only its time is renewed.
+        Store an object. If the same name and content are stored already, only the time of the object is renewed.
 
-        So an object that was stored a moment ago is never an old one that `remove` may take away.
+        `remove` then keeps it, because its revision is newer.
         """
         ...
 

@@ -23,7 +23,7 @@ from ccm_agent.model.wire import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import assignment_name, warn_of_assignments
-from ccm_ctl.commands.rollout_options import is_rollout, make_plan, rollout_options
+from ccm_ctl.commands.rollout_options import is_rollout, make_plan, refuse_credentials, rollout_options
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -35,7 +35,7 @@ from ccm_ctl.commands.targets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from ccm_agent.model.exits import Exit
     from ccm_agent.model.moments import GivenTime
@@ -198,7 +198,7 @@ async def send_manifest(
     if rollout is not None or out:
         # another driver can only send again what is stored
         content = as_bundle(content)
-        _check_data(options["data"])
+        refuse_credentials(options["data"])
 
     async def store(protocol: str, *, diff: bool, is_preview: bool = False) -> ManifestRequest:
         if content.bundle is not None:
@@ -327,22 +327,6 @@ async def roll_out(
     return await start_rollout(
         application, fleet, launch, state, offline_ok=options["offline"] == "ok", prepare=prepare
     )
-
-
-def _check_data(urls: Sequence[str]) -> None:
-    """
-    Refuse data URLs that another driver of the rollout could not use.
-
-    Raises:
-        UsageError: A URL contains credentials, which must not be in a record.
-    """
-    from ccm_agent.model.secret import mask_url
-
-    for url in urls:
-        if mask_url(url) != url:
-            raise UsageError(
-                f"--data {mask_url(url)}: a rollout stores its request, so the URL must not hold credentials"
-            )
 
 
 def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, Any]) -> str:

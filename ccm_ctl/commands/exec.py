@@ -15,7 +15,7 @@ from ccm_agent.model.secret import mask_urls
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.commands.apply import parse_deadline, roll_out
 from ccm_ctl.commands.command_tree import CtlCommand, verb
-from ccm_ctl.commands.rollout_options import is_rollout, make_plan, rollout_options
+from ccm_ctl.commands.rollout_options import is_rollout, make_plan, refuse_credentials, rollout_options
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
         inventory, resolved = await resolve(fleet, target_spec(options))
         rollout = make_plan(options, inventory, resolved) if is_rollout(options) else None
         if rollout is not None:
-            _check_words(argv)
+            refuse_credentials(argv)
         title = title_of(words)
         if not await confirm(application, f"run `{title}` on", resolved, yes=options["yes"]):
             return NOT_AGREED
@@ -125,20 +125,6 @@ def command_of(words: Sequence[str], *, is_shell: bool) -> list[str]:
     if size > COMMAND_BYTES:
         raise UsageError("the command is longer than 64 KiB; use a file in a manifest")
     return [SHELL, "-c", " ".join(words)] if is_shell else list(words)
-
-
-def _check_words(argv: Sequence[str]) -> None:
-    """
-    Refuse a command that another driver of the rollout could not send again.
-
-    Raises:
-        UsageError: A URL contains credentials, which must not be in a record.
-    """
-    for word in argv:
-        if mask_urls(word) != word:
-            raise UsageError(
-                f"{mask_urls(word)}: a rollout stores its command, so its URLs must not hold credentials"
-            )
 
 
 def title_of(words: Sequence[str]) -> str:

@@ -267,7 +267,7 @@ class ServedView(RolloutView):
     async def on_turn(self, news: list[News]) -> None:
         """See `RunView.on_turn`."""
         self._show_change()
-        await self._keep()
+        await self._ends.on_turn(news)
 
     def _format_change(self, state: RolloutState) -> str:
         return f"run {state.run}: {rollout_line(state).removeprefix('rollout: ')}"

@@ -10,6 +10,7 @@ import click
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.secret import mask_urls
 from ccm_ctl.fleet.rollout.plan import (
     RolloutFile,
     RolloutOptions,
@@ -18,6 +19,8 @@ from ccm_ctl.fleet.rollout.plan import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
 
@@ -117,6 +120,18 @@ def make_plan(
         if wave.gate:
             parse_gate(wave.gate)
     return plan, order
+
+
+def refuse_credentials(words: Sequence[str]) -> None:
+    """
+    Refuse words of a request that a rollout must not store.
+
+    Raises:
+        UsageError: A URL among them contains credentials. Every operator can read the record, and another driver sends from it.
+    """
+    for word in words:
+        if (masked := mask_urls(word)) != word:
+            raise UsageError(f"{masked}: a rollout stores its request, so a URL must not contain credentials")
 
 
 def _written(options: dict[str, Any]) -> RolloutOptions:

@@ -20,6 +20,7 @@ from ccm_ctl.commands.node_results import (
     format_reason,
     result_fields,
 )
+from ccm_ctl.fleet.background_runs import EndsWriter
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import EventReceived
 from ccm_ctl.fleet.proof import read_proof
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run_request import Launch
-
-KEEP_EACH_S = 1.0
-"""While a run is in progress, final states that no stream stores are saved at most this often."""
 
 SLOWEST_SHOWN = 2
 
@@ -104,8 +102,7 @@ class RunView:
         self._told: dict[str, NodeState] = {}
         self._untold: dict[str, None] = dict.fromkeys(run.nodes)
         self._is_on_record = is_on_record
-        self._is_kept = True
-        self._kept_at = 0.0
+        self._ends = EndsWriter(fleet, run)
         self._told_away = False
         self._told_ahead: set[str] = set()
         self._failures = FailureLines(application.terminal)
@@ -139,13 +136,13 @@ class RunView:
             else:
                 self._tell_ahead(one.node)
                 self._untold[one.node] = None
-                self._is_kept = self._is_kept and not one.state.is_final
         self._tell_ends()
         self._tell_away()
         if self._terminal.is_live:
             self._terminal.live(self._line())
         self._terminal.flush()
-        await self._keep()
+        if self._is_on_record:
+            await self._ends.on_turn(news)
 
     async def finish(self) -> Exit:
         """Show the end and close the record; the exit code."""
@@ -323,17 +320,6 @@ class RunView:
                 if is_away
                 else "broker connection restored; reading missed events"
             )
-
-    async def _keep(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._is_kept or not self._is_on_record or now - self._kept_at < KEEP_EACH_S or self._run.is_done:
-            return
-        self._kept_at = now
-        try:
-            await self._history.keep_ends(self._run)
-            self._is_kept = True
-        except BusError:
-            return  # tried again with the next turn
 
     def _line(self) -> str:
         now = asyncio.get_running_loop().time()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.dashboard.access import DashboardUser
-    from ccm_ctl.dashboard.started_runs import StartedRuns
+    from ccm_ctl.fleet.background_runs import BackgroundRuns
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
 
@@ -58,7 +58,7 @@ class ActionRequest(Struct, frozen=True):
 class ActionPages:
     """The interface of actions. `require_user` has checked the right to act, and that a page of this dashboard asks."""
 
-    def __init__(self, fleet: Fleet, started: StartedRuns) -> None:
+    def __init__(self, fleet: Fleet, started: BackgroundRuns) -> None:
         self._fleet = fleet
         self._started = started
 
@@ -95,7 +95,7 @@ class ActionPages:
         if user.name != self._fleet.operator:
             launch = replace(launch, record=replace(launch.record, user=user.name))
         log.info("an action", extra={"action": "retry", "run": run, "by": name_of(user, self._fleet)})
-        await self._started.retry(launch)
+        await self._started.start(launch)
         return answer({"run": launch.record.run, "nodes": launch.record.nodes})
 
     async def _halt(self, recorded: Recorded, by: str, why: str, *, is_abort: bool) -> RolloutState:

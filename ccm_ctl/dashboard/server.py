@@ -20,10 +20,10 @@ from ccm_ctl.dashboard.node_past_pages import NodePastPages
 from ccm_ctl.dashboard.run_pages import RunPages
 from ccm_ctl.dashboard.search_pages import SearchPages
 from ccm_ctl.dashboard.session_pages import add_session
-from ccm_ctl.dashboard.started_runs import StartedRuns
 from ccm_ctl.dashboard.static_files import add_pages, read_static
 from ccm_ctl.dashboard.stored_pages import StoredPages
 from ccm_ctl.dashboard.stream import EventStreams
+from ccm_ctl.fleet.background_runs import BackgroundRuns
 from ccm_ctl.fleet.live_events import LiveEvents
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 BODY_BYTES = 64 << 10
 """The largest request: a token, or the reason of an action."""
+RUNS_AT_ONCE = 20
+"""Runs in progress that users of one dashboard started."""
 
 
 class ListenError(CcmError):
@@ -90,7 +92,7 @@ class Dashboard:
         self._options = options
         self.feed = EventFeed(fleet.clock.now)
         self.state = FleetState(fleet, self.feed.wake)
-        self._started = StartedRuns(fleet)
+        self._started = BackgroundRuns(fleet, at_once=RUNS_AT_ONCE)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:

@@ -2,9 +2,9 @@
 Selectors that agents of an older version read differently.
 
 An older agent takes `*` and `?` in a fact's value as plain characters, and a list as unequal to everything. A negated term would
-then select too many nodes. If such an agent is in the fleet, the request names its nodes one by one. What lasts cannot, because
-nodes that match later are meant too; it is refused. If no such agent is known, patterns are written so that one could not read
-them, and would refuse the request (ADR 46).
+then select too many nodes. If such an agent is in the fleet, the request names its nodes one by one. An assignment or a schedule
+cannot do that, because it also applies to nodes that match later; it is refused. If no such agent is known, patterns are written
+so that one could not read them, and would refuse the request (ADR 46).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def write_whole(path: Path, body: bytes, *, mode: int = PRIVATE) -> None:
     """
     Replace a file, or create it and its folder; the content is on disk when this returns.
 
-    A reader sees the earlier content or all of the new one. The file has `mode` from the first byte on, less what the umask
-    takes away. A symlink is replaced, not followed.
+    A reader sees the earlier content or all of the new one. The file has `mode` from the first byte on, minus the bits of
+    the umask. A symlink is replaced, not followed.
 
     Raises:
         InputError: It cannot be written, or the path is not a regular file, such as /dev/null; the earlier content stays.

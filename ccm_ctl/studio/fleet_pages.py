@@ -19,6 +19,7 @@ from ccm_ctl.dashboard.action_pages import name_of
 from ccm_ctl.dashboard.middleware import READING, answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.fleet.authors import read_authors
+from ccm_ctl.fleet.background_runs import BackgroundRuns
 from ccm_ctl.fleet.content import INLINE_LIMIT_BYTES, Content, as_bundle
 from ccm_ctl.fleet.discovery import TargetSpec, read_facts, read_inventory, resolve
 from ccm_ctl.fleet.history import History
@@ -27,7 +28,6 @@ from ccm_ctl.fleet.run_request import prepare
 from ccm_ctl.fleet.stored_session import read_session_events
 from ccm_ctl.render.resource_diffs import diff_blocks
 from ccm_ctl.studio.evaluation import evaluate
-from ccm_ctl.studio.plan_runs import PlanRuns
 from ccm_ctl.studio.studio_pages import lint_text, read_body
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ log = logging.getLogger(__name__)
 
 DEADLINE_S = 600
 """Nodes that have not started by then do not start; the user waits for the answer."""
+PLANS_AT_ONCE = 10
+PLANS_KEPT = 50
+"""Plans whose state is kept for the page. That of older ones is read from the broker."""
+PLAN_LIMIT_S = 900.0
+"""Nodes that have not ended by then are lost. A plan that takes longer is one for `ccmctl plan`."""
 NODES_SHOWN = 50
 """Nodes of a plan whose events are read for the page."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
@@ -75,18 +80,21 @@ class StudioFleetPages:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._facts = RecentAnswers()
-        self._plans = PlanRuns(fleet)
+        self._plans = BackgroundRuns(fleet, at_once=PLANS_AT_ONCE, limit_s=PLAN_LIMIT_S, kept=PLANS_KEPT)
         self._evaluating = asyncio.Semaphore(2)
 
     def add_to(self, application: web.Application) -> None:
         """Serve it. An evaluation changes nothing."""
-        application.on_cleanup.append(self._plans.end)
+        application.on_cleanup.append(self._end)
         application[READING].add("/api/studio/evaluate")
         application.router.add_get("/api/studio/nodes", self._nodes)
         application.router.add_post("/api/studio/evaluate", self._evaluate)
         application.router.add_post("/api/studio/plan", self._plan)
         application.router.add_get("/api/studio/plan/{run}", self._planned)
         application.router.add_post("/api/studio/bundle", self._store)
+
+    async def _end(self, _application: web.Application) -> None:
+        await self._plans.end()
 
     async def _nodes(self, request: web.Request) -> web.Response:
         """Names of the nodes."""

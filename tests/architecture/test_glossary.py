@@ -35,7 +35,7 @@ message metadata mistake name network object observer option output overview pag
 placement platform port prefetcher probe process program property query question queue range reader reason ref
 reference regex registry renderer reply response result root rotation row runner server service set setting size
 socket span spec start store style tail tar term terminal text thread time timer transfer tree unpacker url user
-value verb view watch watcher window word worker write
+value verb view watch watcher window word worker write writer
 """
 GENERAL = frozenset(_GENERAL.split())
 """Nouns that mean here what they mean in every program."""

@@ -96,7 +96,7 @@ def plan_from_options(options: RolloutOptions, total: int) -> RolloutPlan:
 
 def check_budgets(budgets: Budgets, total: int, whose: str, suffix: str = "") -> None:
     """
-    Refuse a budget that could never stop the rollout, unless it is 100%, which is meant as no limit.
+    Refuse a budget that could never stop the rollout, unless it is 100%, which means no limit.
 
     Raises:
         UsageError: It names the option.
