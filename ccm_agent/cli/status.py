@@ -10,8 +10,10 @@ import click
 import msgspec
 
 from ccm_agent.cli import inputs, options
+from ccm_agent.clikit import records
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec
+from ccm_agent.model.errors import ManifestError
 from ccm_agent.resources.contract import AnyType
 
 
@@ -32,7 +34,11 @@ def command(type_name: str, name: str, as_json: bool) -> None:
     app = App(os.environ)
     kind = app.catalog.find(type_name)
     if not kind.can_status:
-        sys.stdout.write(f"Status of `{kind.name}` resources is not supported: {kind.why_no_status}\n")
+        # The exit code stays 0, as that of Choria CCM.
+        why = f"`ccm status` does not support `{kind.name}`: {kind.why_no_status}"
+        sys.stdout.write(
+            records.record(records.ERROR, code=ManifestError.code, message=why) if as_json else f"{why}\n"
+        )
         return
     found = asyncio.run(_status(app, kind, name))
     shown: Any = getattr(found, "metadata", None) or found

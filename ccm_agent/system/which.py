@@ -27,7 +27,9 @@ def find_program(name: str, search_path: str = "") -> str:
         candidate = f"{directory}/{name}"
         if name and directory.startswith("/") and os.access(candidate, os.X_OK) and _is_file(candidate):
             return candidate
-    raise CommandError(f"{name}: no such program in {directories}")
+    if not name:
+        raise CommandError("the command is empty; name a program")
+    raise CommandError(f"{name}: no such program in the search path; install it, or write its absolute path")
 
 
 def _is_file(path: str) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.bus.layout import ASSIGNMENTS, FACTS
 from ccm_agent.clikit.text import ago, clock, ended, lasting, one_line, plural, shortened, span
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
-from ccm_ctl.fleet.node_diagnostics import SILENT
+from ccm_ctl.fleet.node_diagnostics import ANSWERED, SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,6 +82,26 @@ def went(evidence: Evidence) -> AgentEvent | None:
     if goodbye is None or (hello is not None and hello.timestamp > goodbye.timestamp):
         return None
     return goodbye
+
+
+def open_refusal(evidence: Evidence) -> AgentEvent | None:
+    """
+    Return what the node refused last; None if it has since accepted a newer document in its place.
+
+    The node has converged on the document that is stored under the key now, or uses the facts that are assigned to it now.
+    """
+    refused = evidence.told.get("refused")
+    if refused is None:
+        return None
+    what = str(refused.details.get("refused", ""))
+    keys = {standing.key: name for name, standing in evidence.standing.items()}
+    name = keys.get(what.removeprefix(f"{ASSIGNMENTS}/"))
+    if name is not None:
+        judged = evidence.judged.get(name)
+        return None if judged is not None and judged.is_converged else refused
+    is_own_facts = what == f"{FACTS}/{evidence.node.name}"
+    has_facts = evidence.asked == ANSWERED and not evidence.status.refused_facts
+    return None if is_own_facts and has_facts else refused
 
 
 def format_disabled(disabled: Disabled, now: datetime) -> str:

@@ -47,6 +47,7 @@ async def command_nodes(
     until: datetime | None = None,
     lock: LockChange | None = None,
     check: Callable[[Inventory, TargetSet], None] | None = None,
+    describe: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None,
 ) -> Exit:
     """
     Disable or enable the selected nodes, and show their answers.
@@ -61,6 +62,7 @@ async def command_nodes(
         until: When disabled nodes are enabled again, or locks end.
         lock: Locks or unlocks resources instead.
         check: Refuses nodes that cannot do it, before anything is sent.
+        describe: Returns the state of a node that did so, and why, from the body of its answer; None: the state is `done`.
     """
     inventory, resolved = await resolve(fleet, target_spec(dict(options)))
     if check is not None:
@@ -68,7 +70,7 @@ async def command_nodes(
     if not await confirm(application, verb, resolved, yes=options["yes"]):
         return NOT_AGREED
     replies, silent = await send_command(fleet, protocol, resolved, options["why"], until, lock)
-    _show(application, resolved, replies, silent, done)
+    _show(application, resolved, replies, silent, describe or (lambda _body: (done, "")))
     if any(reply.answer.state == AnswerState.REFUSED for reply in replies.values()):
         return Exit.FAILED
     return Exit.MISSING if silent or resolved.offline else Exit.OK
@@ -79,20 +81,21 @@ def _show(
     resolved: TargetSet,
     replies: Mapping[str, Reply],
     silent: Sequence[str],
-    done: str,
+    describe: Callable[[Mapping[str, Any]], tuple[str, str]],
 ) -> None:
     terminal = application.terminal
     states = dict.fromkeys(resolved.offline, (OFFLINE, "")) | dict.fromkeys(silent, (SILENT, ""))
+    is_bad = dict.fromkeys(states, True)
     for name, reply in replies.items():
         answer = reply.answer
-        is_refused = answer.state == AnswerState.REFUSED
-        states[name] = (REFUSED, one_line(answer.reason)) if is_refused else (done, "")
+        is_bad[name] = answer.state == AnswerState.REFUSED
+        states[name] = (REFUSED, one_line(answer.reason)) if is_bad[name] else describe(answer.body)
     for name, (state, reason) in sorted(states.items()):
         terminal.record(records.REPLY, node=name, state=state, reason=reason or None)
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[bool, str, str], list[str]] = {}
     for name, key in states.items():
-        groups.setdefault(key, []).append(name)
-    for (state, reason), names in sorted(groups.items(), key=lambda item: (item[0][0] != done, item[0])):
+        groups.setdefault((is_bad[name], *key), []).append(name)
+    for (_, state, reason), names in sorted(groups.items()):
         why = {OFFLINE: "not reached", SILENT: "no answer"}.get(state, reason)
         count = f" ({plural(len(names), 'node')})" if len(names) > 1 else ""
         text = f"{state}: {fold_names(names)}{count}"

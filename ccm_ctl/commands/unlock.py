@@ -14,6 +14,8 @@ from ccm_ctl.commands.maintenance import command_nodes
 from ccm_ctl.commands.targets import target_options, target_spec, yes_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ccm_agent.model.exits import Exit
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
@@ -41,7 +43,7 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
 
     Without --resource all locks end, and disabled nodes are enabled. Requires credentials with `--maintain`.
 
-    Exit codes: 0 unlocked; 2 a node refused; 3 a node was offline or did not answer.
+    Exit codes: 0 nothing of it is locked now; 2 a node refused; 3 a node was offline or did not answer.
     """
     check_references(resource)
     wanted = node_options(node, options)
@@ -62,6 +64,7 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
                 done="unlocked",
                 lock=LockChange(resources=list(resource), why=wanted["why"], release=True),
                 check=require_locks,
+                describe=lambda body: _describe(body, resource),
             )
         is_disabled = any(record is None or record.disabled is not None for record in nodes)
         if code is not None and (code or resource or not is_disabled):
@@ -70,3 +73,16 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
         return await command_nodes(application, fleet, NODE_ENABLE, asked, verb="enable", done="enabled")
 
     return application.run(work)
+
+
+def _describe(body: Mapping[str, Any], resources: tuple[str, ...]) -> tuple[str, str]:
+    """The state of a node that unlocked resources, and which of them were not locked; its answer may say anything."""
+    released = body.get("unlocked")
+    if not resources or not isinstance(released, list):
+        return "unlocked", ""
+    others = [one for one in resources if one not in released]
+    if not others:
+        return "unlocked", ""
+    if len(others) == len(resources):
+        return "not locked", f"no lock names {' or '.join(others)}; see `ccmctl lock list`"
+    return "unlocked", f"not locked: {', '.join(others)}"

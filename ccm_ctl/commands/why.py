@@ -107,7 +107,7 @@ def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Return the details, in the order of interest."""
     from ccm_agent.clikit.text import ago, clock, one_line
-    from ccm_ctl.commands.diagnosis import format_disabled, is_duplicate
+    from ccm_ctl.commands.diagnosis import format_disabled, is_duplicate, open_refusal
     from ccm_ctl.render.why import Fact
 
     record = evidence.node.record
@@ -130,7 +130,7 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
         yield Fact("refresh pending", pending, "change")
     yield Fact("last run", _last_run(evidence, now))
     yield from _agent_facts(evidence, reason, now)
-    if refused := evidence.told.get("refused"):
+    if refused := open_refusal(evidence):
         yield Fact("refused", f"{ago(refused.timestamp, now)}: {refused.message}")
     if lost := evidence.told.get("lost_events"):
         yield Fact("lost", f"{ago(lost.timestamp, now)}: {lost.message}", "bad")

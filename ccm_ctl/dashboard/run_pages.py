@@ -82,6 +82,7 @@ class RunPages:
                 "stopped_by": one.state.stopped_by,
                 "cause": one.cause,
                 "origin": one.origin,
+                "reported_by": one.reported_by,
                 "others": one.others,
             }
             for one in listed.runs

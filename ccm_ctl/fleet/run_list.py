@@ -13,6 +13,7 @@ from msgspec import Struct
 from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.run_records import RunRecord, RunState
 from ccm_agent.model.wire import MANIFEST_PLAN, NodeState
+from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import is_from, match_now, read_refusals, read_schedules
 from ccm_ctl.fleet.history import History
@@ -113,7 +114,8 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         others: How many older runs of the same assignment are counted with it, the newest of each node.
         nodes: Nodes with a session, of a run that no operator started.
         is_confirmed: The broker knows that its schedule was due.
-        reported_by: The only node that reports a run of a schedule which the broker cannot confirm; else "".
+        reported_by: The only node that reports a run of a schedule which the broker cannot confirm, or of an assignment that is
+            not stored; else "".
     """
 
     record: RunRecord
@@ -302,7 +304,8 @@ async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilt
             )
             state = RunState(run=record.run, state="done")
             entries.append(ListedRun(record=record, state=state, cause=SCHEDULE, origin=schedule.name))
-    entries = [_judge_claim(one, schedules) for one in entries]
+    assigned = await _read_names(fleet) if any(one.cause == ASSIGNMENT for one in entries) else set()
+    entries = [_judge_claim(one, schedules, assigned) for one in entries]
     expected: dict[str, set[str]] = {}
     absent: dict[str, set[str]] = {}
     times = []
@@ -323,14 +326,28 @@ async def _with_expected(fleet: Fleet, entries: list[ListedRun], wanted: RunFilt
     ]
 
 
-def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule]) -> ListedRun:
-    """Whether the broker confirms a run of a schedule: it knows the last one. Of others the sessions are the only evidence."""
+async def _read_names(fleet: Fleet) -> set[str]:
+    """The names of the stored assignments; operators write them, and no node does."""
+    return {one.name for one in (await read_assignments(fleet)).standing}
+
+
+def _judge_claim(one: ListedRun, schedules: Mapping[str, Schedule], assigned: Collection[str]) -> ListedRun:
+    """
+    Mark a run that only one node reports.
+
+    The broker knows the last run of a schedule. Of an assignment each node converges on its own, so only that there is one by
+    this name can be known. Of other runs the sessions are the only evidence.
+    """
+    reporter = next(iter(one.nodes)) if len(one.nodes) == 1 else ""
+    if one.cause == ASSIGNMENT:
+        return msgspec.structs.replace(one, reported_by="" if one.origin in assigned else reporter)
     if one.cause != SCHEDULE:
         return one
     stored = schedules.get(one.origin)
     is_confirmed = stored is not None and stored.last_run == one.record.run
-    reporter = next(iter(one.nodes)) if len(one.nodes) == 1 and not is_confirmed else ""
-    return msgspec.structs.replace(one, is_confirmed=is_confirmed, reported_by=reporter)
+    return msgspec.structs.replace(
+        one, is_confirmed=is_confirmed, reported_by="" if is_confirmed else reporter
+    )
 
 
 def _with_absent(one: ListedRun, absent: set[str], refused: set[str]) -> ListedRun:

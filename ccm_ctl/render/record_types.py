@@ -93,18 +93,18 @@ class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node", omit_defaults=
 
 
 class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True):
-    """A node's answer to `ping`, `disable`, `enable` or `run-now`."""
+    """A node's answer to `ping`, `disable`, `enable`, `lock`, `unlock` or `run-now`."""
 
     node: Node
     state: Annotated[
         str,
         Meta(
-            description="`accepted` or `refused`; `silent`, `unreachable` or `offline` without an answer; `disabled`, `enabled`; "
-            "for `run-now` the worst state of what the node converges on."
+            description="`accepted` or `refused`; `silent`, `unreachable` or `offline` without an answer; `disabled`, `enabled`, "
+            "`locked`, `unlocked`, `not locked`; for `run-now` the worst state of what the node converges on."
         ),
     ]
     seconds: Annotated[float | Maybe, Meta(description="Time until the answer.")] = UNSET
-    reason: Annotated[Text, Meta(description="Why the node refused.")] = UNSET
+    reason: Annotated[Text, Meta(description="Why the node refused, or what was not locked.")] = UNSET
     machine: Machine = UNSET
     started: Started = UNSET
     body: Annotated[

@@ -60,7 +60,10 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
     reported_by: Annotated[
         Text,
-        Meta(description="The only node that reports this run of a schedule, which nothing else confirms."),
+        Meta(
+            description="The only node that reports this run, which nothing else confirms: the broker does not know it as the "
+            "last run of the schedule, or there is no such assignment."
+        ),
     ] = UNSET
     time: Annotated[Time, Meta(description="When it started.")] = UNSET
     targets: Targets = UNSET

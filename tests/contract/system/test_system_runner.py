@@ -145,7 +145,9 @@ class TestFinding:
         with pytest.raises(CommandError) as caught:
             await runner.run(Command(argv=("ccm-tool",)))
 
-        assert caught.value.message == "ccm-tool: no such program in .:"
+        assert caught.value.message == (
+            "ccm-tool: no such program in the search path; install it, or write its absolute path"
+        )
 
     @pytest.mark.parametrize(
         ("command", "message"),
@@ -181,7 +183,12 @@ class TestFinding:
                 "true: cannot be started: Argument list too long",
                 id="too much",
             ),
-            pytest.param(Command(argv=(), search_path="/bin"), ": no such program in /bin", id="nothing"),
+            pytest.param(
+                Command(argv=("ccm-tool",), search_path="/opt/tools:/bin"),
+                "ccm-tool: no such program in the search path; install it, or write its absolute path",
+                id="not in the search path",
+            ),
+            pytest.param(Command(argv=()), "the command is empty; name a program", id="nothing"),
         ],
     )
     async def test_a_program_that_cannot_start_reports_why(

@@ -18,7 +18,7 @@ from ccm_agent.cli.ensure_type import command_for
 from ccm_agent.cli.program import ALIASES, VERBS, program
 from ccm_agent.cli.record_types import HOST_RECORDS, HostEndLine
 from ccm_agent.clikit.terminal import Terminal
-from ccm_agent.model.errors import CcmError, DocumentError, InputError
+from ccm_agent.model.errors import CcmError, DocumentError, InputError, ManifestError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import CommandLine, Flag
 from ccm_agent.version import VERSION
@@ -488,3 +488,16 @@ def test_the_status_of_a_file_is_that_of_its_cleaned_path(
 
     found = checked("ccm_status_file", capsys.readouterr().out)
     assert (code, found["name"], found["size"]) == (0, str(tmp_path / "motd"), 5)
+
+
+def test_status_of_a_type_that_needs_more_than_a_name_is_a_record(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = "`ccm status` does not support `exec`: whether a command would run depends on its guards, which are in a manifest"
+
+    code = main.run(["status", "exec", "x", "--json"])
+    record = checked("ccm_record", capsys.readouterr().out)
+    text_code = main.run(["status", "exec", "x"])
+
+    assert (code, record) == (0, {"record": "error", "code": ManifestError.code, "message": why})
+    assert (text_code, capsys.readouterr().out) == (0, f"{why}\n")

@@ -172,6 +172,27 @@ def test_unlock_ends_all_locks_and_enables_a_disabled_node() -> None:
     assert list(kinds) == ["disable", "enable"]
 
 
+@pytest.mark.parametrize(
+    ("body", "screen"),
+    [
+        ({"unlocked": ["service#nginx", "file#/x"]}, "unlocked: web1\n"),
+        ({"unlocked": ["file#/x"]}, "unlocked: web1; not locked: service#nginx\n"),
+        (
+            {"unlocked": []},
+            "not locked: web1; no lock names service#nginx or file#/x; see `ccmctl lock list`\n",
+        ),
+        ({"unlocked": "\x1b[2J"}, "unlocked: web1\n"),
+        ({}, "unlocked: web1\n"),
+    ],
+)
+def test_unlock_names_resources_that_were_not_locked(body: dict[str, Any], screen: str) -> None:
+    desk = Desk(FakeNode("web1", record=KNOWS, status=body))
+
+    done = desk.ccmctl("unlock", "web1", "--resource", "service#nginx", "--resource", "file#/x", "--yes")
+
+    assert (done.code, done.screen) == (0, screen)
+
+
 def test_locks_are_listed_and_those_that_have_ended_are_not() -> None:
     ended = LOCK | {"resource": "file#/x", "until": NOW - timedelta(seconds=1)}
     desk = Desk(FakeNode("web1", record={**KNOWS, "locks": [LOCK, ended]}), FakeNode("web2"))

@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from ccm_agent.bus.subjects import event_subject, request_subject, schedule_subject
+from ccm_agent.bus.subjects import assignment_key, event_subject, request_subject, schedule_subject
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import derive_id, new_id
 from ccm_agent.model.outcome import SESSION_START, SessionStart
-from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AgentEvent, ManifestRequest
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AgentEvent, Assignment, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import stream_runs
 from ccm_ctl.fleet.stored_schedule import Schedule
@@ -310,12 +312,36 @@ def test_node_that_invents_runs_does_not_push_the_others_out_of_the_list(night: 
     assert {"base", "nightly"} <= set(origins)
     assert len(origins) == 10
     assert origins[:2] == ["o0", "o1"]
-    assert [one["reported_by"] for one in listed.records if one.get("reported_by")] == ["db1"] * 3
+    marked = [one["cause"] for one in listed.records if one.get("reported_by") == "db1"]
+    assert marked == [*["schedule", "assignment", "assignment"] * 2, "schedule", "assignment"]
     assert (
         listed.err == "left out: runs that only db1 reported, to leave room for others; --node lists them\n"
     )
     assert len(desk.ccmctl("run", "list", "--limit", "30", "--node", "db1", "--json").records) == 30
-    assert "schedule o0 (says db1)" in desk.ccmctl("run", "list").out
+    shown = desk.ccmctl("run", "list").out
+    assert ("schedule o0 (says db1)" in shown, "assignment o1 (says db1)" in shown) == (True, True)
+
+
+def test_run_of_a_stored_assignment_is_not_marked_as_the_word_of_one_node(night: tuple[Desk, str]) -> None:
+    desk, _ = night
+    converge(desk, run_at(NOW - timedelta(minutes=5)), [desk.nodes[0]], "interval", "base")
+    desk.hooks.append(store_base)
+    converge(desk, run_at(NOW - timedelta(minutes=4)), [desk.nodes[1]], "interval", "invented")
+
+    listed = desk.ccmctl("run", "list", "--cause", "assignment", "--json").records
+
+    assert [(one["origin"], one.get("reported_by")) for one in listed] == [
+        ("invented", "web2"),
+        ("base", None),
+    ]
+
+
+async def store_base(broker: MemoryBroker) -> None:
+    key = assignment_key("fact.role.web", "base")
+    bundle = Bundle(digest="0" * 64, size_bytes=1)
+    body = Assignment(name="base", scope="fact.role.web", bundle=bundle, targets=["role=web"])
+    stamped = Stamped(bucket="CCM_ASSIGNMENTS", key=key, number=1, body=body, time=NOW)
+    await MemoryBus(broker, "op").bucket("CCM_ASSIGNMENTS").put(key, msgspec.json.encode(stamped))
 
 
 def test_node_that_invents_runs_does_not_use_up_what_is_read(

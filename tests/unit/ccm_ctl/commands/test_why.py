@@ -363,6 +363,30 @@ def test_a_resolved_duplicate_is_no_longer_a_reason() -> None:
     assert record["state"] == "well"
 
 
+@pytest.mark.parametrize(
+    ("what", "state", "is_shown"),
+    [
+        ("CCM_ASSIGNMENTS/fact.role.web.base", the_base(), False),
+        ("fact.role.web.base", the_base(), False),
+        ("fact.role.web.base", the_base(revision=2), True),
+        ("fact.role.web.base", the_base(state="failed"), True),
+        ("CCM_ASSIGNMENTS/fact.role.web.other", the_base(), True),
+        ("CCM_FACTS/web1", the_base(), False),
+        ("CCM_FACTS/web2", the_base(), True),
+        ("choria.ccm.request.x", the_base(), True),
+        (["\x1b[2J"], the_base(), True),
+    ],
+)
+def test_refusal_is_shown_until_a_newer_document_is_applied(
+    what: Any, state: AssignmentState, is_shown: bool
+) -> None:
+    refused = said(AGENT_REFUSED, "the signature is wrong", 3, refused=what)
+
+    done = a_desk(a_record(assignments={"base": state}), refused).ccmctl("why", "web1")
+
+    assert ("refused     3m ago: the signature is wrong\n" in done.out) == is_shown
+
+
 def test_refused_facts_and_refused_requests_are_reported() -> None:
     status = {"refused_facts": "CCM_FACTS/web1: number 1 is older than 7, which was seen before"}
     refused = said(AGENT_REFUSED, "CCM_FACTS/web1: number 1 is older than 7, which was seen before", 3)
