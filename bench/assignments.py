@@ -6,48 +6,23 @@ import asyncio
 import hashlib
 import io
 import statistics
-import subprocess
-import sys
 import tarfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from bench.assigned import BUCKET, KEY, PAUSE_S
 from bench.fleet import ccmctl, wait_for_nodes
 from bench.measure import Line
+from bench.node_processes import node_processes
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
-AGENTS, PROCESSES, ROUNDS = 2000, 2, 5
+AGENTS, ROUNDS = 2000, 5
 REST_S = PAUSE_S + 10.0
 """Pause between two rounds, in which all nodes apply and report."""
 
 DATA = "kv://CCM_DATA/common"
-
-
-@contextmanager
-def nodes(kind: str, server: NatsServer) -> Iterator[list[IO[str]]]:
-    """Nodes of a kind in a few processes; what each process says."""
-    each = AGENTS // PROCESSES
-    with ExitStack() as stack:
-        children = []
-        for i in range(PROCESSES):
-            command = [sys.executable, "-m", "bench.assigned", kind, server.url, str(i * each), str(each)]
-            child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-            stack.callback(child.wait, 120)
-            if child.stdin is None or child.stdout is None:
-                raise RuntimeError("no pipes")
-            stack.callback(child.stdin.close)
-            children.append(child.stdout)
-        for said in children:
-            if said.readline() != "ready\n":
-                raise RuntimeError(f"nodes of kind {kind} did not come up")
-        yield children
 
 
 async def publish(server: NatsServer, number: int) -> float:
@@ -90,15 +65,15 @@ def revisions(kind: str, rest_s: float) -> list[float]:
     taken = []
     with temporary_server() as server:
         ccmctl(server, "init")
-        with nodes(kind, server) as children:
+        with node_processes(kind, server, AGENTS, "bench.assigned") as children:
             if kind == "ours":
                 wait_for_nodes(server, AGENTS)
             for number in range(1, ROUNDS + 2):
                 time.sleep(rest_s)
                 begun = asyncio.run(publish(server, number))
                 ends = []
-                for said in children:
-                    given, _, at = said.readline().partition(" ")
+                for child in children:
+                    given, _, at = child.stdout.readline().partition(" ") if child.stdout else ("", "", "")
                     if given != str(number):
                         raise RuntimeError(f"revision {given or 'none'} was given, not {number}")
                     ends.append(float(at))

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,9 @@ from typing import Any
 
 import msgspec
 
+from bench.fleet import initialized_fleet
 from bench.measure import Line
+from bench.node_processes import cpu_s
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
@@ -26,7 +27,6 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
 from ccm_agent.model.wire import NodeRecord, Presence
-from ccm_agent.testing.nats_server import temporary_server
 
 NODES = 2000
 BROWSERS = 20
@@ -40,19 +40,9 @@ def measure() -> list[Line]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise RuntimeError("no chromium; on Debian: apt-get install chromium")
-    with temporary_server() as server, tempfile.TemporaryDirectory() as made:
-        environ = {
-            "NATS_URL": server.url,
-            "HOME": made,
-            "XDG_STATE_HOME": made,
-            "PATH": "/usr/bin:/bin",
-            "USER": "bench",
-        }
-        subprocess.run(
-            [sys.executable, "-m", "ccm_ctl", "init"], env=environ, check=True, capture_output=True
-        )
+    with initialized_fleet() as (server, environ, home):
         asyncio.run(fill(server.url))
-        with served(environ, Path(made)) as (process, address):
+        with served(environ, home) as (process, address):
             return asyncio.run(drive(server.url, chromium, address, process.pid))
 
 
@@ -200,12 +190,6 @@ def event(node: str, run: str) -> TransactionEvent:
         error=[], changed=True, refreshed=False, failed=False, skipped=False, noop=False, unmet_requirements=[], node=node,
         run=run, number=2,
     )  # fmt: skip
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time of a process. Source: proc_pid_stat(5), fields 14 and 15, in hundredths of a second."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 def rss_mib(pid: int) -> float:

@@ -2,76 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
-from bench.fleet import BIN, ccmctl, lay_files, nodes, wait_for_nodes
-from bench.measure import Line, ratio, seconds, side_by_side
-from ccm_agent.testing.nats_server import NatsServer, temporary_server
+from bench.applied import AppliedRun, apply_run
+from bench.fleet import ccmctl, lay_files, wait_for_nodes
+from bench.measure import BIN, Line, ratio, seconds, side_by_side
+from bench.node_processes import allow_open_files, node_processes
+from ccm_agent.testing.nats_server import temporary_server
 
 AGENTS = 5000
 PLANNED_FILES = 1000
 
 
-@dataclass
-class ControllerRun:
-    """What a run took: seconds from the request to the last result, and the largest memory of the controller."""
-
-    seconds: float
-    peak_kib: int
-
-
-def our_run(kind: str, folder: Path, agents: int) -> ControllerRun:
+def our_run(kind: str, folder: Path, agents: int) -> AppliedRun:
     """A run of `ccmctl apply --diff` over agents of a kind."""
     with temporary_server() as server:
         ccmctl(server, "init")
-        with nodes(kind, server, agents):
+        with node_processes(kind, server, agents):
             wait_for_nodes(server, agents)
-            return one_run(server, lay_files(folder), agents)
-
-
-def one_run(server: NatsServer, manifest: Path, agents: int) -> ControllerRun:
-    """Seconds by the controller's own record of when it asked, until its last result."""
-    command = [
-        str(BIN / "ccmctl"),
-        "--server",
-        server.url,
-        "--json",
-        "apply",
-        str(manifest),
-        "--targets",
-        "node=*",
-        "--yes",
-        "--diff",
-    ]
-    begun, last, ended = 0.0, 0.0, 0
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as child:
-        for line in child.stdout or ():
-            record = json.loads(line)
-            if record["record"] == "run":
-                begun = datetime.fromisoformat(record["time"]).timestamp()
-            elif record["record"] == "result":
-                ended, last = ended + 1, time.time()
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    if ended < agents or child.returncode:
-        raise RuntimeError(f"{ended} of {agents} nodes ended, exit status {child.returncode}")
-    return ControllerRun(last - begun, usage.ru_maxrss)
+            return apply_run(server, lay_files(folder), agents, "--diff")
 
 
 def bare_seconds() -> float:
     """Seconds until a bare program holds the summaries of bare nodes that send the same messages."""
     with temporary_server() as server:
         ccmctl(server, "init")
-        with nodes("bare-changed", server, AGENTS):
+        with node_processes("bare-changed", server, AGENTS):
             command = [sys.executable, "-m", "bench.simulated", "controller", server.url, str(AGENTS)]
             return float(subprocess.check_output(command, text=True))
 
@@ -101,8 +61,7 @@ def plan_lines(folder: Path) -> list[Line]:
 
 def measure() -> list[Line]:
     """The budgets of diffs."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    allow_open_files()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         planned = plan_lines(folder)

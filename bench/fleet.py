@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -11,14 +10,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from pathlib import Path
 
-from bench.measure import BIN, Line
+from bench.applied import apply_run
+from bench.measure import BIN, ENVIRONMENT, Line
+from bench.node_processes import node_processes
 from bench.secured import credentials_of
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
-AGENTS, PROCESSES, ROUNDS = 1000, 2, 5
+AGENTS, ROUNDS = 1000, 5
 REAL_AGENTS, REAL_FILES = 20, 20
 READY_S = 180
 
@@ -35,32 +35,26 @@ def ccmctl(server: NatsServer, *arguments: str) -> str:
 
 
 @contextmanager
-def nodes(kind: str, server: NatsServer, count: int) -> Iterator[None]:
-    """Simulated nodes of a kind, in a few processes; they end with the context."""
-    each = count // PROCESSES
-    with ExitStack() as stack:
-        children = []
-        for i in range(PROCESSES):
-            command = [sys.executable, "-m", "bench.simulated", kind, server.url, str(i * each), str(each)]
-            child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-            stack.callback(child.wait, 60)
-            if child.stdin is None or child.stdout is None:
-                raise RuntimeError("no pipes")
-            stack.callback(child.stdin.close)
-            children.append(child)
-        for child in children:
-            if child.stdout is None or child.stdout.readline() != "ready\n":
-                raise RuntimeError(f"simulated nodes of kind {kind} did not come up")
-        yield
+def initialized_fleet() -> Iterator[tuple[NatsServer, dict[str, str], Path]]:
+    """A broker on which everything is made, the environment in which a command finds it, and the home of that environment."""
+    with temporary_server() as server, tempfile.TemporaryDirectory() as home:
+        kept = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(("NATS_", "CCM_"))}
+        environ = {
+            **kept,
+            "NATS_URL": server.url,
+            "HOME": home,
+            "XDG_STATE_HOME": home,
+            "TERM": "xterm-256color",
+        }
+        ccmctl(server, "init")
+        yield server, environ, Path(home)
 
 
 def bare_times() -> list[float]:
     """Seconds from the request until the bare controller holds every summary."""
     with temporary_server() as server:
         ccmctl(server, "init")
-        with nodes("bare", server, AGENTS):
+        with node_processes("bare", server, AGENTS):
             command = [sys.executable, "-m", "bench.simulated", "controller", server.url, str(AGENTS)]
             return [float(subprocess.check_output(command, text=True)) for _ in range(ROUNDS + 1)][1:]
 
@@ -69,9 +63,9 @@ def our_times(manifest: Path) -> list[float]:
     """Seconds from the request (its own time) until `ccmctl` has every summary."""
     with temporary_server() as server:
         ccmctl(server, "init")
-        with nodes("ours", server, AGENTS):
+        with node_processes("ours", server, AGENTS):
             wait_for_nodes(server, AGENTS)
-            return [one_run(server, manifest) for _ in range(ROUNDS + 1)][1:]
+            return [apply_run(server, manifest, AGENTS).seconds for _ in range(ROUNDS + 1)][1:]
 
 
 def wait_for_nodes(server: NatsServer, count: int) -> None:
@@ -85,33 +79,6 @@ def wait_for_nodes(server: NatsServer, count: int) -> None:
             pass  # no node has connected yet
         time.sleep(0.5)
     raise RuntimeError(f"{count} nodes did not come up within {READY_S} s")
-
-
-def one_run(server: NatsServer, manifest: Path, count: int = AGENTS) -> float:
-    """Seconds of one run, by the controller's own record of when it asked and when it was done."""
-    command = [
-        str(BIN / "ccmctl"),
-        "--server",
-        server.url,
-        "--json",
-        "apply",
-        str(manifest),
-        "--targets",
-        "node=*",
-        "--yes",
-    ]
-    begun, last, ended = 0.0, 0.0, 0
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as child:
-        for line in child.stdout or ():
-            record = json.loads(line)
-            if record["record"] == "run":
-                begun = datetime.fromisoformat(record["time"]).timestamp()
-            elif record["record"] == "result":
-                ended += 1
-                last = time.time()
-    if ended != count or child.returncode:
-        raise RuntimeError(f"{ended} of {count} nodes ended, exit status {child.returncode}")
-    return last - begun
 
 
 @contextmanager

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.applied import apply_run
 from bench.fleet import (
     REAL_AGENTS,
     REAL_FILES,
     ccmctl,
     lay_files,
-    nodes,
-    one_run,
     real_agents,
     wait_for_nodes,
 )
 from bench.measure import Line
+from bench.node_processes import node_processes
 from bench.secured import secured_server
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
 
@@ -93,9 +93,9 @@ def plain_server() -> Iterator[NatsServer]:
 
 def many(server: NatsServer, manifest: Path) -> list[float]:
     """Seconds of runs over simulated agents, after a first one."""
-    with nodes("ours", server, AGENTS):
+    with node_processes("ours", server, AGENTS):
         wait_for_nodes(server, AGENTS)
-        return [one_run(server, manifest, AGENTS) for _ in range(ROUNDS + 1)][1:]
+        return [apply_run(server, manifest, AGENTS).seconds for _ in range(ROUNDS + 1)][1:]
 
 
 def few(server: NatsServer, folder: Path, manifest: Path) -> tuple[list[float], float]:

@@ -11,15 +11,14 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 from collections.abc import Mapping
 from fcntl import ioctl
 
 from bench.dashboard import fill
-from bench.measure import ENVIRONMENT, Line
-from ccm_agent.testing.nats_server import temporary_server
+from bench.fleet import initialized_fleet
+from bench.measure import Line
 
 NODES = 1000
 ROUNDS = 7
@@ -28,17 +27,7 @@ WITHIN_S = 120.0
 
 def measure() -> list[Line]:
     """Wall-clock and CPU time until the counts of the fleet are on the screen."""
-    with temporary_server() as server, tempfile.TemporaryDirectory() as made:
-        environ = {
-            **{key: value for key, value in ENVIRONMENT.items() if not key.startswith(("NATS_", "CCM_"))},
-            "NATS_URL": server.url,
-            "HOME": made,
-            "XDG_STATE_HOME": made,
-            "TERM": "xterm-256color",
-        }
-        subprocess.run(
-            [sys.executable, "-m", "ccm_ctl", "init"], env=environ, check=True, capture_output=True
-        )
+    with initialized_fleet() as (server, environ, _):
         asyncio.run(fill(server.url, NODES))
         first_picture(environ)  # compiled modules are kept from here on
         taken = [first_picture(environ) for _ in range(ROUNDS)]

@@ -1,0 +1,60 @@
+"""One `ccmctl apply`, measured by its own records."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from bench.measure import BIN
+from ccm_agent.testing.nats_server import NatsServer
+
+GONE = ("lost", "unreachable")
+
+
+@dataclass
+class AppliedRun:
+    """
+    What a run took.
+
+    Attributes:
+        seconds: From the request until the last result.
+        ends: How each node ended.
+        gone: Nodes that were called lost or unreachable, also when they ended otherwise.
+        peak_kib: The largest memory of the controller.
+        cpu_s: CPU time of the controller, from its start to its end.
+    """
+
+    seconds: float = 0.0
+    ends: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    peak_kib: int = 0
+    cpu_s: float = 0.0
+
+
+def apply_run(server: NatsServer, manifest: Path, count: int, *options: str) -> AppliedRun:
+    """Apply a manifest on all nodes; each of so many must end, and without a failure unless some were called gone."""
+    command = [str(BIN / "ccmctl"), "--server", server.url, "--json", "apply", str(manifest)]
+    command += ["--targets", "node=*", "--yes", *options]
+    applied, begun, last = AppliedRun(), 0.0, 0.0
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as child:
+        for line in child.stdout or ():
+            record = json.loads(line)
+            if record["record"] == "run":
+                begun = datetime.fromisoformat(record["time"]).timestamp()
+            elif record["record"] == "result":
+                last = time.time()
+                applied.ends[record["node"]] = record["state"]
+                if record["state"] in GONE:
+                    applied.gone.add(record["node"])
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if len(applied.ends) != count or (child.returncode and not applied.gone):
+        raise RuntimeError(f"{len(applied.ends)} of {count} nodes ended, exit status {child.returncode}")
+    applied.seconds, applied.peak_kib = last - begun, usage.ru_maxrss
+    applied.cpu_s = usage.ru_utime + usage.ru_stime
+    return applied

@@ -1,0 +1,60 @@
+"""Simulated nodes in a few processes, and what those processes use."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ccm_agent.testing.nats_server import NatsServer
+
+PROCESSES = 2
+END_S = 120
+
+
+@contextmanager
+def node_processes(
+    kind: str, server: NatsServer, count: int, module: str = "bench.simulated"
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """
+    Nodes of a kind, once all of them listen. They end with the context.
+
+    Args:
+        kind: The first argument of the module.
+        server: The broker they connect to.
+        count: How many nodes.
+        module: What is run. It says `ready` on a line, and ends at the end of its input.
+    """
+    each = count // PROCESSES
+    with ExitStack() as stack:
+        children = []
+        for i in range(PROCESSES):
+            command = [sys.executable, "-m", module, kind, server.url, str(i * each), str(each)]
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            stack.callback(child.wait, END_S)
+            children.append(child)
+        for child in children:
+            if child.stdin is None or child.stdout is None:
+                raise RuntimeError("no pipes")
+            stack.callback(child.stdin.close)  # all inputs end before the first of the waits
+        for child in children:
+            if child.stdout is None or child.stdout.readline() != "ready\n":
+                raise RuntimeError(f"nodes of kind {kind} did not come up")
+        yield children
+
+
+def allow_open_files() -> None:
+    """Let this process and its children have as many connections as the machine allows."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far. Source: proc_pid_stat(5), fields 14 and 15, in hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
