@@ -25,6 +25,9 @@ MEANINGS = {
     Outcome.STABLE: "good",
 }
 
+NOOP_OUTCOMES = {Outcome.CHANGED: "would change", Outcome.REFRESHED: "would refresh"}
+"""How a noop says what would happen."""
+
 
 def event_line(node: str, said: object, style: Style, flag: str = "", *, is_dated: bool = False) -> str:
     """
@@ -82,7 +85,8 @@ def format_message(said: object) -> tuple[datetime | None, str, str]:
 
 
 def _format_resource(event: TransactionEvent) -> str:
-    words = f"{event.type}#{event.name} {event.outcome}"
+    outcome = NOOP_OUTCOMES.get(event.outcome, event.outcome) if event.noop else event.outcome
+    words = f"{event.type}#{event.name} {outcome}"
     if event.noop and event.noop_message:
         words += f": {noop_words(event)}"
     if event.error:

@@ -51,3 +51,22 @@ def test_resource_and_summary_show_pending_refreshes() -> None:
 
     assert "failed: no; refresh pending: file#/a" in resource
     assert "; refresh pending: exec#reload\n" in event_line("web1", summary, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        pytest.param({"changed": True}, "file#/b changed (", id="apply"),
+        pytest.param(
+            {"changed": True, "noop": True, "noop_message": "Would have created the file"},
+            "file#/b would change: Would have created the file (",
+            id="noop",
+        ),
+        pytest.param(
+            {"changed": True, "refreshed": True, "noop": True}, "file#/b would refresh (", id="refresh"
+        ),
+        pytest.param({"noop": True}, "file#/b stable (", id="stable noop"),
+    ],
+)
+def test_event_of_a_noop_says_what_would_happen(fields: dict[str, Any], words: str) -> None:
+    assert f"web1  {words}" in event_line("web1", resource_event("/b", **fields), PLAIN)
