@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     from ccm_ctl.app import Application
     from ccm_ctl.dashboard.access import Access, DashboardUser
+    from ccm_ctl.dashboard.oidc_pages import OidcPages
+    from ccm_ctl.dashboard.oidc_provider import OidcProvider
     from ccm_ctl.fleet.ports import Fleet
 
 PORT = 7480
@@ -30,6 +31,7 @@ PORT = 7480
         "ccmctl dashboard                      # prints an address that opens once",
         "ccmctl dashboard --allow-actions",
         "ccmctl dashboard --listen 0.0.0.0 --host ops.example.net --tls-cert c.pem --tls-key k.pem --tokens tokens",
+        "ccmctl dashboard --listen 0.0.0.0 --host ops.example.net --tls-cert c.pem --tls-key k.pem --oidc oidc.yaml",
     ],
     options=[
         click.Option(
@@ -61,6 +63,12 @@ PORT = 7480
             help="Users who may sign in; a line is NAME, read or act, and a token.",
         ),
         click.Option(
+            ["--oidc"],
+            metavar="FILE",
+            default="",
+            help="Users sign in with an OpenID Connect provider; FILE names it and the rights of its groups.",
+        ),
+        click.Option(
             ["--allow-actions"],
             is_flag=True,
             help="Let users with the right `act` control runs. Without this option, all users can only look.",
@@ -75,25 +83,30 @@ def dashboard(
     tls_cert: str,
     tls_key: str,
     tokens: str,
+    oidc: str,
     allow_actions: bool,
 ) -> Exit:
     """
     Serve a web page with the nodes, assignments, runs and events of the fleet, until interrupted.
 
     On this host it needs no setup: the printed address opens once, within 15 minutes. On other addresses it needs a
-    certificate and a file of tokens. It shows what your credentials can read, to each user who signs in.
+    certificate, and a file of tokens or an OpenID Connect provider. It shows what your credentials can read, to each
+    user who signs in.
     """
-    is_local = _is_loopback(listen)
+    from ccm_ctl.dashboard.oidc_settings import is_loopback
+
+    is_local = is_loopback(listen)
     if bool(tls_cert) != bool(tls_key):
         raise UsageError("--tls-cert and --tls-key belong together")
-    if not is_local and not (tls_cert and tokens):
+    if not is_local and not (tls_cert and (tokens or oidc)):
         raise UsageError(
-            f"--listen {listen}: other hosts reach it, so it needs --tls-cert, --tls-key and --tokens"
+            f"--listen {listen}: other hosts reach it, so it needs --tls-cert, --tls-key and --tokens or --oidc"
         )
     context = _tls(tls_cert, tls_key) if tls_cert else None
     from ccm_ctl.dashboard.access import read_tokens
 
     users = read_tokens(Path(tokens)) if tokens else {}
+    provider = _provider(Path(oidc)) if oidc else None
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
@@ -104,7 +117,8 @@ def dashboard(
         from ccm_ctl.studio.studio_pages import StudioPages
 
         await fleet.nodes.revision()  # without streams there is nothing to show
-        access = await asyncio.to_thread(_access, fleet, users, may_act=allow_actions)
+        digest = provider.settings.digest if provider else ""
+        access = await asyncio.to_thread(_access, fleet, users, digest, may_act=allow_actions)
         terminal, printed = application.terminal, [""]
 
         def print_address() -> None:
@@ -123,7 +137,7 @@ def dashboard(
             access=access,
             explain=lambda evidence: describe(evidence, explain(evidence, fleet.clock.now())),
             on_sign_in=on_sign_in if is_local else lambda: None,
-            pages=(StudioPages(None), StudioFleetPages(fleet)),
+            pages=(StudioPages(None), StudioFleetPages(fleet), *_oidc_pages(provider)),
         )
         async with Dashboard(fleet, options).serving() as address:
             printed[0] = address
@@ -140,19 +154,31 @@ def dashboard(
     return application.run(work)
 
 
-def _access(fleet: Fleet, users: dict[str, DashboardUser], *, may_act: bool) -> Access:
+def _provider(path: Path) -> OidcProvider:
+    from importlib.util import find_spec
+
+    from ccm_ctl.dashboard.oidc_provider import OidcProvider
+    from ccm_ctl.dashboard.oidc_settings import read_settings
+
+    if find_spec("joserfc") is None:
+        raise InputError(
+            "--oidc needs the Python package joserfc; `pip install 'ccm-fleet[oidc]'` installs it"
+        )
+    return OidcProvider(*read_settings(path))
+
+
+def _oidc_pages(provider: OidcProvider | None) -> list[OidcPages]:
+    from ccm_ctl.dashboard.oidc_pages import OidcPages
+
+    return [OidcPages(provider)] if provider else []
+
+
+def _access(fleet: Fleet, users: dict[str, DashboardUser], provider: str, *, may_act: bool) -> Access:
     from ccm_agent.model.state_directory import state_directory
     from ccm_ctl.dashboard.access import Access, read_or_make_key
 
     key = read_or_make_key(Path(state_directory()))
-    return Access(key, fleet.operator, users, time.time, may_act=may_act)
-
-
-def _is_loopback(listen: str) -> bool:
-    try:
-        return ipaddress.ip_address(listen).is_loopback
-    except ValueError:
-        return listen == "localhost"
+    return Access(key, fleet.operator, users, time.time, may_act=may_act, provider=provider)
 
 
 def _tls(certificate: str, key: str) -> ssl.SSLContext:

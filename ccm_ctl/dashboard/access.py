@@ -1,9 +1,9 @@
 """
 Who may see the dashboard, and who may act.
 
-A browser signs in with a token: the one-use token of the printed address, or one of the tokens in a file. It gets a cookie that
-scripts cannot read. The cookie is signed with a key that is stored on disk, so browsers stay signed in when the dashboard is
-restarted.
+A browser signs in with a token, which is the one-use token of the printed address or one of the tokens in a file, or with an
+OpenID Connect provider (`oidc_pages`). It gets a cookie that scripts cannot read. The cookie is signed with a key that is
+stored on disk, so browsers stay signed in when the dashboard is restarted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import stat
+from collections import OrderedDict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import InputError
+from ccm_ctl.dashboard.private_files import read_private_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +38,9 @@ ONE_USE_S = 15 * 60
 TOKEN_CHARACTERS = 24
 """The fewest characters of a token in a file. A client that can reach the dashboard may guess tokens without limit."""
 
+ENDED_LIMIT = 10_000
+"""Sessions that were signed out and are remembered; the oldest is forgotten first."""
+
 KEY_BYTES = 32
 _NAME = re.compile(r"[\w.@-]{1,64}")
 
@@ -48,19 +53,43 @@ class Right(StrEnum):
 
 
 class DashboardUser(Struct, frozen=True, kw_only=True):
-    """A user who is signed in."""
+    """
+    A user who is signed in.
+
+    Attributes:
+        name: Of the operator, of the file of tokens, or a claim of the OpenID Connect provider.
+        right: What the user may do.
+        identity: `ISSUER#SUBJECT` of a user of an OpenID Connect provider; "": the dashboard itself knows the user.
+    """
 
     name: str
     right: Right
+    identity: str = ""
+
+    @property
+    def on_record(self) -> str:
+        """The name in records of actions. Users may choose the name at their provider, so it contains the identity too."""
+        return f"{self.name} [{self.identity}]" if self.identity else self.name
 
 
 class _Session(Struct, frozen=True, kw_only=True):
-    """The content of a cookie: the user, the end (seconds since 1970), and the digest of the token; "": the printed address."""
+    """
+    The content of a cookie.
+
+    Attributes:
+        name, right, identity: The user.
+        until: The end, in seconds since 1970.
+        token: The digest of the token; "": the printed address, or a provider.
+        provider: The digest of the settings of the provider; "": a token.
+        nonce: Makes each session another one.
+    """
 
     name: str
     right: Right
     until: int
+    identity: str = ""
     token: str = ""
+    provider: str = ""
     nonce: str = ""
 
 
@@ -72,8 +101,9 @@ class Access:
         key: Signs cookies.
         operator: The name of a user who opens the printed address.
         tokens: Users by the digest of their token; empty: only the printed address signs in.
-        may_act: Users with the right to act have it; otherwise all of them only read.
         now: Seconds since 1970.
+        may_act: Users with the right to act have it; otherwise all of them only read.
+        provider: The digest of the settings of the OpenID Connect provider. Sessions that began with others have ended.
     """
 
     def __init__(
@@ -84,40 +114,48 @@ class Access:
         now: Callable[[], float],
         *,
         may_act: bool,
+        provider: str = "",
     ) -> None:
         self.may_act = may_act
+        self.now = now
         self._key = key
         self._operator = operator
         self._tokens = tokens
-        self._now = now
+        self._provider = provider
         self._one_use: dict[str, float] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
     def new_address_token(self) -> str:
         """A token that signs in once, within ONE_USE_S. Earlier ones are void."""
         token = secrets.token_urlsafe(32)
-        self._one_use = {_digest(token): self._now() + ONE_USE_S}
+        self._one_use = {_digest(token): self.now() + ONE_USE_S}
         return token
 
     def sign_in(self, token: str) -> str | None:
         """The cookie for a token; None: it is not known, was used, or has expired."""
         digest = _digest(token)
         until = self._one_use.pop(digest, None)
-        if until is not None and self._now() <= until:
+        if until is not None and self.now() <= until:
             right = Right.ACT if self.may_act else Right.READ
-            return self._cookie(DashboardUser(name=self._operator, right=right), "")
+            return self._cookie(DashboardUser(name=self._operator, right=right), SESSION_S)
         user = self._tokens.get(digest)
-        return self._cookie(user, digest) if user is not None else None
+        return self._cookie(user, SESSION_S, token=digest) if user is not None else None
+
+    def sign_in_as(self, user: DashboardUser, session_s: float) -> str:
+        """The cookie for a user whom the OpenID Connect provider has authenticated."""
+        return self._cookie(user, min(session_s, SESSION_S), provider=self._provider)
+
+    def sign_out(self, cookie: str) -> None:
+        """End the session of a cookie, also for one who has a copy of it."""
+        if self._session_of(cookie) is not None:
+            self._ended[_digest(cookie)] = None
+            while len(self._ended) > ENDED_LIMIT:
+                self._ended.popitem(last=False)
 
     def user_of(self, cookie: str) -> DashboardUser | None:
-        """The user of a cookie; None: it was not made here, has expired, or its token is no longer in the file."""
-        body, _, signature = cookie.partition(".")
-        if not self._is_signed("session", body, signature):
-            return None
-        try:
-            session = msgspec.json.decode(base64.urlsafe_b64decode(body), type=_Session)
-        except (ValueError, msgspec.MsgspecError):
-            return None
-        if session.until < self._now():
+        """The user of a cookie; None: it was not made here, has ended, or its token or provider is no longer accepted."""
+        session = self._session_of(cookie)
+        if session is None:
             return None
         right = session.right
         if session.token:
@@ -125,9 +163,39 @@ class Access:
             if user is None:
                 return None
             right = user.right
+        if session.provider != (self._provider if session.identity else ""):
+            return None
         if not self.may_act:
             right = Right.READ
-        return DashboardUser(name=session.name, right=right)
+        return DashboardUser(name=session.name, right=right, identity=session.identity)
+
+    def _session_of(self, cookie: str) -> _Session | None:
+        content = self.unseal("session", cookie)
+        try:
+            session = msgspec.json.decode(content or b"", type=_Session)
+        except (ValueError, msgspec.MsgspecError):
+            return None
+        has_ended = session.until < self.now() or _digest(cookie) in self._ended
+        return None if has_ended else session
+
+    def seal(self, purpose: str, content: bytes) -> str:
+        """A text that holds the content, and that only this dashboard can make. Its holder can read it."""
+        body = base64.urlsafe_b64encode(content).decode()
+        return f"{body}.{self._signature(purpose, body)}"
+
+    def unseal(self, purpose: str, text: str) -> bytes | None:
+        """The content of a text that `seal` made for the same purpose; None: it is not one."""
+        body, _, signature = text.partition(".")
+        if not self._is_signed(purpose, body, signature):
+            return None
+        try:
+            return base64.urlsafe_b64decode(body)
+        except ValueError:
+            return None
+
+    def derive(self, purpose: str, text: str) -> str:
+        """64 characters that belong to a text, and that nobody can guess who knows only the text."""
+        return self._signature(purpose, text)
 
     def forgery_token(self, cookie: str) -> str:
         """The token that a page sends with each action. A page of another origin cannot read it."""
@@ -137,16 +205,17 @@ class Access:
         """The action comes from a page of this dashboard."""
         return self._is_signed("action", cookie, token)
 
-    def _cookie(self, user: DashboardUser, token: str) -> str:
+    def _cookie(self, user: DashboardUser, session_s: float, *, token: str = "", provider: str = "") -> str:
         session = _Session(
             name=user.name,
             right=user.right,
-            until=int(self._now()) + SESSION_S,
+            until=int(self.now() + session_s),
+            identity=user.identity,
             token=token,
+            provider=provider,
             nonce=secrets.token_hex(8),
         )
-        body = base64.urlsafe_b64encode(msgspec.json.encode(session)).decode()
-        return f"{body}.{self._signature('session', body)}"
+        return self.seal("session", msgspec.json.encode(session))
 
     def _is_signed(self, purpose: str, text: str, signature: str) -> bool:
         # a header may hold bytes that are not UTF-8, which aiohttp gives as surrogates
@@ -165,15 +234,7 @@ def read_tokens(path: Path) -> dict[str, DashboardUser]:
     Raises:
         InputError: Other users can read the file, or a line is not like that.
     """
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
-    except OSError as err:
-        raise InputError(f"{path}: cannot be read: {err.strerror}") from err
-    except UnicodeDecodeError as err:
-        raise InputError(f"{path}: not a text file") from err
-    if stat.S_IMODE(mode) & 0o077:
-        raise InputError(f"{path}: other users can read it; `chmod 600 {path}`")
+    text = read_private_text(path)
     users: dict[str, DashboardUser] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()

@@ -92,8 +92,8 @@ class ActionPages:
         ends = [NodeState(word) for word in said.states] or RETRIED_ENDS
         deadline = self._fleet.clock.now() + timedelta(seconds=RETRY_DEADLINE_S)
         launch = await prepare_retry(self._fleet, recorded, ends, deadline)
-        if user.name != self._fleet.operator:
-            launch = replace(launch, record=replace(launch.record, user=user.name))
+        if user.on_record != self._fleet.operator:
+            launch = replace(launch, record=replace(launch.record, user=user.on_record))
         log.info("an action", extra={"action": "retry", "run": run, "by": name_of(user, self._fleet)})
         await self._started.start(launch)
         return answer({"run": launch.record.run, "nodes": launch.record.nodes})
@@ -134,6 +134,6 @@ async def _body_of(request: web.Request) -> ActionRequest:
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:
     """The name that an action is recorded with: the user, and the operator whose credentials the dashboard uses."""
-    if user.name == fleet.operator:
-        return f"{user.name} (dashboard)"
-    return f"{user.name} (dashboard of {fleet.operator})"
+    if user.on_record == fleet.operator:
+        return f"{user.on_record} (dashboard)"
+    return f"{user.on_record} (dashboard of {fleet.operator})"

@@ -34,6 +34,9 @@ ACCESS: web.AppKey[Access] = web.AppKey("access", Access)
 HAS_FLEET: web.AppKey[bool] = web.AppKey("has_fleet", bool)
 """Whether there is a broker; without one only the studio is served."""
 
+PROVIDER_HOST: web.AppKey[str] = web.AppKey("provider_host", str)
+"""Host of the OpenID Connect provider with which users sign in; missing: there is none."""
+
 READING: web.AppKey[set[str]] = web.AppKey("reading", set)
 """Paths of requests that have a body and change nothing on the fleet; they need a genuine page, and not the right to act."""
 

@@ -56,7 +56,7 @@ class NodePastPages:
         """The sessions that changed or failed something, newest first, and since when events are kept."""
         name = await self._name(request)
         now = self._fleet.clock.now()
-        async with self._work.place(sender_of(request).name):
+        async with self._work.place(sender_of(request).on_record):
             past = await read_past(self._fleet, name, now - LOOK_BACK)
         sessions = [one for one in past.sessions if not one.is_quiet and not one.is_empty]
         said = {
@@ -69,7 +69,7 @@ class NodePastPages:
     async def _at(self, request: web.Request) -> web.Response:
         """`?at=SECONDS`: what each resource of the node was at a time, as `ccmctl state --at` says."""
         name, moment = await self._name(request), time_of(request, "at")
-        async with self._work.place(sender_of(request).name):
+        async with self._work.place(sender_of(request).on_record):
             past = await read_past(self._fleet, name, until=moment)
         states = find_states(past)
         return answer(
@@ -90,7 +90,7 @@ class NodePastPages:
         urls = request.query.getall("data", [])[:DOCUMENTS] or [DEFAULT_DATA]
         if len(key) > KEY_CHARACTERS or (key and not all(key.split("."))):
             raise UsageError("not a key; write it like port or tls.cert")
-        async with self._work.place(sender_of(request).name):
+        async with self._work.place(sender_of(request).on_record):
             if not key:
                 sources = await list_sources(self._fleet, name)
                 return answer({"sources": sources, "keys": await self._keys(name, urls)})

@@ -119,7 +119,7 @@ class RunPages:
     async def _diffs(self, request: web.Request) -> web.Response:
         """What a run changed, or would change: each different diff with the nodes that it is of."""
         word = self._word(request)
-        async with self._work.place(sender_of(request).name):
+        async with self._work.place(sender_of(request).on_record):
             return answer(await self._all_diffs.give(word, lambda: self._read_diffs(word)))
 
     async def _read_diffs(self, word: str) -> dict[str, Any]:

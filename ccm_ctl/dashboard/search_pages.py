@@ -53,7 +53,7 @@ class SearchPages:
             fits=_event_test(request, now),
             most=EVENTS_SHOWN,
         )
-        async with self._work.place(sender_of(request).name):
+        async with self._work.place(sender_of(request).on_record):
             found = await search_events(self._fleet, query)
         said: dict[str, Any] = {
             "events": [frame_of(event, now) for event in found.events],

@@ -11,7 +11,15 @@ from msgspec import Struct
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.version import VERSION
 from ccm_ctl.dashboard.access import SESSION_S
-from ccm_ctl.dashboard.middleware import ACCESS, HAS_FLEET, answer, cookie_name, is_own_origin, refusal
+from ccm_ctl.dashboard.middleware import (
+    ACCESS,
+    HAS_FLEET,
+    PROVIDER_HOST,
+    answer,
+    cookie_name,
+    is_own_origin,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,20 +53,13 @@ def add_session(application: web.Application, on_sign_in: Callable[[], None]) ->
             )
         on_sign_in()
         response = _session(request, cookie)
-        response.set_cookie(
-            cookie_name(request),
-            cookie,
-            max_age=SESSION_S,
-            httponly=True,
-            samesite="Strict",
-            secure=request.secure,
-            path="/",
-        )
+        set_session(request, response, cookie)
         return response
 
     async def end(request: web.Request) -> web.Response:
         if not is_own_origin(request):
             return refusal(403, "sign out on a page of this dashboard")
+        request.app[ACCESS].sign_out(request.cookies.get(cookie_name(request), ""))
         response = answer({})
         response.del_cookie(
             cookie_name(request), path="/", httponly=True, samesite="Strict", secure=request.secure
@@ -70,14 +71,34 @@ def add_session(application: web.Application, on_sign_in: Callable[[], None]) ->
     application.router.add_delete("/api/session", end)
 
 
+def set_session(request: web.Request, response: web.Response, cookie: str) -> None:
+    """
+    Give the browser the cookie of its session.
+
+    Strict, also after a provider led here: pages are the same for all users, and what they ask for comes from this site.
+    """
+    response.set_cookie(
+        cookie_name(request),
+        cookie,
+        max_age=SESSION_S,
+        httponly=True,
+        samesite="Strict",
+        secure=request.secure,
+        path="/",
+    )
+
+
 def _session(request: web.Request, cookie: str) -> web.Response:
     access = request.app[ACCESS]
-    user = access.user_of(cookie)
+    user, provider = access.user_of(cookie), request.app.get(PROVIDER_HOST, "")
     if user is None:
-        return refusal(401, "sign in first", "dashboard.signed_out")
+        said = {"error": "sign in first", "code": "dashboard.signed_out"}
+        return answer({**said, "provider": provider}, 401)
     return answer(
         {
             "name": user.name,
+            "identity": user.identity,
+            "provider": provider,
             "right": user.right,
             "action": access.forgery_token(cookie),
             "version": VERSION,

@@ -133,8 +133,8 @@ class StudioFleetPages:
         )
         launch = prepare(self._fleet, plan, resolved, "plan", content.name)
         user = sender_of(request)
-        if user.name != self._fleet.operator:
-            launch = replace(launch, record=replace(launch.record, user=user.name))
+        if user.on_record != self._fleet.operator:
+            launch = replace(launch, record=replace(launch.record, user=user.on_record))
         by = name_of(user, self._fleet)
         log.info("a plan", extra={"run": launch.record.run, "by": by, "nodes": len(resolved.nodes)})
         await self._plans.start(launch)

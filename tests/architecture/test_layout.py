@@ -92,6 +92,7 @@ ONE_IMPORTER: dict[str, set[str]] = {
         "ccm_ctl/studio",
         "ccm_ctl/notify/channels.py",
     },
+    "joserfc": {"ccm_ctl/dashboard/id_token.py"},
     "yaml": {"ccm_agent/model"},
     "rich": {"ccm_agent/clikit", "ccm_ctl/render", "ccm_ctl/top"},
     "textual": {"ccm_ctl/top"},

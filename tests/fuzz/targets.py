@@ -7,6 +7,7 @@ Everything that reads what others wrote, each with samples to begin from.
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import importlib
 import inspect
@@ -32,6 +33,9 @@ from ccm_agent.storage.spool_segment import decoder as segment_decoder
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_agent.templates.gjson import get
+from ccm_ctl.dashboard.access import Right
+from ccm_ctl.dashboard.id_token import SignInError, check_claims, user_of, verified_claims
+from ccm_ctl.dashboard.oidc_settings import OidcSettings
 from ccm_ctl.fleet.documents import decode_removal
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
@@ -200,6 +204,39 @@ def _decode_foreign(kind: type[Any], data: bytes) -> object:
     return decode_foreign(data, kind)
 
 
+_OIDC = OidcSettings(issuer="https://a.example", client_id="b", rights_claim="g", rights={Right.READ: ["x"]})
+
+_CLAIMS = {
+    "iss": "https://a.example",
+    "aud": ["b"],
+    "azp": "b",
+    "exp": 3e9,
+    "iat": 1,
+    "sub": "7",
+    "nonce": "n",
+    "g": ["x"],
+}
+
+
+class _Said(msgspec.Struct):
+    header: dict[str, Any]
+    claims: dict[str, Any]
+    keys: list[dict[str, Any]]
+
+
+def _id_token(data: bytes) -> object:
+    """A token that is not signed, and the claims of one that is."""
+    said = decode_foreign(data, _Said)
+    parts = [
+        base64.urlsafe_b64encode(msgspec.json.encode(one)).rstrip(b"=") for one in (said.header, said.claims)
+    ]
+    token = b".".join([*parts, b"A" * 86]).decode()
+    with contextlib.suppress(SignInError):
+        verified_claims(token, said.keys, _OIDC, "n", 2e9)
+    check_claims(said.claims, _OIDC, "n", 2e9)
+    return user_of(said.claims, _OIDC)
+
+
 OTHERS = [
     Target("tar", _tar, [_packed("tar")], (*TAR_ERRORS, OSError)),
     Target("expression", _compile, [_EXPR.encode(), b"a in [1..2] and not b"]),
@@ -243,6 +280,14 @@ OTHERS = [
         b'fromBase64("YQ==") + string(fromJSON("[1]")) + string(float("0x1p-2")) + date("2026-01-01").Format("2006")',
         b'int("0x1f") + duration("1h").Hours()',
     ]),
+    Target("id token", _id_token, [
+        msgspec.json.encode({"header": {"alg": key["alg"], "kid": "a"}, "claims": _CLAIMS, "keys": [key]})
+        for key in (
+            {"alg": "ES256", "kty": "EC", "kid": "a", "crv": "P-256", "x": "AA", "y": "AA", "use": "sig"},
+            {"alg": "RS256", "kty": "RSA", "kid": "a", "n": "_" * 342, "e": "AQAB"},
+            {"alg": "EdDSA", "kty": "OKP", "kid": "a", "crv": "Ed25519", "x": "A" * 43},
+        )
+    ], (msgspec.MsgspecError,)),
     Target("gzip of a tar", lambda data: _tar(gzip.compress(data)), [_packed("tar")], (*TAR_ERRORS, OSError)),
 ]  # fmt: skip
 

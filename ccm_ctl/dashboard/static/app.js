@@ -102,7 +102,8 @@ function Header({ address }) {
     <span class="spacer"></span>
     <${Connection} />
     <${ThemeButton} />
-    <span class="user" title=${session.right === "act" ? "may act" : "may look"}>${session.name}</span>
+    <span class="user" title=${[session.right === "act" ? "may act" : "may look", session.identity].filter(Boolean).join(" · ")}>${session.name}</span>
+    <button type="button" class="plain" onClick=${signOut}>Sign out</button>
   </header>`;
 }
 
@@ -117,9 +118,14 @@ function SignIn({ onDone, problem }) {
       setError(err.message);
     }
   };
+  const here = encodeURIComponent(location.pathname + location.search);
   return html`<main id="main" class="sign-in">
     <h1>Sign in</h1>
-    <p>Open the address that <code>ccmctl dashboard</code> prints, or enter a token.</p>
+    ${
+      session.provider &&
+      html`<p><a class="button primary" href=${`/sign-in?next=${here}`}>Sign in with ${session.provider}</a></p>`
+    }
+    <p>${session.provider ? "Or open" : "Open"} the address that <code>ccmctl dashboard</code> prints, or enter a token.</p>
     ${error && html`<p class="problem" role="alert">${error}</p>`}
     <form onSubmit=${submit}>
       <label for="token">Token</label>
@@ -131,6 +137,12 @@ function SignIn({ onDone, problem }) {
 
 const signIn = (token) => ask("/api/session", { method: "POST", body: { token: token.trim() } });
 
+// All that a page knows of the fleet ends with the page.
+async function signOut() {
+  await ask("/api/session", { method: "DELETE" }).catch(() => {});
+  location.replace("/");
+}
+
 // The token of the printed address stands behind `#`, which browsers send to no server, and leaves the address at once.
 async function open() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -139,7 +151,7 @@ async function open() {
   try {
     return await signIn(given);
   } catch (err) {
-    return ask("/api/session").catch(() => Promise.reject(err));
+    return ask("/api/session").catch(({ provider }) => Promise.reject(Object.assign(err, { provider })));
   }
 }
 
@@ -153,7 +165,10 @@ function App() {
   };
   useEffect(() => {
     whenSignedOut(() => set({ phase: "out", problem: "The session has ended." }));
-    open().then(begin, (err) => set({ phase: "out", problem: err.code === "dashboard.signed_out" ? "" : err.message }));
+    open().then(begin, (err) => {
+      session.provider = err.provider || "";
+      set({ phase: "out", problem: err.code === "dashboard.signed_out" ? "" : err.message });
+    });
   }, []);
   if (state.phase === "opening") return html`<main id="main" aria-busy="true"><h1 class="hidden">CCM fleet</h1></main>`;
   if (state.phase === "out") return html`<${SignIn} onDone=${begin} problem=${state.problem} />`;

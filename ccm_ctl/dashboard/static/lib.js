@@ -8,13 +8,14 @@ export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 
 export const html = htm.bind(h);
 
-export const session = { name: "", right: "read", action: "", version: "", fleet: true };
+export const session = { name: "", identity: "", provider: "", right: "read", action: "", version: "", fleet: true };
 
 export class ApiError extends Error {
   constructor(status, said) {
     super(said.error || `the dashboard answered ${status}`);
     this.status = status;
     this.code = said.code || "";
+    this.provider = said.provider || "";
   }
 }
 

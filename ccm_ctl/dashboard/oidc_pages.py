@@ -1,0 +1,209 @@
+"""
+Signing in with an OpenID Connect provider: the authorization code flow with PKCE.
+
+`/sign-in` gives the browser a cookie for this attempt and sends it to the provider. State, nonce and verifier are derived from
+the cookie with the dashboard's key, so nothing is stored here, and a code that another browser brings is worth nothing.
+
+Source: OpenID Connect Core 1.0, section 3.1; RFC 7636 (PKCE); RFC 9207 (issuer in the answer); RFC 9700 (security).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import html
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from ccm_agent.model.errors import CcmError, UsageError
+from ccm_ctl.dashboard.id_token import NoRightError, SignInError, user_of
+from ccm_ctl.dashboard.middleware import ACCESS, PROVIDER_HOST, cookie_name
+from ccm_ctl.dashboard.oidc_provider import OidcProviderError
+from ccm_ctl.dashboard.oidc_settings import is_loopback
+from ccm_ctl.dashboard.session_pages import set_session
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ccm_ctl.dashboard.oidc_provider import OidcProvider
+
+log = logging.getLogger(__name__)
+
+ATTEMPT_S = 10 * 60
+"""How long a user may take at the provider."""
+
+NEXT_CHARACTERS = 1000
+_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")
+"""A path of this dashboard: no other host, no backslash, no control character."""
+
+_WORD = re.compile(r"[a-z_]{1,40}")
+
+STATUS = {NoRightError: 403, OidcProviderError: 502}
+
+
+class _Attempt(Struct, frozen=True, kw_only=True):
+    """The content of the cookie of an attempt: chance, its end (seconds since 1970), and where the user wanted to go."""
+
+    chance: str
+    until: int
+    next: str
+
+
+class OidcPages:
+    """`/sign-in`, and `/sign-in/callback`, to which the provider sends the browser back."""
+
+    def __init__(self, provider: OidcProvider) -> None:
+        self._provider = provider
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve them."""
+        application.router.add_get("/sign-in", self._begin)
+        application.router.add_get("/sign-in/callback", self._finish)
+        application[PROVIDER_HOST] = self._provider.settings.host
+        application.cleanup_ctx.append(self._connected)
+
+    async def _connected(self, _: web.Application) -> AsyncIterator[None]:
+        async with self._provider.connected():
+            yield
+
+    async def _begin(self, request: web.Request) -> web.Response:
+        """Send the browser to the provider."""
+        access, wanted = request.app[ACCESS], safe_path(request.query.get("next", ""))
+        attempt = _Attempt(chance=secrets.token_urlsafe(32), until=int(access.now()) + ATTEMPT_S, next=wanted)
+        cookie = access.seal("attempt", msgspec.json.encode(attempt))
+        verifier = access.derive("verifier", cookie).encode()
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier).digest()).rstrip(b"=").decode()
+        state, nonce = access.derive("state", cookie), access.derive("nonce", cookie)
+        try:
+            url = await self._provider.authorization_url(redirect_of(request), state, nonce, challenge)
+        except CcmError as err:
+            return problem_page(err, wanted)
+        response = redirect_to(url)
+        # Lax: the provider's page leads back here, which a Strict cookie does not survive
+        response.set_cookie(
+            attempt_cookie(request),
+            cookie,
+            max_age=ATTEMPT_S,
+            httponly=True,
+            samesite="Lax",
+            secure=request.secure,
+            path="/",
+        )
+        return response
+
+    async def _finish(self, request: web.Request) -> web.Response:
+        """Begin the session of the user whom the provider names."""
+        access, attempt = request.app[ACCESS], attempt_of(request)
+        try:
+            cookie = request.cookies.get(attempt_cookie(request), "")
+            code = await self._code_of(request, attempt, access.derive("state", cookie))
+            verifier, nonce = access.derive("verifier", cookie), access.derive("nonce", cookie)
+            claims = await self._provider.claims_for(code, redirect_of(request), verifier, nonce)
+            user = user_of(claims, self._provider.settings)
+        except CcmError as err:
+            log.warning("a sign-in failed", extra={"code": err.code, "reason": err.message})
+            response = problem_page(err, attempt.next if attempt else "/")
+        else:
+            log.info("a user signed in", extra={"user": user.on_record, "right": str(user.right)})
+            assert attempt is not None
+            response = redirect_to(attempt.next)
+            set_session(request, response, access.sign_in_as(user, self._provider.settings.session_s))
+        if attempt is not None:  # one that this browser did not begin ends none that it did begin
+            response.del_cookie(
+                attempt_cookie(request), path="/", httponly=True, samesite="Lax", secure=request.secure
+            )
+        return response
+
+    async def _code_of(self, request: web.Request, attempt: _Attempt | None, state: str) -> str:
+        """The code of the answer to an attempt of this browser."""
+        query = request.query
+        said = query.get("state", "").encode(errors="surrogateescape")
+        if attempt is None or not hmac.compare_digest(said, state.encode()):
+            raise SignInError("this browser did not begin this sign-in, or more than 10 minutes ago")
+        settings, issuer = self._provider.settings, query.get("iss")
+        if (
+            issuer is None
+            and (await self._provider.metadata()).authorization_response_iss_parameter_supported
+        ):
+            issuer = ""
+        if issuer not in (None, settings.issuer):
+            raise SignInError("the answer came from another provider")
+        if error := query.get("error"):
+            word = error if _WORD.fullmatch(error) else "an error"
+            raise SignInError(f"{settings.host} did not sign you in: {word}")
+        if not (code := query.get("code", "")):
+            raise SignInError("the answer of the provider has no code")
+        return code
+
+
+def attempt_cookie(request: web.Request) -> str:
+    """The name of the cookie of a sign-in that has begun."""
+    return f"{cookie_name(request)}-sign-in"
+
+
+def attempt_of(request: web.Request) -> _Attempt | None:
+    """The sign-in that this browser began; None: none, or too long ago."""
+    access = request.app[ACCESS]
+    content = access.unseal("attempt", request.cookies.get(attempt_cookie(request), ""))
+    try:
+        attempt = msgspec.json.decode(content or b"", type=_Attempt)
+    except msgspec.MsgspecError:
+        return None
+    return attempt if attempt.until >= access.now() else None
+
+
+def redirect_of(request: web.Request) -> str:
+    """
+    Where the provider sends the browser back. The provider knows it; `guard_host` knows the name.
+
+    Raises:
+        UsageError: The browser came without TLS from another host.
+    """
+    if not request.secure and not is_loopback(request.url.host or ""):
+        raise UsageError("signing in needs TLS: start the dashboard with --tls-cert and --tls-key")
+    return f"{request.scheme}://{request.host}/sign-in/callback"
+
+
+def safe_path(wanted: str) -> str:
+    """The path if it is one of this dashboard; otherwise that of the first page, so that no link leads elsewhere."""
+    is_ours = len(wanted) <= NEXT_CHARACTERS and _PATH.fullmatch(wanted) is not None
+    return wanted if is_ours and not wanted.startswith(("/api/", "/sign-in")) else "/"
+
+
+def redirect_to(address: str) -> web.Response:
+    """An answer that sends the browser elsewhere."""
+    return web.Response(status=303, headers={"Location": address})
+
+
+def problem_page(err: CcmError, wanted: str) -> web.Response:
+    """A page that says why a sign-in failed. It needs no script."""
+    again = "/sign-in?" + urlencode({"next": wanted})
+    status = next((status for kind, status in STATUS.items() if isinstance(err, kind)), 400)
+    text = f"""<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <meta name="color-scheme" content="light dark">
+    <title>Sign in · CCM fleet</title>
+    <link rel="icon" href="/static/icon.svg">
+    <link rel="stylesheet" href="/static/style.css">
+  </head>
+  <body>
+    <main class="sign-in">
+      <h1>You are not signed in</h1>
+      <p class="problem" role="alert">{html.escape(err.message)}</p>
+      <p><a href="{html.escape(again)}">Sign in again</a></p>
+    </main>
+  </body>
+</html>
+"""
+    return web.Response(text=text, status=status, content_type="text/html", charset="utf-8")

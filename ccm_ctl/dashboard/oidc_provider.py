@@ -1,0 +1,330 @@
+"""
+Requests to an OpenID Connect provider: its discovery document, its keys, and the claims for a code.
+
+Answers are bounded in size and time, and redirects are not followed: where the code and the client secret go, the settings
+and the discovery document decide. Errors contain nothing that a request or an answer contained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import CcmError, InputError
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.dashboard.id_token import SignInError, UnknownKeyError, values_of, verified_claims
+from ccm_ctl.dashboard.oidc_settings import is_safe_url
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    import aiohttp
+
+    from ccm_agent.model.secret import Secret
+    from ccm_ctl.dashboard.oidc_settings import OidcSettings
+
+T = TypeVar("T")
+
+ANSWER_S = 10.0
+"""How long a browser waits for the provider, for each answer."""
+
+ANSWER_BYTES = 256 << 10
+KEYS_LIMIT = 100
+FRESH_S = 3600.0
+"""Discovery document and keys are read again after this time, so that keys that the provider withdrew are forgotten."""
+
+AGAIN_S = 10.0
+"""The least time before it is read again after a failure or for an unknown key: nobody makes the dashboard flood a provider."""
+
+WELL_KNOWN = "/.well-known/openid-configuration"
+
+
+class OidcProviderError(CcmError):
+    """The OpenID Connect provider cannot be used: it is down, slow, or answers with something else."""
+
+    code = "dashboard.provider"
+
+
+class ProviderMetadata(Struct, frozen=True, kw_only=True):
+    """The part of the discovery document that the dashboard uses; names as in OpenID Connect Discovery 1.0."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class _KeySet(Struct, frozen=True):
+    keys: list[dict[str, Any]]
+
+
+class _TokenReply(Struct, frozen=True):
+    id_token: str
+    access_token: str = ""
+
+
+class _Problem(Struct, frozen=True):
+    error: str = ""
+
+
+class OidcProvider:
+    """
+    The provider of the settings.
+
+    Args:
+        settings: Where it is, and who the dashboard is there.
+        secret: The secret of the client; empty: a public client.
+        now: Seconds since 1970.
+    """
+
+    def __init__(self, settings: OidcSettings, secret: Secret, now: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self._secret = secret
+        self._now = now
+        self._http: aiohttp.ClientSession | None = None
+        self._metadata: ProviderMetadata | None = None
+        self._read_at = self._failed_at = self._keys_at = float("-inf")
+        self._failure = ""
+        self._keys: list[dict[str, Any]] = []
+        self._one_reads = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """
+        Ask it within the block.
+
+        Raises:
+            InputError: The file of certificates cannot be read.
+        """
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+        async with ClientSession(
+            connector=TCPConnector(ssl=await asyncio.to_thread(self._tls), limit=20),
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(total=ANSWER_S),
+            auto_decompress=False,
+            trust_env=True,
+        ) as self._http:
+            yield
+
+    def _tls(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self.settings.ca_file or None)
+        except (OSError, ssl.SSLError) as err:
+            raise InputError(f"{self.settings.ca_file}: not a file of certificates in PEM") from err
+
+    async def metadata(self) -> ProviderMetadata:
+        """
+        The discovery document.
+
+        Raises:
+            OidcProviderError: There is none, or it is another issuer's.
+        """
+        async with self._one_reads:
+            if self._metadata is not None and self._now() - self._read_at < FRESH_S:
+                return self._metadata
+            if self._now() - self._failed_at < AGAIN_S:
+                raise OidcProviderError(self._failure)
+            try:
+                self._metadata = await self._discover()
+            except OidcProviderError as err:
+                self._failed_at, self._failure = self._now(), err.message
+                raise
+            self._read_at = self._now()
+            return self._metadata
+
+    async def _discover(self) -> ProviderMetadata:
+        url = self.settings.issuer.rstrip("/") + WELL_KNOWN
+        found = await self._read("GET", url, ProviderMetadata, "discovery document")
+        if found.issuer != self.settings.issuer:
+            raise self._error(
+                "its discovery document is of another issuer; `issuer` must be exactly the same"
+            )
+        endpoints = [found.authorization_endpoint, found.token_endpoint, found.jwks_uri]
+        if found.userinfo_endpoint:
+            endpoints.append(found.userinfo_endpoint)
+        if not all(is_safe_url(one, query=True) for one in endpoints):
+            raise self._error("its discovery document has an address that is not https://")
+        return found
+
+    async def authorization_url(self, redirect: str, state: str, nonce: str, challenge: str) -> str:
+        """
+        Where the browser signs in.
+
+        Args:
+            redirect: Where the provider sends the browser afterwards.
+            state: Comes back with the code.
+            nonce: Comes back in the id token.
+            challenge: The SHA-256 of the verifier, in base64url (RFC 7636).
+
+        Raises:
+            OidcProviderError: The provider cannot be used.
+        """
+        endpoint = (await self.metadata()).authorization_endpoint
+        query = {
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": redirect,
+            "scope": " ".join(self.settings.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+    async def claims_for(self, code: str, redirect: str, verifier: str, nonce: str) -> dict[str, Any]:
+        """
+        What the provider says about the user who signed in.
+
+        Args:
+            code: What the browser brought.
+            redirect, verifier, nonce: Those of the request that the browser was sent with.
+
+        Raises:
+            SignInError: The code or the id token is not valid.
+            OidcProviderError: The provider cannot be used.
+        """
+        reply = await self._redeem(code, redirect, verifier)
+        claims = await self._verify(reply.id_token, nonce)
+        endpoint = (await self.metadata()).userinfo_endpoint
+        if values_of(claims, self.settings.rights_claim) or not (endpoint and reply.access_token):
+            return claims
+        # some providers put nothing but the subject into the id token
+        headers = {"Authorization": f"Bearer {reply.access_token}"}
+        more = await self._read("GET", endpoint, dict[str, Any], "answer about the user", headers=headers)
+        if more.get("sub") != claims["sub"]:
+            raise SignInError("the provider answered about another user")
+        return {**more, **claims}
+
+    async def _redeem(self, code: str, redirect: str, verifier: str) -> _TokenReply:
+        metadata, settings = await self.metadata(), self.settings
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect,
+            "code_verifier": verifier,
+        }
+        headers = {}
+        methods = metadata.token_endpoint_auth_methods_supported
+        if not self._secret:
+            form["client_id"] = settings.client_id
+        elif "client_secret_post" in methods and "client_secret_basic" not in methods:
+            form |= {"client_id": settings.client_id, "client_secret": self._secret.reveal()}
+        else:
+            # RFC 6749, section 2.3.1: both parts are encoded as in a form
+            pair = f"{quote_plus(settings.client_id)}:{quote_plus(self._secret.reveal())}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return await self._read(
+            "POST", metadata.token_endpoint, _TokenReply, "answer to the code", form=form, headers=headers
+        )
+
+    async def _verify(self, token: str, nonce: str) -> dict[str, Any]:
+        """The claims of the id token; its key may be newer than the keys that were read."""
+        keys = await self._known_keys(self._now() - FRESH_S)
+        try:
+            return await asyncio.to_thread(verified_claims, token, keys, self.settings, nonce, self._now())
+        except UnknownKeyError:
+            keys = await self._known_keys(self._now() - AGAIN_S)
+            return await asyncio.to_thread(verified_claims, token, keys, self.settings, nonce, self._now())
+
+    async def _known_keys(self, since: float) -> list[dict[str, Any]]:
+        """The provider's keys, read after a time."""
+        url = (await self.metadata()).jwks_uri
+        async with self._one_reads:
+            if self._keys_at <= since:
+                found = await self._read("GET", url, _KeySet, "key set")
+                self._keys, self._keys_at = found.keys[:KEYS_LIMIT], self._now()
+            return self._keys
+
+    async def _read(
+        self,
+        method: str,
+        url: str,
+        kind: type[T],
+        what: str,
+        *,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
+        """An answer of the provider."""
+        status, body = await self._ask(method, url, form, {"Accept": "application/json", **(headers or {})})
+        if form is not None and status in (400, 401):
+            raise self._refused(body)
+        if 300 <= status < 400:
+            raise self._error(
+                f"instead of its {what} it sends to another address; `issuer` must be the final one"
+            )
+        if status != 200:
+            raise self._error(f"instead of its {what} it answered with HTTP status {status}")
+        try:
+            return decode_foreign(body, kind)
+        except msgspec.MsgspecError as err:
+            raise self._error(f"its {what} is not valid") from err
+
+    async def _ask(
+        self, method: str, url: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        from aiohttp import ClientError
+
+        assert self._http is not None
+        headers = {"Accept-Encoding": "identity", "User-Agent": "ccmctl", **headers}
+        body = bytearray()
+        try:
+            async with self._http.request(
+                method, url, data=form, headers=headers, allow_redirects=False
+            ) as answer:
+                async for chunk in answer.content.iter_chunked(16 << 10):
+                    body += chunk
+                    if len(body) > ANSWER_BYTES:
+                        raise self._error(f"an answer has more than {ANSWER_BYTES >> 10} KiB")
+                return answer.status, bytes(body)
+        except TimeoutError:
+            raise self._error(f"no answer within {ANSWER_S:g} s") from None
+        except (ClientError, ValueError, OSError) as err:
+            raise self._error(_reason(err)) from None  # the error's own text may contain the code
+
+    def _refused(self, body: bytes) -> CcmError:
+        """Why the provider gave no token."""
+        try:
+            said = decode_foreign(body, _Problem).error
+        except msgspec.MsgspecError:
+            said = ""
+        if said == "invalid_grant":
+            return SignInError(
+                "the provider did not accept the code: it was used, has expired, or is another's"
+            )
+        if said in ("invalid_client", "unauthorized_client"):
+            return self._error("it does not accept client_id or the client secret of this dashboard")
+        return self._error("it refused to exchange the code for a token")
+
+    def _error(self, what: str) -> OidcProviderError:
+        return OidcProviderError(f"{self.settings.host}: {what}")
+
+
+def _reason(err: Exception) -> str:
+    from aiohttp import (
+        ClientConnectorCertificateError,
+        ClientConnectorDNSError,
+        ClientConnectorError,
+        ClientSSLError,
+    )
+
+    if isinstance(err, ClientConnectorDNSError):
+        return "the host name was not found"
+    if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
+        return "its TLS certificate is not valid"
+    if isinstance(err, ClientConnectorError):
+        return f"no connection: {err.os_error.strerror or 'it cannot be reached'}"
+    return "the connection broke off"
