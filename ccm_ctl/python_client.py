@@ -22,7 +22,7 @@ from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import StateChange
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.rollout.gate import parse_gate
+from ccm_ctl.fleet.rollout.gate import check_gate
 from ccm_ctl.fleet.rollout.plan import RolloutOptions, plan_from_options
 from ccm_ctl.fleet.run_request import prepare, send_stop
 from ccm_ctl.fleet.run_session import follow_rollout, follow_run, new_rollout, new_run, record_rollout
@@ -271,7 +271,7 @@ class FleetClient:
     ) -> None:
         fleet, offline = self._fleet, set(launch.resolved.offline)
         if options.gate:
-            parse_gate(options.gate)
+            check_gate(options.gate)
         order = [node for node in launch.resolved.nodes if node not in offline]
         if not order:
             raise UsageError("all nodes are offline; a rollout needs at least one node that is present")

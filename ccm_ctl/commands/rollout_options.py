@@ -103,7 +103,7 @@ def make_plan(
     Raises:
         UsageError: The options or the file make no sense; nothing was sent.
     """
-    from ccm_ctl.fleet.rollout.gate import parse_gate
+    from ccm_ctl.fleet.rollout.gate import check_gate
 
     offline = set(resolved.offline)
     order = [node for node in resolved.nodes if node not in offline]
@@ -118,7 +118,7 @@ def make_plan(
         plan = plan_from_options(written, len(order))
     for wave in plan.waves:
         if wave.gate:
-            parse_gate(wave.gate)
+            check_gate(wave.gate)
     return plan, order
 
 

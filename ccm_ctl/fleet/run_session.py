@@ -166,7 +166,11 @@ async def follow_rollout(
     has_started = bool(driver.state.asked)
 
     async def turn(news: list[News]) -> None:
-        await driver.turn()
+        try:
+            await driver.turn()
+        except BusUnavailableError:
+            # The broker went away in the middle of a step. The driver reads the stored state first when it is back.
+            run.away(asyncio.get_running_loop().time())
         await on_turn(news)
 
     follower = Follower(

@@ -14,6 +14,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 NODES = ("web1", "web2", "web3", "web4")
 GATED = manifest(a_file("begun"), a_gate(), a_file("done"))
+FILES = {
+    "EMPTY": "waves: [{name: none, selector: node=db9}, {name: rest}]",
+    "OVERLAP": "waves: [{name: a, selector: node=web1}, {name: b, selector: node=web*}]",
+}
 FAILS = manifest(("exec", "fails", {"command": "sh -c 'exit 3'"}))
 
 
@@ -244,6 +248,9 @@ def test_a_run_that_is_stopped_ends_its_rollout(four: Fleet) -> None:
     [
         (["--batch", "0"], "--batch 0: no node would ever run"),
         (["--gate", "failed"], "a condition must give a boolean"),
+        (["--gate", "false"], "--gate false: it names no result, so it is always the same"),
+        (["--rollout", "EMPTY"], "none: no node that is present is in this wave"),
+        (["--rollout", "OVERLAP"], "a and b overlap: both match web1"),
         (["--canary", "4"], "nothing would be left for the next wave"),
         (["--batch", "1", "--max-failures", "4"], "this could never stop it"),
         (["--batch", "1", "--data", "https://user:secret@host/x"], "a URL must not contain credentials"),
@@ -251,6 +258,8 @@ def test_a_run_that_is_stopped_ends_its_rollout(four: Fleet) -> None:
     ],
 )
 def test_options_that_make_no_sense_send_nothing(four: Fleet, options: list[str], message: str) -> None:
+    options = [four.write(f"{one}.yaml", FILES[one]) if one in FILES else one for one in options]
+
     done = four.ctl("apply", four.write("site.yaml", manifest(a_file("begun"))), "--all", "--yes", *options)
 
     assert (done.code, done.out) == (1, "")

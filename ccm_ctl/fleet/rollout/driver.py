@@ -161,6 +161,7 @@ class RolloutDriver:
         if self.is_over:
             self._run.skip(skip_reason(self.state))
             return
+        await self._ask_forgotten()
         ends = {name: node.state for name, node in self._run.nodes.items()}
         back = await self._driving.find_back(self._offline()) if self.state.phase is Phase.RUNNING else []
         next_step = step(self.state, self._driving.order, ends, back, self._driving.fleet.clock.now())
@@ -242,6 +243,21 @@ class RolloutDriver:
         self._read_at = _monotonic()
         self.state, self._revision = await self._driving.store.need(self.state.run)
         self._check_lease()
+
+    async def _ask_forgotten(self) -> None:
+        """Ask nodes that the stored state counts as asked and this driver did not: the answer to its last write was lost."""
+        nodes = self._run.nodes
+        forgotten = [
+            *(
+                one
+                for one in self._driving.order[: self.state.asked]
+                if nodes[one].state is NodeState.PLANNED
+            ),
+            *(one for one in self.state.returned if nodes[one].state is NodeState.OFFLINE),
+        ]
+        if forgotten:
+            self._run.ask(forgotten, _monotonic())
+            await self._send(forgotten)
 
     def _check_lease(self) -> None:
         lease = self.state.lease

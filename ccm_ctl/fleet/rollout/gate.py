@@ -25,6 +25,7 @@ COUNTED = {
     NodeState.STABLE: "stable",
     NodeState.CHANGED: "changed",
     NodeState.FAILED: "failed",
+    NodeState.STOPPED: "stopped",
     NodeState.REFUSED: "refused",
     NodeState.SUPERSEDED: "superseded",
     NodeState.EXPIRED: "expired",
@@ -58,6 +59,23 @@ def parse_gate(text: str) -> Program:
         )
     except ExpressionError as err:
         raise UsageError(f"--gate {text}: {err}") from err
+
+
+def check_gate(text: str) -> None:
+    """
+    Refuse a gate that cannot gate anything.
+
+    Raises:
+        UsageError: As `parse_gate`; or it names no result, so it is always true or never.
+    """
+    parse_gate(text)
+    try:
+        compile_expression(text, ExpressionNames({}, frozenset(), {}), is_condition=True)
+    except ExpressionError:
+        return
+    raise UsageError(
+        f"--gate {text}: it names no result, so it is always the same; compare one, such as `failed == 0`"
+    )
 
 
 def evaluate_gate(

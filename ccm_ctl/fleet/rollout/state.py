@@ -255,7 +255,14 @@ def abort(state: RolloutState, by: str, why: str) -> RolloutState:
         raise RunError(
             f"{state.run}: all waves of this rollout have ended; `ccmctl run resume {state.run}` completes it"
         )
-    return replace(state, phase=Phase.ABORTED, by=by, reason=why or "aborted by an operator", bake_until=None)
+    return replace(
+        state,
+        phase=Phase.ABORTED,
+        by=by,
+        reason=why or "aborted by an operator",
+        bake_until=None,
+        lease=None,
+    )
 
 
 def _check_open(state: RolloutState, what: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.fleet.rollout.gate import count_health, evaluate_gate, parse_gate
+from ccm_ctl.fleet.rollout.gate import check_gate, count_health, evaluate_gate, parse_gate
 
 STATES = {NodeState.STABLE: 3, NodeState.CHANGED: 4, NodeState.FAILED: 1, NodeState.RUNNING: 2}
 
@@ -33,6 +33,7 @@ def services(*query: Any) -> list[Any]:
         ('len(registrations("prod", "http", "web", "*")) >= 2', True, "see the registered services"),
         ('len(registrations("prod", "http", "db", "*")) >= 1', False, "see the registered services"),
         ("failed / lost > 1", True, "failed 1, lost 0"),
+        ("stopped == 0", True, "stopped 0"),
     ],
 )
 def test_gate_sees_results_so_far(text: str, result: bool, seen: str) -> None:
@@ -43,6 +44,7 @@ def test_gate_sees_results_so_far(text: str, result: bool, seen: str) -> None:
         ]
     )
 
+    check_gate(text)
     assert evaluate_gate(parse_gate(text), STATES, health, services) == (result, seen)
 
 
@@ -59,6 +61,8 @@ def test_gate_that_cannot_be_evaluated_is_false_with_a_reason() -> None:
         ("failed", "boolean"),
         ("failed == ", "--gate failed == "),
         ("fialed == 0", "fialed"),
+        ("false", "it names no result"),
+        ("1 < 2 && !(2 < 1)", "it names no result"),
         ("health.critcal == 0", "there is no health.critcal"),
         ("'yes'", "boolean"),
         ("x" * 5000, "5000 characters"),
@@ -66,4 +70,4 @@ def test_gate_that_cannot_be_evaluated_is_false_with_a_reason() -> None:
 )
 def test_gate_that_is_not_a_condition_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_gate(text)
+        check_gate(text)

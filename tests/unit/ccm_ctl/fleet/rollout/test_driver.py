@@ -1,0 +1,204 @@
+"""The driver of a rollout on a broker whose answers get lost: nodes that are on record as asked are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import ROLLOUTS, scopes_of
+from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.ports import IncomingRequest
+from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.run_records import RunRecord, RunState
+from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest, NodeState
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.history import Recorded
+from ccm_ctl.fleet.node_run import News
+from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
+from ccm_ctl.fleet.rollout.state import abort
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.run_session import follow_rollout
+from tests.support.controller import fleet_on
+
+NODES = ["n1", "n2", "off1"]
+RECORDED = Recorded(
+    record=RunRecord(run="", action="apply", name="site"),
+    state=RunState(run=""),
+    nodes=NODES,
+    offline=["off1"],
+    ends={},
+)
+
+
+class LossyStore(RolloutStore):
+    """
+    A store of which some answers get lost.
+
+    Attributes:
+        loses: The next write is stored, and its answer does not come.
+    """
+
+    loses = False
+
+    async def write(self, state: RolloutState, revision: int) -> int:
+        """See `RolloutStore.write`."""
+        stored = await super().write(state, revision)
+        if self.loses:
+            self.loses = False
+            raise BusUnavailableError("the broker did not answer")
+        return stored
+
+
+class Scene:
+    """A rollout of two nodes, one after the other; a third one is offline."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        self.fleet = fleet_on(MemoryBus(self.broker, "op"))
+        self.store = LossyStore(self.fleet)
+        self.heard: list[str] = []
+        self.back: list[str] = []
+        self.id = new_id()
+
+    async def driver(self) -> RolloutDriver:
+        """A driver of the stored rollout, which is stored now if it is not; nodes write down what they are asked."""
+        found = await self.store.read(self.id)
+        if found is None:
+            for node in NODES:
+                bus = MemoryBus(self.broker, node)
+                await bus.requests.subscribe(scopes_of(node, {}), partial(self._hear, node))
+            plan = RolloutPlan(waves=(Wave(name="wave 1", nodes=2, slots=1),))
+            state = RolloutState(run=self.id, plan=plan)
+            found = state, await self.store.write(state, 0)
+
+        async def find_back(nodes: Sequence[str]) -> list[str]:
+            return [node for node in self.back if node in nodes]
+
+        now = asyncio.get_running_loop().time()
+        planned = NODES[found[0].asked : 2]
+        self.run = Run(self.id, NODES, ["off1"], now, asked=True, planned=planned)
+        driving = Driving(
+            fleet=self.fleet,
+            store=self.store,
+            request=ManifestRequest(protocol=MANIFEST_APPLY, name="site"),
+            scopes=["all"],
+            order=NODES[:2],
+            find_back=find_back,
+        )
+        return RolloutDriver(driving, self.run, *found)
+
+    def _hear(self, node: str, _request: IncomingRequest) -> None:
+        self.heard.append(node)
+
+    async def settle(self) -> list[str]:
+        """Let what was sent arrive; the nodes that were asked until now, in order."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.heard
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr("ccm_ctl.fleet.rollout.driver.READ_S", 0.0)
+    return Scene()
+
+
+async def test_node_is_asked_whose_turn_was_stored_and_the_answer_to_that_was_lost(scene: Scene) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+    scene.store.loses = True
+
+    with pytest.raises(BusUnavailableError):
+        await driver.turn()
+    before = list(await scene.settle())
+    await driver.turn()
+
+    assert (before, await scene.settle()) == ([], ["n1"])
+    assert scene.run.nodes["n1"].state is NodeState.EXPECTED
+
+
+async def test_node_that_came_back_is_asked_though_the_answer_to_that_write_was_lost(scene: Scene) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+    for name in ("n1", "n2"):
+        await driver.turn()
+        scene.run.ended(name, NodeState.CHANGED, "", "", 0)
+    scene.back = ["off1"]
+    scene.store.loses = True
+
+    with pytest.raises(BusUnavailableError):
+        await driver.turn()
+    await driver.turn()
+
+    assert await scene.settle() == ["n1", "n2", "off1"]
+
+
+async def test_next_driver_asks_a_node_that_came_back_and_may_not_have_been_asked(scene: Scene) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+    for name in ("n1", "n2"):
+        await driver.turn()
+        scene.run.ended(name, NodeState.CHANGED, "", "", 0)
+    scene.back = ["off1"]
+    await driver.turn()
+    await driver.leave()
+
+    other = await scene.driver()
+    for name in ("n1", "n2"):
+        scene.run.ended(name, NodeState.CHANGED, "", "", 0)
+    await other.begin()
+    await other.turn()
+
+    assert await scene.settle() == ["n1", "n2", "off1", "off1"]
+    assert scene.run.nodes["off1"].state is NodeState.EXPECTED
+
+
+async def test_nobody_is_asked_when_the_rollout_was_aborted_while_the_broker_was_away(scene: Scene) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+    scene.store.loses = True
+    with pytest.raises(BusUnavailableError):
+        await driver.turn()
+
+    await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", "lunch"))
+    await driver.turn()
+
+    assert await scene.settle() == []
+    assert driver.state.phase is Phase.ABORTED
+    assert driver.is_over
+
+
+async def test_aborted_rollout_has_no_driver_on_record(scene: Scene) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+
+    await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", ""))
+
+    entry = await scene.fleet.runs.get(f"{ROLLOUTS}.{scene.id}")
+    assert entry is not None
+    assert msgspec.json.decode(entry.value, type=RolloutState).lease is None
+
+
+async def test_rollout_is_driven_on_after_the_broker_went_away_in_a_step(scene: Scene) -> None:
+    driver = await scene.driver()
+    turns = 0
+
+    async def on_turn(_news: list[News]) -> None:
+        nonlocal turns
+        turns += 1
+        scene.store.loses = turns == 1
+        for node in scene.heard:
+            scene.run.ended(node, NodeState.CHANGED, "", "", asyncio.get_running_loop().time())
+
+    async with asyncio.timeout(20):
+        await follow_rollout(
+            scene.fleet, RECORDED, scene.run, driver, None, on_begin=lambda: None, on_turn=on_turn
+        )
+
+    assert (scene.heard, driver.state.phase) == (["n1", "n2"], Phase.DONE)
