@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -104,6 +105,40 @@ def test_run_that_is_stopped_has_ended_for_controllers_of_both_forms(mixed: Flee
     assert done.states == {"old1": "failed", "new1": "failed"}
     assert shown.states == {"old1": "failed", "new1": "stopped"}
     assert done.reasons == {"old1": "stopped", "new1": "stopped by tester (unverified)"}
+
+
+@pytest.mark.parametrize("order", ["resume", "abort"])
+def test_rollout_over_both_forms_continues_or_ends_after_its_driver_was_interrupted(
+    mixed: Fleet, order: str
+) -> None:
+    for name in ("old1", "new1"):
+        for path in mixed.agents[name].files.iterdir():
+            path.unlink()
+    site = mixed.write("gated.yaml", manifest(a_file("begun"), a_gate(), a_file("ended")))
+    waves = mixed.write(
+        "waves.yaml", '{"waves": [{"name": "older", "selector": "node=old1"}, {"name": "rest"}]}'
+    )
+    driven = mixed.begin("apply", site, "-t", "role=web", "--rollout", waves, "--yes", "--json")
+    mixed.wait_for((mixed.agents["old1"].files / "at-go").exists, "the older agent to be at the gate")
+    driven.process.send_signal(signal.SIGINT)
+    run = driven.end().run
+
+    if order == "abort":
+        done = mixed.ctl("run", "abort", run)
+        mixed.open_gates()
+    else:
+        mixed.open_gates()
+        done = mixed.ctl("run", "resume", run, "--json")
+    mixed.wait_for(lambda: mixed.ctl("run", "list", "--json").records[0]["state"] == "done", "the run to end")
+    shown = mixed.ctl("run", "show", run, "--json")
+    ended = [(mixed.agents[name].files / "ended").exists() for name in ("old1", "new1")]
+
+    assert done.code == 0, done.err
+    if order == "abort":
+        assert (shown.states, ended) == ({"old1": "failed", "new1": "skipped"}, [False, False])
+    else:
+        assert (shown.states, ended) == ({"old1": "changed", "new1": "changed"}, [True, True])
+    assert all(numbers == sorted(set(numbers)) for numbers in mixed.stored(run).values())
 
 
 def test_agent_is_upgraded_in_place_with_a_filled_spool(tmp_path: Path, released: Path) -> None:

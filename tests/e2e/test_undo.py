@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.faults import FaultyAgent, add_faulty
 from tests.support.fleet import Fleet, a_file, a_gate, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -100,3 +101,44 @@ def test_the_run_of_an_assignment_is_undone_with_a_warning_that_names_it(trio: F
         "web1: the assignment undo-me applies this again at the next interval; to prevent that, "
         in undone.err
     )
+
+
+OLD, NEW = "old\n" * 100_000, "new\n" * 100_000
+POINTS = ["after begun", "before resource", "after resource", "before summary"]
+"""An agent each: before anything comes back; the last file is back and that is not told; it is told; both are back."""
+
+
+def test_agents_killed_during_the_undo_leave_whole_files_and_the_next_undo_completes_it(site: Fleet) -> None:
+    agents = [add_faulty(site, f"undo{number}") for number in range(len(POINTS))]
+    for agent in agents:
+        agent.wants("1")
+        for name in ("first", "last"):
+            (agent.files / name).write_text(OLD)
+        agent.start()
+    site.wait_present(agent.name for agent in agents)
+    site.wait_for(lambda: all(agent.ended for agent in agents), "the agents to converge")
+    path = site.write("killed-undo.yaml", manifest(a_file("first", NEW), a_file("last", NEW)))
+    applied = site.ctl("apply", path, "--all", "--yes", "--json")
+    for agent, point in zip(agents, POINTS, strict=True):
+        agent.die(point)
+
+    killed = site.begin("undo", applied.run, "--yes", "--json")
+    for agent in agents:
+        agent.wait_killed(site)
+    between = [contents(agent) for agent in agents]
+    for agent in agents:
+        agent.start()
+    done = killed.end()
+    completed = site.ctl("undo", applied.run, "--yes", "--json")
+
+    assert applied.code == 0, applied.err
+    assert between == [(NEW, NEW), (NEW, OLD), (NEW, OLD), (OLD, OLD)]
+    assert (done.code, done.states) == (2, {agent.name: "failed" for agent in agents}), done.err
+    assert set(done.reasons.values()) == {"interrupted"}
+    assert [contents(agent) for agent in agents] == [(OLD, OLD)] * 4
+    states = [completed.states[agent.name] for agent in agents]
+    assert (completed.code, states) == (0, ["changed", "changed", "changed", "stable"]), completed.err
+
+
+def contents(agent: FaultyAgent) -> tuple[str, str]:
+    return (agent.files / "first").read_text(), (agent.files / "last").read_text()
