@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -115,10 +116,21 @@ def modules(package: str) -> list[Path]:
     return sorted((TOP / package).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A module's syntax tree, parsed once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@functools.cache
+def imports(path: Path, top: Path) -> tuple[str, ...]:
     """Full names of what a module imports, wherever in it the import stands."""
-    package = path.relative_to(TOP).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    return tuple(_imports(path, top))
+
+
+def _imports(path: Path, top: Path) -> Iterator[str]:
+    package = path.relative_to(top).with_suffix("").parts
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -138,7 +150,7 @@ def wrong_imports(path: Path) -> list[str]:
     package, own = room(".".join(path.relative_to(TOP).with_suffix("").parts))
     rooms = AGENT_ROOMS if package == "ccm_agent" else CONTROLLER_ROOMS
     found = []
-    for name in imports(path):
+    for name in imports(path, TOP):
         theirs, other = room(name)
         if theirs not in ("ccm_agent", "ccm_ctl") or other in ("", "version"):
             continue
@@ -192,7 +204,7 @@ def import_graph(folders: Sequence[Path], top: Path) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
         found: set[str] = set()
-        for one in runtime_imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for one in runtime_imports(parsed(path)):
             if isinstance(one, ast.Import):
                 found |= {alias.name for alias in one.names}
             else:
@@ -235,7 +247,7 @@ def test_a_library_has_one_importer(library: str) -> None:
         place
         for path in [*modules("ccm_agent"), *modules("ccm_ctl")]
         if not any((place := str(path.relative_to(TOP))).startswith(start) for start in allowed)
-        and any(name.split(".")[0] == library for name in imports(path))
+        and any(name.split(".")[0] == library for name in imports(path, TOP))
     ]
 
     assert others == []
