@@ -188,7 +188,7 @@ class RunExecutor:
         request = job.request
         options = await self._options(job, report, done)
         if isinstance(request, ManifestRequest) and request.stage is not None:
-            return await self._apply_stage(request.stage, options)
+            return await self._apply_stage(request.stage, job, options)
         if not isinstance(request, ManifestRequest):
             report.start()
             if isinstance(request, ExecRequest):
@@ -213,8 +213,15 @@ class RunExecutor:
             summary.found = found.found
         return summary
 
-    async def _apply_stage(self, stage: AssignmentStage, options: ApplyOptions) -> SessionSummary:
+    async def _apply_stage(
+        self, stage: AssignmentStage, job: QueuedRun, options: ApplyOptions
+    ) -> SessionSummary:
         """Take the next revision of an assignment, and apply it with the data that it pins."""
+        if job.action != "apply":
+            # the convergence loop would apply what an operator who may only plan has released
+            raise ProtocolError(
+                f"{job.name}: a {job.action} cannot release a revision of an assignment; only an apply can"
+            )
         if self._release is None:
             raise Refusal("request.unknown", "this agent has no assignments")
         known = await self._release(stage)

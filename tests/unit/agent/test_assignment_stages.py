@@ -12,6 +12,8 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
     MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
     Assignment,
     AssignmentStage,
     ManifestRequest,
@@ -41,11 +43,9 @@ async def hold(world: World, current: Assignment, **fields: Any) -> Assignment:
     return following
 
 
-async def release(world: World, number: int = NUMBER) -> dict[str, Any]:
+async def release(world: World, number: int = NUMBER, protocol: str = MANIFEST_APPLY) -> dict[str, Any]:
     """Ask for the next revision; how the run ended."""
-    request = ManifestRequest(
-        protocol=MANIFEST_APPLY, name="site", stage=AssignmentStage(key=KEY, number=number)
-    )
+    request = ManifestRequest(protocol=protocol, name="site", stage=AssignmentStage(key=KEY, number=number))
     return await world.controller.summary(await world.controller.ask(request), NODE)
 
 
@@ -101,6 +101,23 @@ async def test_release_of_a_revision_that_is_gone_fails_and_applies_nothing(worl
 
     assert (summary["state"], summary["code"]) == ("failed", "assignment.superseded")
     assert [text for text, _ in world.engine.runs] == ["stable /old"]
+
+
+@pytest.mark.parametrize("protocol", [MANIFEST_PLAN, MANIFEST_CHECK])
+async def test_a_plan_or_a_check_releases_nothing(world: World, protocol: str) -> None:
+    async with world.agent() as one:
+        current = await world.operator.assign("site", "stable /old")
+        await world.operator.stands("site", "stable")
+        await hold(world, msgspec.structs.replace(current, number=1))
+        before = list(world.engine.runs)
+
+        summary = await release(world, protocol=protocol)
+        await world.operator.assign("marker", "stable /marker")
+        await world.operator.stands("marker", "stable")
+        await world.idle(one)
+
+    assert (summary["state"], summary["code"]) == ("failed", "bus.protocol")
+    assert [run for run in world.engine.runs if run not in before] == [("stable /marker", "assignment")]
 
 
 async def test_release_fails_where_the_nodes_own_assignment_of_the_name_takes_precedence(
