@@ -205,7 +205,7 @@ class RunUndo:
         copy = f"{kept.folder}/{look.sha256}"
         if (await self._files.inspect([copy]))[0].sha256 == look.sha256:
             return ""
-        if why_not := await kept.make_room(self._run, look.size_bytes):
+        if why_not := await kept.make_room(self._run, look.size_bytes, undone=self._undone):
             return f"its content is not kept: {why_not}"
         try:
             await self._files.write(copy, ContentRef(look.path), mode=0o600)

@@ -68,8 +68,15 @@ class UndoLog(Protocol):
     folder: str
     file_limit_bytes: int
 
-    async def make_room(self, run: str, size_bytes: int) -> str:
-        """Make room for a content by forgetting older runs; why there is none, "" if there is."""
+    async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:
+        """
+        Make room for a content by forgetting older runs; why there is none, "" if there is. Never raises.
+
+        Args:
+            run: The run that needs it.
+            size_bytes: Of the content.
+            undone: The run that it undoes, whose contents it still needs; "" if none.
+        """
         ...
 
     async def before(self, run: str, entry: UndoEntry) -> None:

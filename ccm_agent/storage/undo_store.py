@@ -5,14 +5,17 @@ Contents are files named by their SHA-256, so equal ones take the space of one. 
 mode 0700, the files 0600. Nothing of it leaves the node but what an undo shows in its diffs.
 
 A resource is on record before it is changed, so a kill at any moment leaves no change without a record. If the record cannot be
-written, the whole record of the run is removed: an undo that silently leaves something out would be worse than none.
+written, the whole record of the run is removed: an undo that silently leaves something out would be worse than none. A mark stays
+instead, so that a run that continues after a restart does not begin another record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,8 @@ FILE_LIMIT_BYTES = 32 << 20
 
 UNKNOWN_END = "it is not known what the run left: the agent ended while it changed this"
 
-_DIGEST_LENGTH = 64
+LOST = ".lost"
+"""How the file ends that stands for a run whose record could not be written."""
 
 
 class UndoLine(Struct, kw_only=True, omit_defaults=True):
@@ -123,7 +127,7 @@ class UndoStore:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
             self._is_usable = True
-            self._forget_old("")
+            self._forget_old(set())
         except OSError as err:
             self._is_usable = False
             log.warning("what runs change is not kept, so it cannot be undone", extra={"reason": str(err)})
@@ -145,12 +149,16 @@ class UndoStore:
             raise UndoError(f"the record of the run {run} is damaged, so nothing is undone")
         return UndoRecord(run=run, folder=self.folder, entries=fold(kept.lines))
 
-    async def make_room(self, run: str, size_bytes: int) -> str:
+    async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:
         """See `UndoLog`."""
         if self._used_bytes + size_bytes > self._limit_bytes:
-            await asyncio.to_thread(self._forget_old, run, size_bytes)
+            try:
+                await asyncio.to_thread(self._forget_old, {run, undone}, size_bytes)
+            except OSError as err:
+                return f"older runs cannot be removed: {err.strerror or err}"
         if self._used_bytes + size_bytes > self._limit_bytes:
-            return f"this run alone would need more than {self._limit_bytes >> 20} MiB (`undo_max_mib`)"
+            who = "this run and the one that it undoes" if undone else "this run alone"
+            return f"{who} would need more than {self._limit_bytes >> 20} MiB (`undo_max_mib`)"
         self._used_bytes += size_bytes
         return ""
 
@@ -174,7 +182,7 @@ class UndoStore:
         try:
             if journal is not None:
                 await asyncio.to_thread(_close, journal)
-            await asyncio.to_thread(self._forget_old, "")
+            await asyncio.to_thread(self._forget_old, set())
         except (FileError, OSError) as err:
             log.warning("the record of a run may be lost", extra={"run": run, "reason": str(err)})
 
@@ -190,10 +198,12 @@ class UndoStore:
             await asyncio.to_thread(self._journal.close)
         self._run, self._journal = run, None
         journal = Journal(self._runs / f"{run}.log")
+        if await asyncio.to_thread(journal.path.with_suffix(LOST).exists):
+            return False
         try:
             found = await asyncio.to_thread(journal.open)
         except FileError as err:
-            self._warn(err)
+            await self._lose(journal, err)
             return False
         self._journal = journal
         if not found.records:
@@ -208,14 +218,15 @@ class UndoStore:
             journal.append(encode_message(line))
         except FileError as err:
             self._journal = None
-            self._warn(err)
-            try:
-                await asyncio.to_thread(journal.remove)
-            except OSError as again:
-                log.error("an incomplete record of a run stays", extra={"reason": str(again)})
+            await self._lose(journal, err)
 
-    def _warn(self, err: FileError) -> None:
-        log.warning("a run cannot be undone", extra={"run": self._run, "reason": str(err)})
+    async def _lose(self, journal: Journal, why: FileError) -> None:
+        """Replace an incomplete record by the mark that the run has none."""
+        log.warning("a run cannot be undone", extra={"run": self._run, "reason": str(why)})
+        try:
+            await asyncio.to_thread(_mark_lost, journal)
+        except OSError as err:
+            log.error("an incomplete record of a run stays", extra={"reason": str(err)})
 
     def _limits(self) -> str:
         if not self.is_on:
@@ -247,8 +258,14 @@ class UndoStore:
             is_damaged=is_damaged,
         )
 
-    def _forget_old(self, current: str, needed_bytes: int = 0) -> None:
-        """Remove the records that are too old or too many, and the contents that no record refers to. Blocking."""
+    def _forget_old(self, current: Collection[str], needed_bytes: int = 0) -> None:
+        """
+        Remove the records that are too old or too many, and the contents that no record refers to. Blocking.
+
+        Args:
+            current: Runs that stay.
+            needed_bytes: Contents of this size are to come.
+        """
         sizes = self._sizes()
         read = (self._read(path) for path in self._runs.glob("*.log"))
         kept = sorted((one for one in read if one is not None), key=lambda one: (one.time, one.run))
@@ -257,7 +274,7 @@ class UndoStore:
         count = len(kept)
         for old in kept:
             is_full = used_bytes + needed_bytes > self._limit_bytes
-            if old.run == current or not (
+            if old.run in current or not (
                 (is_full and old.contents) or count > RUNS_LIMIT or self._is_old(old)
             ):
                 continue
@@ -265,6 +282,11 @@ class UndoStore:
             count -= 1
             uses.subtract(old.contents)
             used_bytes -= sum(sizes.get(digest, 0) for digest in old.contents if not uses[digest])
+        marks = sorted(self._runs.glob(f"*{LOST}"), reverse=True)  # the newest ids first
+        for number, mark in enumerate(marks):
+            age_s = self._clock.now().timestamp() - mark.lstat().st_mtime
+            if number >= RUNS_LIMIT or age_s >= self._keep_s:
+                mark.unlink(missing_ok=True)
         for name in sizes:
             if not uses[name]:
                 (Path(self.folder) / name).unlink(missing_ok=True)
@@ -301,6 +323,19 @@ def fold(lines: list[UndoLine]) -> list[UndoEntry]:
     for key in is_open:
         entries[key].why_not = entries[key].why_not or UNKNOWN_END
     return [entry for key, entry in reversed(entries.items()) if key in changed or key in is_open]
+
+
+def _mark_lost(journal: Journal) -> None:
+    """Renaming works on a full disk, where a new file may find no room."""
+    journal.close()
+    mark = journal.path.with_suffix(LOST)
+    try:
+        journal.path.replace(mark)
+        os.truncate(mark, 0)
+    except FileNotFoundError:
+        mark.touch(mode=0o600)
+    except OSError:
+        journal.remove()
 
 
 def _close(journal: Journal) -> Any:

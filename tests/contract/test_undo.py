@@ -372,6 +372,20 @@ async def test_content_beyond_the_limit_is_not_kept_and_the_change_is_made(tmp_p
     ]
 
 
+async def test_an_undo_that_needs_room_keeps_what_it_still_has_to_restore(tmp_path: Path) -> None:
+    (tmp_path / "box").mkdir()
+    node = Node(tmp_path, limit_bytes=3 << 20)
+    names = ["one", "two"]
+    for name in names:
+        node.put(name, name * (1 << 18))
+    run = await node.apply(*[node.resource(name, content=f"new {name} " * (1 << 17)) for name in names])
+
+    await node.undo(run)
+
+    assert node.outcomes() == [("two", "changed"), ("one", "changed")]
+    assert [node.path(name).read_text() for name in names] == [name * (1 << 18) for name in names]
+
+
 async def test_kept_content_is_for_the_owner_alone_and_is_checked_before_it_is_used(node: Node) -> None:
     path = node.put("motd", "old\n")
     run = await node.apply(node.resource("motd", content="new\n"))

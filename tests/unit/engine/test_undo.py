@@ -28,7 +28,7 @@ class Memory:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, Identity | None]] = []
 
-    async def make_room(self, run: str, size_bytes: int) -> str:
+    async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:
         return ""
 
     async def before(self, run: str, entry: UndoEntry) -> None:

@@ -212,6 +212,30 @@ async def test_the_oldest_runs_make_room_and_the_current_one_does_not(tmp_path: 
     assert contents(store) == ["2" * 64]
 
 
+async def test_the_run_that_is_undone_does_not_make_room(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "undo", limit_bytes=100)
+    undo = new_id(NOON + timedelta(seconds=1))
+    keep(store, "a" * 64, 60)
+    await change(store, RUN, entry(content="a" * 64))
+    await store.close(RUN)
+    store = await opened(tmp_path / "undo", limit_bytes=100)
+
+    too_much = await store.make_room(undo, 60, undone=RUN)
+
+    assert too_much == "this run and the one that it undoes would need more than 0 MiB (`undo_max_mib`)"
+    assert [one.content for one in (await store.find(RUN)).entries] == ["a" * 64]
+    assert contents(store) == ["a" * 64]
+
+
+async def test_what_cannot_be_removed_takes_its_place_and_raises_nothing(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "undo", limit_bytes=100)
+    (Path(store.folder) / "folder").mkdir()
+
+    too_much = await store.make_room(RUN, 200)
+
+    assert too_much.startswith("older runs cannot be removed: ")
+
+
 async def test_a_content_that_two_runs_share_stays_until_the_last_one_goes(tmp_path: Path) -> None:
     clock = FakeClock(NOON)
     store = await opened(tmp_path / "undo", clock)
@@ -278,6 +302,27 @@ async def test_a_run_whose_record_cannot_be_written_has_none(
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "append", full)
         await store.before(RUN, entry("/b"))
+    await change(store, RUN, entry("/c"))
+    await store.close(RUN)
+
+    with pytest.raises(UndoError, match="has no record"):
+        await store.find(RUN)
+
+
+async def test_a_run_whose_record_was_removed_has_none_after_a_restart_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path / "undo")
+    await change(store, RUN, entry("/a"))
+
+    def full(journal: Journal, payload: bytes) -> int:
+        raise FileError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", full)
+        await store.before(RUN, entry("/b"))
+
+    store = await opened(tmp_path / "undo")
     await change(store, RUN, entry("/c"))
     await store.close(RUN)
 
