@@ -204,8 +204,11 @@ def _read_password(rule: NotificationRule) -> str:
         return ""
     try:
         with Path(rule.password_file).open("rb") as file:
-            return file.read(PASSWORD_LIMIT_BYTES).decode().strip()
+            password = file.read(PASSWORD_LIMIT_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError):
         raise DeliveryError(
             f"{rule.channel}: the password file {rule.password_file} cannot be read"
         ) from None
+    if not password.isascii() or not unquote(urlsplit(rule.smtp).username or "").isascii():
+        raise DeliveryError(f"{rule.channel}: user and password of the mail server must be ASCII")
+    return password

@@ -139,9 +139,7 @@ def check_rule(name: str, rule: NotificationRule) -> None:
         if not rule.to or not rule.sender:
             raise UsageError(f"rule {name}: --smtp needs --to and --from")
         for address in (*rule.to, rule.sender):
-            if "@" not in address or any(
-                character.isspace() or not character.isprintable() for character in address
-            ):
+            if not _is_mail_address(address):
                 raise UsageError(f"rule {name}: {address!r} is not a valid mail address")
     elif rule.to or rule.sender or rule.password_file:
         raise UsageError(f"rule {name}: --to, --from and --password-file need --smtp")
@@ -153,6 +151,18 @@ def check_rule(name: str, rule: NotificationRule) -> None:
         raise UsageError(f"rule {name}: --after must be more than zero")
     if len(rule.template) > LENGTH_LIMIT:
         raise UsageError(f"rule {name}: a message template must have at most {LENGTH_LIMIT} characters")
+
+
+def _is_mail_address(text: str) -> bool:
+    from email.errors import MessageError
+    from email.headerregistry import Address
+
+    if not text.isascii() or not text.isprintable() or " " in text:
+        return False
+    try:
+        return bool(Address(addr_spec=text).domain)
+    except (MessageError, ValueError, IndexError, AttributeError):  # the last two are mistakes of the parser
+        return False
 
 
 def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:

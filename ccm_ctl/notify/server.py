@@ -12,7 +12,7 @@ import fcntl
 import itertools
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +43,9 @@ NODES_EACH = 6
 
 HAPPENINGS_KEPT = 100
 """How many happenings one notification carries; `count` says how many there were."""
+
+HAPPENINGS_BYTES = 32 * 1024
+"""How much JSON these may take: nodes write their texts, and the state of a full queue must be readable again."""
 
 QUEUE_LIMIT = 1000
 """Notifications that wait for delivery; of more the oldest are dropped."""
@@ -244,7 +247,7 @@ class NotificationServer:
             message=message,
             time=self._fleet.clock.now().isoformat(),
             count=len(found),
-            happenings=[one.variables() for one in found[:HAPPENINGS_KEPT]],
+            happenings=_kept(found),
         )
 
     async def _postpone(self, one: Notification, reason: str, now: float) -> None:
@@ -263,7 +266,13 @@ class NotificationServer:
         async with self._changing:
             queue = [instead if other.id == one.id else other for other in self._state.queue]
             kept = [other for other in queue if other is not None]
-            await self._write(msgspec.structs.replace(self._state, queue=kept))
+            state = msgspec.structs.replace(self._state, queue=kept)
+            try:
+                await self._write(state)
+            except CcmError:
+                # a full disk must not make us deliver the same again at each turn; the next write stores this, too
+                self._state = state
+                raise
 
     def close(self) -> None:
         """Release the state file for another server."""
@@ -294,3 +303,16 @@ class NotificationServer:
         """Store the state, whole or not at all; only then it counts."""
         await asyncio.to_thread(write_whole, self._path, msgspec.json.encode(state))
         self._state = state
+
+
+def _kept(found: Sequence[Happening]) -> list[dict[str, Any]]:
+    """The first happenings as values, as many as a notification carries."""
+    kept: list[dict[str, Any]] = []
+    size_bytes = 0
+    for one in found[:HAPPENINGS_KEPT]:
+        values = one.variables()
+        size_bytes += len(msgspec.json.encode(values))
+        if size_bytes > HAPPENINGS_BYTES and kept:
+            break
+        kept.append(values)
+    return kept

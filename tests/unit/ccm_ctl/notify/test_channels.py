@@ -203,3 +203,19 @@ async def test_a_password_is_not_sent_without_tls(tmp_path: Path) -> None:
             await deliver(rule, ONE)
 
     assert not any("AUTH" in line or "hidden" in line for line in lines)
+
+
+async def test_a_password_that_mail_servers_cannot_take_is_an_error_that_does_not_show_it(
+    tmp_path: Path,
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("hidden\u00e4\n")
+    async with a_mail_server() as (host, lines):
+        rule = NotificationRule(
+            on="drift", smtp=f"smtp://me@{host}", to=["a@b.c"], sender="d@e.f", password_file=str(password)
+        )
+        with pytest.raises(DeliveryError, match="must be ASCII") as caught:
+            await deliver(rule, ONE)
+
+    assert lines == []
+    assert "\u00e4" not in str(caught.value)

@@ -14,7 +14,7 @@ from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
@@ -27,7 +27,13 @@ from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.notify.channels import DeliveryError, Notification
 from ccm_ctl.notify.rules import NotificationRule
-from ccm_ctl.notify.server import QUEUE_LIMIT, RETRY_S, NotificationServer
+from ccm_ctl.notify.server import (
+    HAPPENINGS_KEPT,
+    QUEUE_LIMIT,
+    RETRY_S,
+    STATE_LIMIT_BYTES,
+    NotificationServer,
+)
 from tests.support.authorship import Root, Writer, new_seed, now_ms
 from tests.support.controller import NOW, fleet_on
 
@@ -329,6 +335,46 @@ async def test_a_damaged_state_is_refused_with_the_way_out(scene: Scene) -> None
 
     with pytest.raises(UsageError, match="remove it"):
         await scene.server()
+
+
+async def test_what_nodes_say_cannot_make_the_state_too_large_to_be_read_again(scene: Scene) -> None:
+    server = await started(scene, nodes=a_rule("failed"))
+    scene.channel.is_broken = True
+    for number in range(HAPPENINGS_KEPT):
+        await scene.fail(f"web{number}", "\U0001f4a3" * 1000)
+
+    await server.look()
+
+    size_bytes = scene.path.stat().st_size
+    assert size_bytes * QUEUE_LIMIT < STATE_LIMIT_BYTES
+    (one,) = server._state.queue
+    assert (one.count, one.happenings[0]["node"]) == (HAPPENINGS_KEPT, "web0")
+
+
+async def test_a_delivered_notification_is_not_repeated_while_the_disk_is_full(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await started(scene, nodes=a_rule("failed"))
+    await scene.fail("web1")
+    await server.look()
+
+    def full(path: Path, body: bytes) -> None:
+        raise InputError(f"{path}: cannot be written: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ccm_ctl.notify.server.write_whole", full)
+        with pytest.raises(InputError):
+            await server.deliver_due()
+        await server.deliver_due()
+    await scene.fail("web2")
+    await server.look()
+    server.close()
+    await (await scene.server(nodes=a_rule("failed"))).deliver_due()
+
+    assert scene.channel.messages == [
+        "web1: site failed: no such package",
+        "web2: site failed: no such package",
+    ]
 
 
 async def test_the_queue_is_bounded_and_reports_dropped_entries(scene: Scene) -> None:
