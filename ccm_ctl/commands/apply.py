@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_agent.model.selection import ResourceSelection
     from ccm_ctl.app import Application
+    from ccm_ctl.commands.plan_impact import PlanImpact
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.plan_file import PlanFile
@@ -171,8 +172,9 @@ async def send_manifest(
     options: dict[str, Any],
     *,
     plan: PlanFile | None = None,
+    impact: PlanImpact | None = None,
 ) -> Exit:
-    """Send a manifest to the nodes that the options mean, or to those of a saved plan, and watch the run."""
+    """Send a manifest to the nodes that the options or a saved plan mean, watch the run, and show the impact of a plan."""
     from ccm_ctl.commands.run_view import start_and_watch
     from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.discovery import resolve
@@ -192,9 +194,10 @@ async def send_manifest(
             lambda record: record.partial_runs,
             "the agent is too old for --only and --tags; upgrade it, or select other nodes",
         )
-    rollout = (
-        make_plan(options, inventory, resolved) if "rollout" in options and is_rollout(options) else None
-    )
+    if impact is not None:
+        impact.prepare(inventory, resolved)
+    is_gradual = impact is None and "rollout" in options and is_rollout(options)
+    rollout = make_plan(options, inventory, resolved) if is_gradual else None
     if rollout is not None or out:
         # another driver can only send again what is stored
         content = as_bundle(content)
@@ -254,6 +257,12 @@ async def send_manifest(
                 f"not in the plan, because it cannot be applied there: {fold_names(left_out)}"
             )
 
+    async def end(run: Run, proof: RunProof | None) -> None:
+        if out:
+            await save(run, proof)
+        if impact is not None:
+            await impact.show_planned(run, proof)
+
     return await start_and_watch(
         application,
         fleet,
@@ -261,7 +270,7 @@ async def send_manifest(
         offline_ok=options["offline"] == "ok",
         timeout_s=options["timeout"],
         offer=_offer(path, content, resolved, options) if action == "apply" and is_whole else "",
-        on_end=save if out else None,
+        on_end=end,
     )
 
 

@@ -22,6 +22,7 @@ from ccm_agent.model.ports import (
     Requests,
     SignedStore,
 )
+from ccm_agent.registration.entries import StreamEntry
 from ccm_agent.templates.broker_functions import BrokerClient
 from ccm_ctl.fleet.stored_schedule import Schedule
 
@@ -80,6 +81,19 @@ class DataBucket(Bucket, Protocol):
         ...
 
 
+class ServiceRegistry(BrokerClient, Protocol):
+    """The registered services."""
+
+    async def stored(self) -> list[StreamEntry]:
+        """
+        What the registry stores: entries, and marks of expired and removed ones.
+
+        Raises:
+            BusError: It cannot be read.
+        """
+        ...
+
+
 class Fleet(Struct, frozen=True, kw_only=True):
     """
     Everything that the controller reaches over one connection.
@@ -96,7 +110,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signers: The bucket CCM_TRUST; None: it is not read.
         schedules: Reads the schedules, and adds the subjects of unreadable ones to a list; None: they cannot be read. Raises
             BusSetupError where the broker has none.
-        services: Answers `registrations()` in a gate; None: it cannot be asked.
+        services: The registered services, also for `registrations()` in a gate; None: they cannot be read.
         slots: The bucket CCM_SLOTS; None: it is not read.
     """
 
@@ -114,7 +128,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     signatory: Signatory | None = None
     trust: Trust | None = None
     signers: Bucket | None = None
-    services: BrokerClient | None = None
+    services: ServiceRegistry | None = None
     schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
     slots: Bucket | None = None
 

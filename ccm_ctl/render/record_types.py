@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct
 
 from ccm_agent.model.outcome import FailedResource, SessionSummary
 from ccm_agent.model.wire import AgentEvent, Disabled
+from ccm_ctl.render.impact_record_types import ImpactLine, ImpactSummaryLine
 from ccm_ctl.render.past_record_types import DifferenceLine, SessionLine, StateLine
 from ccm_ctl.render.run_record_types import (
     Count,
@@ -23,6 +24,7 @@ from ccm_ctl.render.run_record_types import (
     Flag,
     GroupLine,
     Line,
+    LockLine,
     Machine,
     Manifest,
     Maybe,
@@ -111,19 +113,6 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True
         dict[str, Any] | Maybe,
         Meta(description="What the agent says of itself, such as its version, or how it converged."),
     ] = UNSET
-
-
-class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):
-    """Something that a node does not change."""
-
-    node: Node
-    resource: Annotated[str, Meta(description="`type#name`; `all` if the node is disabled.")]
-    since: Annotated[Time, Meta(description="When it was locked.")] = UNSET
-    until: Annotated[
-        Time, Meta(description="When the lock ends; missing for a disabled node without an end.")
-    ] = UNSET
-    by: Annotated[Text, Meta(description="The operator.")] = UNSET
-    why: Annotated[Text, Meta(description="The operator's reason.")] = UNSET
 
 
 class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True):
@@ -474,6 +463,8 @@ RECORDS: tuple[type[Struct], ...] = (
     OutputLine,
     GroupLine,
     SlotLine,
+    ImpactLine,
+    ImpactSummaryLine,
     NodeLine,
     ReplyLine,
     LockLine,

@@ -171,6 +171,19 @@ class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
     run: OneRun = UNSET
 
 
+class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):
+    """Something that a node does not change."""
+
+    node: Node
+    resource: Annotated[str, Meta(description="`type#name`; `all` if the node is disabled.")]
+    since: Annotated[Time, Meta(description="When it was locked.")] = UNSET
+    until: Annotated[
+        Time, Meta(description="When the lock ends; missing for a disabled node without an end.")
+    ] = UNSET
+    by: Annotated[Text, Meta(description="The operator.")] = UNSET
+    why: Annotated[Text, Meta(description="The operator's reason.")] = UNSET
+
+
 class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
     """The state of a rollout; printed whenever it changes."""
 

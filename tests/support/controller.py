@@ -33,6 +33,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import IncomingRequest, StoredEvent
+from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.wire import (
     RUN_STOP,
     SESSION_ANSWER,
@@ -44,6 +45,7 @@ from ccm_agent.model.wire import (
     Progress,
     RunAhead,
 )
+from ccm_agent.registration.entries import StreamEntry
 from ccm_agent.storage.spool_segment import Kind
 from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -352,6 +354,7 @@ class Desk:
         nodes: Who is there.
         trust: What the operator's credentials say about trust; None: nothing.
         schedules: The schedules on the broker.
+        services: What the registry stores.
         err: Standard error of the command that runs now, or ran last.
     """
 
@@ -363,6 +366,7 @@ class Desk:
         self.hooks: list[Hook] = []
         self.schedules: list[Schedule] = []
         self.unreadable_schedules: list[str] = []
+        self.services: list[StreamEntry] = []
         self.err = Screen()
         self._come: set[str] = set()
 
@@ -400,11 +404,37 @@ class Desk:
             await node.begin(self.broker)
         for hook in list(self.hooks):
             await hook(self.broker)
-        yield Broker(msgspec.structs.replace(fleet_on(bus, self.trust), schedules=self._read_schedules))
+        fleet = msgspec.structs.replace(
+            fleet_on(bus, self.trust),
+            schedules=self._read_schedules,
+            services=StoredServices(self.services),
+        )
+        yield Broker(fleet)
 
     async def _read_schedules(self, left_out: list[str]) -> list[Schedule]:
         left_out += self.unreadable_schedules
         return self.schedules
+
+
+class StoredServices:
+    """A registry with what a test puts there."""
+
+    def __init__(self, entries: list[StreamEntry]) -> None:
+        self._entries = entries
+
+    async def stored(self) -> list[StreamEntry]:
+        """All of it."""
+        return self._entries
+
+    async def registrations(
+        self, cluster: str, protocol: str, service: str, address: str
+    ) -> list[RegistrationEntry]:
+        """Not asked: tests of gates bring their own answers."""
+        raise NotImplementedError
+
+    async def kv_get(self, bucket: str, key: str) -> bytes | None:
+        """Not asked."""
+        raise NotImplementedError
 
 
 def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:

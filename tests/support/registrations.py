@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.registration.entries import StreamEntry, entry_subject
 
 
 def an_entry(number: int = 1, **fields: Any) -> RegistrationEntry:
@@ -18,3 +20,14 @@ def an_entry(number: int = 1, **fields: Any) -> RegistrationEntry:
         "priority": 10,
     }
     return RegistrationEntry(**(known | fields))
+
+
+def a_stored(entry: RegistrationEntry, *, reason: str = "") -> StreamEntry:
+    """An entry in the stream, or the mark of one that is gone."""
+    return StreamEntry(
+        subject=entry_subject(entry),
+        sequence=1,
+        time=datetime(2026, 11, 21, tzinfo=UTC),
+        entry=None if reason else entry,
+        reason=reason,
+    )

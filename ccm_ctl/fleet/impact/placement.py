@@ -1,0 +1,144 @@
+"""
+On which nodes the instances of services are.
+
+An entry says where a service is reached, not which node runs it. A node runs it if its facts report that address: an address of
+an interface, or a text or list directly below `network`, such as an assigned `network.public`. Facts and entries are claims of
+nodes, so an address that several nodes report counts for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import parse_registration
+from ccm_agent.model.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from ccm_agent.registration.entries import StreamEntry
+
+ADDRESSES_LIMIT = 1000
+"""Addresses of one node that are read."""
+
+_LONGEST = 64
+"""Characters of an address with its prefix length, generously."""
+
+EXPIRED = "MaxAge"
+"""The broker's reason for an entry that was not renewed in time."""
+
+
+class ServiceName(Struct, frozen=True, order=True):
+    """What identifies a service."""
+
+    cluster: str
+    protocol: str
+    service: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.protocol}/{self.service}"
+
+
+class ServiceInstance(Struct, frozen=True, kw_only=True):
+    """
+    One entry of the registry, or one that has expired.
+
+    Attributes:
+        nodes: The nodes that report its address; empty: no node does.
+        is_healthy: It is registered now, and a node that reports its address is present, or no node does.
+        priority: Its priority; lower is preferred.
+        address: Its address.
+    """
+
+    nodes: tuple[str, ...]
+    is_healthy: bool
+    priority: int
+    address: str
+
+
+def find_addresses(facts: Mapping[str, Any]) -> set[str]:
+    """The addresses that a node reports of itself, without loopback; at most ADDRESSES_LIMIT."""
+    network = facts.get("network")
+    found: set[str] = set()
+    for text in _texts(network) if isinstance(network, Mapping) else ():
+        address = _normal(text)
+        if address:
+            found.add(address)
+        if len(found) >= ADDRESSES_LIMIT:
+            break
+    return found
+
+
+def place_instances(
+    entries: Iterable[StreamEntry], addresses: Mapping[str, Collection[str]], present: Collection[str]
+) -> dict[ServiceName, list[ServiceInstance]]:
+    """
+    The instances of all services, with the nodes that they are on.
+
+    Args:
+        entries: What the registry stores.
+        addresses: What each node reports, from `find_addresses`.
+        present: The nodes that are present.
+    """
+    owners: dict[str, list[str]] = {}
+    for node, own in addresses.items():
+        for address in own:
+            owners.setdefault(address, []).append(node)
+    found: dict[ServiceName, list[ServiceInstance]] = {}
+    for one in entries:
+        read = _read(one)
+        if read is None:
+            continue
+        service, address, priority = read
+        nodes = tuple(owners.get(_normal(address), ()))
+        is_up = not nodes or any(node in present for node in nodes)
+        instance = ServiceInstance(
+            nodes=nodes, is_healthy=one.entry is not None and is_up, priority=priority, address=address
+        )
+        found.setdefault(service, []).append(instance)
+    return found
+
+
+def _read(one: StreamEntry) -> tuple[ServiceName, str, int] | None:
+    if one.entry is not None:
+        entry = one.entry
+        return ServiceName(entry.cluster, entry.protocol, entry.service), entry.address, entry.priority
+    if one.reason != EXPIRED:
+        return None
+    try:
+        cluster, protocol, service, address = parse_registration(one.subject)
+    except ProtocolError:
+        return None
+    return ServiceName(cluster, protocol, service), address, 0
+
+
+def _texts(network: Mapping[str, Any]) -> Iterator[str]:
+    """What may be an address of the node itself: not a gateway or another host somewhere below."""
+    for value in network.values():
+        for text in value if isinstance(value, list) else (value,):
+            if isinstance(text, str):
+                yield text
+    for entry in _mappings(network.get("addresses")):
+        yield str(entry.get("address", ""))
+    for interface in _mappings(network.get("interfaces")):
+        for entry in _mappings(interface.get("addrs")):
+            yield str(entry.get("addr", ""))
+
+
+def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
+    return (one for one in (value if isinstance(value, list) else ()) if isinstance(one, Mapping))
+
+
+def _normal(text: str) -> str:
+    """An address in its one form, without its prefix length; "" if it is none, or one that every host has."""
+    if len(text) > _LONGEST:
+        return ""
+    try:
+        address = ip_address(text.partition("/")[0])
+    except ValueError:
+        return ""
+    return "" if address.is_loopback or address.is_unspecified else str(address)

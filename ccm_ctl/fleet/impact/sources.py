@@ -1,0 +1,105 @@
+"""Reads what the report needs: registered services, the addresses of nodes, slots and open rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import BusSetupError
+from ccm_ctl.fleet.discovery import FACTS_AT_ONCE, read_facts
+from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
+from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.rollout_records import RolloutPlan
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.impact.changes import ManifestResources, NodeChange
+    from ccm_ctl.fleet.ports import Fleet
+
+
+async def make_report(
+    fleet: Fleet,
+    inventory: Inventory,
+    resolved: TargetSet,
+    rollout: tuple[RolloutPlan, list[str]] | None,
+    changes: Sequence[NodeChange],
+    resources: ManifestResources,
+    run: str = "",
+) -> ImpactReport:
+    """
+    What the rollout does to the registered services.
+
+    Args:
+        fleet: The fleet.
+        inventory, resolved: Its nodes, and those that are targets.
+        rollout: The waves and the nodes in their order; None: all nodes at the same time.
+        changes: The nodes that would change.
+        resources: The resources of the manifest, for their slots.
+        run: The run of the plan; "": no node was asked.
+
+    Raises:
+        BusError: The registry or the facts cannot be read.
+        BusSetupError: This broker has no registry.
+    """
+    if fleet.services is None:
+        raise BusSetupError("the registered services of this broker cannot be read")
+    entries = await fleet.services.stored()
+    addresses = await _read_addresses(fleet, inventory)
+    present = {name for name, node in inventory.nodes.items() if node.is_present}
+    placed = await asyncio.to_thread(place_instances, entries, addresses, present)
+    offline = set(resolved.offline)
+    plan, order = rollout or (None, [node for node in resolved.nodes if node not in offline])
+    waves = waves_of(plan, order)
+    in_waves = [one for one in changes if one.node not in offline]
+    services = await asyncio.to_thread(measure_impact, placed, in_waves, waves, resources.counts)
+    registered = {node for found in placed.values() for one in found if one.is_healthy for node in one.nodes}
+    healthy = [one for found in placed.values() for one in found if one.is_healthy]
+    return ImpactReport(
+        run=run,
+        waves=tuple(waves),
+        changes=tuple(in_waves),
+        unchanged=len(order) - len(in_waves),
+        offline=tuple(resolved.offline),
+        unregistered=tuple(one.node for one in in_waves if one.node not in registered),
+        services=tuple(services),
+        unplaced=tuple(sorted({one.address for one in healthy if not one.nodes})),
+        slots=resources.counts,
+        holders=await _read_holders(fleet, resources),
+        others=await _read_rollouts(fleet),
+    )
+
+
+async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[str]]:
+    """The addresses of all nodes. Gathered facts are large, so those of few nodes are in memory at a time."""
+    found: dict[str, set[str]] = {}
+    names = list(inventory.nodes)
+    for begin in range(0, len(names), FACTS_AT_ONCE):
+        some = names[begin : begin + FACTS_AT_ONCE]
+        lacking = [name for name in some if not inventory.nodes[name].gathered]
+        await read_facts(fleet, inventory, lacking)
+        for name in some:
+            found[name] = find_addresses(inventory.nodes[name].facts)
+        for name in lacking:
+            inventory.nodes[name].gathered = {}
+    return found
+
+
+async def _read_holders(fleet: Fleet, resources: ManifestResources) -> dict[str, tuple[str, ...]]:
+    from ccm_ctl.fleet.slot_holders import read_slots
+
+    if fleet.slots is None or not resources.counts:
+        return {}
+    held: dict[str, tuple[str, ...]] = {}
+    for place in await read_slots(fleet.slots):
+        if place.slot in resources.counts and not place.position:
+            held[place.slot] = (*held.get(place.slot, ()), place.state.node)
+    return held
+
+
+async def _read_rollouts(fleet: Fleet) -> tuple[str, ...]:
+    from ccm_ctl.fleet.rollout.store import RolloutStore
+
+    left_out: list[str] = []
+    return tuple(state.run for state in await RolloutStore(fleet).open_rollouts(left_out))

@@ -1,0 +1,89 @@
+"""
+The worst choice of nodes that a rollout can have in progress at the same time.
+
+Slots of a rollout refill as nodes end, in an order that nobody knows. So any set of nodes of a wave can be in progress together,
+up to the size of the batch, and up to the count of each slot of the manifest. Such sets are the independent sets of a matroid (a
+truncated transversal matroid), for which taking the heaviest node that still fits gives the heaviest set.
+
+Source: A. Schrijver, Combinatorial Optimization, 2003, sections 39.4 and 40.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class CandidateNode(Struct, frozen=True, kw_only=True):
+    """
+    A node that would change.
+
+    Attributes:
+        node: Its name.
+        weight: How many healthy instances are lost while it changes.
+        slots: It changes only while it holds one of these slots of the manifest; empty: no slot limits it.
+    """
+
+    node: str
+    weight: int
+    slots: frozenset[str] = frozenset()
+
+
+def choose_worst(
+    candidates: Iterable[CandidateNode], at_once: int, counts: Mapping[str, int]
+) -> list[CandidateNode]:
+    """
+    The nodes that lose the most instances together.
+
+    Args:
+        candidates: The nodes of one wave.
+        at_once: How many nodes of the wave run at the same time.
+        counts: How many nodes may hold each slot of the manifest.
+    """
+    chosen: list[CandidateNode] = []
+    places = _SlotPlaces(counts)
+    for one in sorted(candidates, key=lambda one: (-one.weight, one.node)):
+        if len(chosen) >= at_once or one.weight <= 0:
+            break
+        if not one.slots or places.take(one):
+            chosen.append(one)
+    return chosen
+
+
+class _SlotPlaces:
+    """Which node holds which slot; nodes move to another of their slots to make room."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+        self._held: dict[str, list[CandidateNode]] = {slot: [] for slot in counts}
+        self._full: set[str] = set()
+        """Slots that no exchange can free: nothing is ever given back, so they stay full."""
+
+    def take(self, node: CandidateNode) -> bool:
+        """Whether the node gets one of its slots."""
+        tried: set[str] = set()
+        came_from: dict[str, tuple[CandidateNode, str]] = {}
+        waiting = [(node, "")]
+        while waiting:
+            mover, left = waiting.pop()
+            for slot in sorted(mover.slots - tried - self._full):
+                tried.add(slot)
+                came_from[slot] = (mover, left)
+                if len(self._held[slot]) < self._counts[slot]:
+                    self._move(slot, came_from)
+                    return True
+                waiting += [(holder, slot) for holder in self._held[slot]]
+        self._full |= tried
+        return False
+
+    def _move(self, slot: str, came_from: Mapping[str, tuple[CandidateNode, str]]) -> None:
+        while slot:
+            mover, left = came_from[slot]
+            self._held[slot].append(mover)
+            if left:
+                self._held[left].remove(mover)
+            slot = left

@@ -1,0 +1,111 @@
+"""The shape of the records of `ccmctl plan --impact`; see `record_types`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct
+
+from ccm_ctl.render.run_record_types import Count, Line, OneRun
+
+
+class ServiceWaveFields(Struct, frozen=True, kw_only=True):
+    """What one wave would do to one service."""
+
+    wave: Annotated[int, Meta(description="Number of the wave, from 0.")]
+    name: Annotated[str, Meta(description="Name of the wave; empty without waves.")]
+    instances: Annotated[int, Meta(description="Healthy instances on nodes of the wave that would change.")]
+    at_once: Annotated[int, Meta(description="The most of them on nodes that are in progress together.")]
+    failed: Annotated[
+        int,
+        Meta(
+            description="The most further instances on nodes that may have failed without stopping the rollout."
+        ),
+    ]
+    left: Annotated[int, Meta(description="Healthy instances that remain in this worst case.")]
+    preferred_left: Annotated[int, Meta(description="Those of them with the best priority.")]
+
+
+class ImpactLine(Line, frozen=True, kw_only=True, tag="impact", omit_defaults=True):
+    """What a rollout would do to one service; in `plan --impact`, those that lose most first."""
+
+    cluster: Annotated[str, Meta(description="Cluster of the service.")]
+    protocol: Annotated[str, Meta(description="Its protocol.")]
+    service: Annotated[str, Meta(description="Its name.")]
+    instances: Annotated[
+        int, Meta(description="All instances, also expired ones that the broker still names.")
+    ]
+    healthy: Annotated[
+        int, Meta(description="Instances that are registered now, and not only on nodes that are offline.")
+    ]
+    preferred: Annotated[int, Meta(description="Healthy instances with the best priority.")]
+    unplaced: Annotated[
+        Count,
+        Meta(description="Healthy instances at addresses that no node reports; they count as not lost."),
+    ] = UNSET
+    nodes: Annotated[
+        list[str], Meta(description="Nodes that would change and have healthy instances, at most 1,000.")
+    ]
+    node_count: Annotated[int, Meta(description="How many such nodes there are.")]
+    left: Annotated[int, Meta(description="Healthy instances that remain in the worst wave.")]
+    waves: Annotated[list[ServiceWaveFields], Meta(description="The waves with such nodes, in order.")]
+
+
+class ImpactWaveFields(Struct, frozen=True, kw_only=True):
+    """A wave of the rollout."""
+
+    name: Annotated[str, Meta(description="Name of the wave; empty without waves.")]
+    nodes: Annotated[int, Meta(description="How many nodes it has.")]
+    changing: Annotated[int, Meta(description="How many of them would change.")]
+    at_once: Annotated[int, Meta(description="How many of its nodes run at the same time.")]
+    may_have_failed: Annotated[
+        int,
+        Meta(description="How many nodes may have failed or be lost by then without stopping the rollout."),
+    ]
+
+
+class ImpactResourceFields(Struct, frozen=True, kw_only=True):
+    """A resource that would change."""
+
+    resource: Annotated[str, Meta(description="`type#name`.")]
+    nodes: Annotated[int, Meta(description="On how many nodes.")]
+    refresh: Annotated[bool, Meta(description="It would be refreshed because of a subscription.")]
+    slot: Annotated[str | None, Meta(description="The slot that it needs.")]
+
+
+class ImpactSlotFields(Struct, frozen=True, kw_only=True):
+    """A slot of the manifest."""
+
+    slot: Annotated[str, Meta(description="Its name.")]
+    count: Annotated[int, Meta(description="How many nodes may hold it.")]
+    held_by: Annotated[list[str], Meta(description="The nodes that hold it now.")]
+
+
+class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary", omit_defaults=True):
+    """The last record of `plan --impact`: what the numbers count. Lists have at most 1,000 items."""
+
+    run: OneRun = UNSET
+    services: Annotated[int, Meta(description="How many services lose instances.")]
+    without_healthy: Annotated[int, Meta(description="How many of them may have no healthy instance left.")]
+    left_out: Annotated[Count, Meta(description="Services without a record, because there are too many.")] = (
+        UNSET
+    )
+    changing: Annotated[int, Meta(description="How many nodes would change.")]
+    unchanged: Annotated[int, Meta(description="How many nodes would not.")]
+    waves: Annotated[list[ImpactWaveFields], Meta(description="The waves; one without a rollout.")]
+    assumed: Annotated[
+        dict[str, str],
+        Meta(description="Nodes that count as changed because their plan is not known, and why."),
+    ]
+    assumed_count: Annotated[int, Meta(description="How many.")]
+    offline: Annotated[list[str], Meta(description="Targets that are offline, and in no wave.")]
+    offline_count: Annotated[int, Meta(description="How many.")]
+    unregistered: Annotated[
+        list[str], Meta(description="Nodes that would change, without a registered service.")
+    ]
+    unregistered_count: Annotated[int, Meta(description="How many.")]
+    unplaced: Annotated[list[str], Meta(description="Addresses of healthy instances that no node reports.")]
+    unplaced_count: Annotated[int, Meta(description="How many.")]
+    resources: Annotated[list[ImpactResourceFields], Meta(description="The resources that would change.")]
+    slots: Annotated[list[ImpactSlotFields], Meta(description="The slots of the manifest.")]
+    rollouts: Annotated[list[str], Meta(description="Runs of other rollouts that are not over.")]

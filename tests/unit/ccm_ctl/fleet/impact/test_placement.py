@@ -1,0 +1,76 @@
+"""On which nodes instances are."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_ctl.fleet.impact.placement import (
+    ADDRESSES_LIMIT,
+    ServiceInstance,
+    ServiceName,
+    find_addresses,
+    place_instances,
+)
+from tests.support.registrations import a_stored, an_entry
+
+WEB = ServiceName("prod", "http", "web")
+
+
+def test_the_addresses_of_interfaces_and_assigned_ones_are_the_nodes_own() -> None:
+    facts = {
+        "network": {
+            "addresses": [{"address": "10.0.0.1", "ipv4": True}],
+            "interfaces": [
+                {"name": "lo", "addrs": [{"addr": "127.0.0.1/8"}, {"addr": "::1/128"}]},
+                {"name": "eth1", "addrs": [{"addr": "2001:db8:0::5/64"}]},
+            ],
+            "default_ipv4": "10.0.0.1",
+            "public": "203.0.113.7",
+            "others": ["203.0.113.8"],
+            "routes": {"gateway": "10.0.0.254"},
+        },
+        "dns": "10.0.0.53",
+    }
+
+    assert find_addresses(facts) == {"10.0.0.1", "2001:db8::5", "203.0.113.7", "203.0.113.8"}
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("10.0.0.1", id="text"),
+        pytest.param({"addresses": "x", "interfaces": [7, {"addrs": {}}]}, id="other shapes"),
+        pytest.param({"public": "1" * 1_000_000, "a": "0.0.0.0", "b": "\x1b[2J"}, id="no addresses"),
+    ],
+)
+def test_facts_of_other_shapes_have_no_address(network: object) -> None:
+    assert find_addresses({"network": network}) == set()
+
+
+def test_a_node_that_reports_any_number_of_addresses_is_bounded() -> None:
+    many = [f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in range(100_000)]
+
+    assert len(find_addresses({"network": {"many": many}})) == ADDRESSES_LIMIT
+
+
+def test_an_entry_is_on_the_nodes_that_report_its_address() -> None:
+    entries = [
+        a_stored(an_entry(1)),
+        a_stored(an_entry(2, priority=20)),
+        a_stored(an_entry(3), reason="MaxAge"),
+        a_stored(an_entry(4)),
+        a_stored(an_entry(5), reason="Remove"),
+    ]
+    addresses = {"web1": {"10.0.0.1"}, "web2": {"10.0.0.2"}, "web3": {"10.0.0.3"}, "copy": {"10.0.0.1"}}
+
+    found = place_instances(entries, addresses, {"web1", "web3"})
+
+    assert found == {
+        WEB: [
+            ServiceInstance(nodes=("web1", "copy"), is_healthy=True, priority=10, address="10.0.0.1"),
+            ServiceInstance(nodes=("web2",), is_healthy=False, priority=20, address="10.0.0.2"),
+            ServiceInstance(nodes=("web3",), is_healthy=False, priority=0, address="10.0.0.3"),
+            ServiceInstance(nodes=(), is_healthy=True, priority=10, address="10.0.0.4"),
+        ]
+    }
