@@ -222,6 +222,13 @@ def _take_over(number: int, folder: int, name: str, path: str, digest: str) -> N
     if digest_of(before) != digest:
         raise RevisionError(changed)
     if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
-        with contextlib.suppress(PermissionError):  # an ordinary user cannot give files away
-            os.fchown(number, found.st_uid, found.st_gid)
-    os.fchmod(number, stat.S_IMODE(found.st_mode))
+        for owner in (
+            found.st_uid,
+            -1,
+        ):  # an ordinary user cannot give files away, but to a group of one's own
+            with contextlib.suppress(PermissionError):
+                os.fchown(number, owner, found.st_gid)
+    mode = stat.S_IMODE(found.st_mode)
+    if os.fstat(number).st_gid != found.st_gid:
+        mode &= ~stat.S_IRWXG  # these rights were not meant for the group that has the file now
+    os.fchmod(number, mode)

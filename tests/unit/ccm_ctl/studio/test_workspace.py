@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,31 @@ def test_a_file_is_read_and_saved_with_its_mode(folder: Path) -> None:
     assert (opened.text, path.read_text(), digest) == ("ccm: {}\n", "new: 1\n", digest_of(b"new: 1\n"))
     assert path.stat().st_mode & 0o7777 == 0o640
     assert [one.name for one in path.parent.iterdir()] == ["manifest.yaml"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize(("group", "saved"), [(4242, (4242, 0o660)), (4343, (4444, 0o600))])
+def test_rights_of_a_group_are_not_given_to_another_one(group: int, saved: tuple[int, int]) -> None:
+    groups = os.getgroups()
+    with tempfile.TemporaryDirectory() as name:
+        folder, path = Path(name), Path(name) / "site.yaml"
+        path.write_text("ccm: {}\n")
+        folder.chmod(0o777)
+        os.chown(path, 0, group)
+        path.chmod(0o660 if group == 4242 else 0o664)
+        workspace = Workspace.open(folder)
+        os.setgroups([4242])
+        os.setegid(4444)
+        os.seteuid(4444)
+        try:
+            workspace.write("site.yaml", "new: 1\n", workspace.read("site.yaml").digest)
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+        seen = path.stat()
+
+    assert (seen.st_gid, seen.st_mode & 0o770) == saved
 
 
 @pytest.mark.parametrize(
