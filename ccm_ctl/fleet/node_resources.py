@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,12 @@ from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.verification import read_events
 
 if TYPE_CHECKING:
+    from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.ports import Fleet
 
 LOOK_BACK = timedelta(days=30)
 EVENTS_READ = 20_000
-"""The most events of one node that are read."""
+"""The most events of one node that count, the newest ones."""
 
 _CHANGES = (Outcome.CHANGED, Outcome.REFRESHED)
 
@@ -58,11 +60,10 @@ async def read_resources(fleet: Fleet, node: str) -> list[ResourceStatus]:
     """The resources of a node that have events within LOOK_BACK, by origin and name."""
     found: dict[tuple[str, str], ResourceStatus] = {}
     origins: dict[str, str] = {}
-    count = 0
+    kept: deque[StoredEvent] = deque(maxlen=EVENTS_READ)
     async for event in read_events(fleet, node, fleet.clock.now() - LOOK_BACK):
-        count += 1
-        if count > EVENTS_READ:
-            break
+        kept.append(event)
+    for event in kept:
         try:
             heard = decode_agent_message(event)
         except ProtocolError:

@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SessionStart
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet import node_resources
 from ccm_ctl.fleet.node_resources import ResourceStatus, read_resources
 from ccm_ctl.fleet.stored_session import read_session_events
 from tests.support.controller import NOW, event, fleet_on, planned_change
@@ -46,6 +48,18 @@ async def test_the_last_event_of_each_resource_counts_and_changes_are_counted() 
             output="no space", changes=1, changed=EARLIER, corrective=True,
         )
     ]  # fmt: skip
+
+
+async def test_of_too_many_events_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_resources, "EVENTS_READ", 2)
+    broker = MemoryBroker(now=lambda: NOW)
+    for run, failed in ((FIRST, True), (SECOND, False)):
+        await publish(broker, run, started("web"))
+        await publish(broker, run, event("/etc/motd", 2, failed=failed))
+
+    [found] = await read_resources(fleet_on(MemoryBus(broker, "op")), "web1")
+
+    assert (found.outcome, found.run) == ("changed", SECOND)
 
 
 async def test_a_plan_changes_nothing() -> None:
