@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import NodeRun
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
@@ -91,7 +92,10 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
         if options["noop"]:
             return code
         if not would_change:
-            application.terminal.note("there is nothing to undo on these nodes now")
+            found = "there is nothing to undo on these nodes now"
+            application.terminal.note(
+                found if code is Exit.OK else "the plan did not succeed, so nothing is undone"
+            )
             return code
     what = f"undo {short_id(recorded.record.run)} on"
     if not await confirm(application, what, resolved, yes=options["yes"]):
@@ -125,14 +129,21 @@ async def _plan(
     application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any]
 ) -> tuple[Exit, bool]:
     """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
-    ends = set[NodeState]()
+    nodes: list[NodeRun] = []
 
     async def note(run: Run, _proof: RunProof | None) -> None:
-        ends.update(run.counts())
+        nodes.extend(run.nodes.values())
 
     launch = _launch(fleet, recorded, resolved, options, is_plan=True)
     code = await _watch(application, fleet, launch, options, on_end=note)
-    return code, bool(ends - {NodeState.STABLE, NodeState.FAILED, NodeState.REFUSED, NodeState.STOPPED})
+    return code, any(map(_would_change, nodes))
+
+
+def _would_change(node: NodeRun) -> bool:
+    """Whether a plan found something to undo, or is not known to have found nothing. A plan can fail for one resource alone."""
+    if node.state in (NodeState.FAILED, NodeState.STOPPED):
+        return any(event.changed for event in node.events.values())
+    return node.state not in (NodeState.STABLE, NodeState.REFUSED)
 
 
 def _launch(

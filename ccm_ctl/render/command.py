@@ -9,7 +9,7 @@ from msgspec import Struct
 from ccm_agent.clikit.table import paint
 from ccm_agent.clikit.text import counted, fold_names, one_line, plural, short_id, shortened, span
 from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import COMPLIANT_STATES, NodeState
 from ccm_ctl.render.outcome import MEANINGS
 from ccm_ctl.render.output import IN_FULL, output_lines
 
@@ -44,9 +44,9 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """For a line: `exit code 3`, `refused: …`; "" after a command that succeeded."""
-        if self.exit_code is not None and not self.why:
-            return f"exit code {self.exit_code}" if self.exit_code else ""
-        word = str(self.state) if self.state is not NodeState.CHANGED else ""
+        if self.exit_code and not self.why:
+            return f"exit code {self.exit_code}"
+        word = str(self.state) if self.state not in COMPLIANT_STATES else ""
         why = shortened(one_line(self.why), ERROR_SHOWN)
         return f"{word}: {why}" if word and why else word or why
 
@@ -67,10 +67,15 @@ def command_result(state: NodeState, reason: str, events: Mapping[int, Transacti
     return CommandResult(
         state=state,
         exit_code=event.exit_code,
-        why="" if has_ended else "\n".join(event.error),
+        why=_why(state, reason, event) if event.exit_code == 0 or not has_ended else "",
         output=event.output[-LOGGED_OUTPUT_TAIL:],
         is_cut="output" in event.cut,
     )
+
+
+def _why(state: NodeState, reason: str, event: TransactionEvent) -> str:
+    """Why a command did not succeed: its own error, or what happened to the node after it had ended."""
+    return "\n".join(event.error) or ("" if state in COMPLIANT_STATES else reason)
 
 
 def output_fields(event: TransactionEvent) -> dict[str, object]:

@@ -155,6 +155,29 @@ def test_older_agents_are_named(tmp_path: Path) -> None:
     assert "web1: the agent is too old to undo runs; upgrade it, or select other nodes" in said.err
 
 
+def test_what_a_plan_with_a_failure_would_change_can_be_undone(site: Site) -> None:
+    run = site.apply()
+    failed = event("/etc/issue", 3, failed=True, changed=False, error=["it is a directory"])
+    site.web1.does = [event("/etc/motd", 2), failed]
+
+    said = site.desk.ccmctl("undo", run, "-t", "node=web1", typed="y\n")
+
+    assert {request["protocol"].split(".")[-2] for request in site.web1.heard} == {"plan", "apply"}
+    assert "there is nothing to undo" not in said.err
+
+
+def test_a_plan_that_every_node_refused_does_not_say_that_nothing_is_to_be_undone(site: Site) -> None:
+    run = site.apply()
+    site.web1.does = "refused: disabled"
+
+    said = site.desk.ccmctl("undo", run, "-t", "node=web1", typed="y\n")
+
+    assert said.code == 2
+    assert {request["protocol"].split(".")[-2] for request in site.web1.heard} == {"plan"}
+    assert "there is nothing to undo" not in said.err
+    assert "the plan did not succeed, so nothing is undone" in said.err
+
+
 def test_an_undo_that_did_not_succeed_is_retried_as_an_undo(site: Site) -> None:
     run = site.apply()
     site.web1.does = "refused: disabled"
