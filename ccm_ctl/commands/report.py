@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.render.report_page import ReportedRun
+
+NEW_MODE = 0o666
+"""Of a new report, minus the bits of the umask."""
 
 
 @verb(
@@ -108,8 +112,20 @@ async def _write(
         return
     text = await asyncio.to_thread(render, page)
     try:
-        await asyncio.to_thread(Path(path).write_text, text, encoding="utf-8")
+        await asyncio.to_thread(_save, Path(path), text.encode())
     except OSError as err:
         raise UsageError(f"{path}: cannot be written: {err.strerror}") from err
     application.terminal.record(records.MADE, name=path, kind="report", action="created")
     application.terminal.show(f"{path}: written\n")
+
+
+def _save(path: Path, body: bytes) -> None:
+    """Replace a report, with its mode, whole or not at all; write to what is not a file, such as /dev/stdout."""
+    from ccm_ctl.fleet.whole_file import write_whole
+
+    path.parent.stat()  # a folder that is missing may be mistyped, so it is not created
+    if path.exists() and not path.is_file():
+        path.write_bytes(body)
+        return
+    before = path.lstat() if path.is_file() and not path.is_symlink() else None
+    write_whole(path, body, mode=stat.S_IMODE(before.st_mode) if before else NEW_MODE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -99,6 +100,36 @@ def test_file_that_cannot_be_written_is_named(desk: Desk, tmp_path: Path) -> Non
         1,
         f"ccmctl: {tmp_path / 'no' / 'run.html'}: cannot be written: No such file or directory\n",
     )
+
+
+def test_a_report_is_replaced_whole_or_not_at_all_and_keeps_its_mode(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    desk.ccmctl("report", "last", "--html", str(path))
+    path.chmod(0o600)
+    path.write_text("earlier")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        said = desk.ccmctl("report", "last", "--html", str(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    kept = path.read_text()
+
+    again = desk.ccmctl("report", "last", "--html", str(path))
+
+    assert (said.code, said.err) == (1, f"ccmctl: {path}: cannot be written: File too large\n")
+    assert (again.code, kept, path.stat().st_mode & 0o777) == (0, "earlier", 0o600)
+    assert [one.name for one in tmp_path.glob("*run.html*")] == ["run.html"]
+
+
+def test_a_link_that_another_user_made_is_replaced_and_its_target_stays(desk: Desk, tmp_path: Path) -> None:
+    path, target = tmp_path / "run.html", tmp_path / "target"
+    target.write_text("mine")
+    path.symlink_to(target)
+
+    said = desk.ccmctl("report", "last", "--html", str(path))
+
+    assert (said.code, target.read_text(), path.is_symlink()) == (0, "mine", False)
 
 
 @given(st.text())
