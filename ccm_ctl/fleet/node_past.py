@@ -41,6 +41,7 @@ class PastSession(Struct, kw_only=True):
         start, summary: The two ends; None: not known.
         events: What happened to its resources, in order.
         verdict: The worst that can be said of its events; None: these credentials cannot tell.
+        numbers: The numbers of its events.
     """
 
     run: str
@@ -49,6 +50,7 @@ class PastSession(Struct, kw_only=True):
     summary: SessionSummary | None = None
     events: list[TransactionEvent] = []
     verdict: Verdict | None = None
+    numbers: set[int] = set()
 
     @property
     def state(self) -> str:
@@ -77,6 +79,21 @@ class PastSession(Struct, kw_only=True):
     def manifest(self) -> str:
         """The name of the manifest."""
         return next((end.manifest for end in (self.start, self.summary) if end and end.manifest), "")
+
+    def take(self, heard: AgentMessage, verdict: Verdict | None) -> None:
+        """Add an event; what is forged is only flagged. Looks through no others: a node may make up many."""
+        said = heard.said
+        if verdict in BAD or self.verdict is None:
+            self.verdict = verdict
+        if verdict is Verdict.FORGED:
+            return
+        if isinstance(said, SessionStart):
+            self.start = self.start or said
+        elif isinstance(said, SessionSummary):
+            self.summary = said
+        elif isinstance(said, TransactionEvent) and said.number not in self.numbers:
+            self.numbers.add(said.number)
+            self.events.append(said)
 
 
 class PastAgentEvent(Struct, frozen=True, kw_only=True):
@@ -175,7 +192,7 @@ async def read_past(
         if heard.run not in sessions:
             sessions[heard.run] = PastSession(run=heard.run, time=time, events=[])
             found.append(sessions[heard.run])
-        _take_in(sessions[heard.run], heard, verdict)
+        sessions[heard.run].take(heard, verdict)
     return NodePast(entries=found, begins=await fleet.events.oldest(), left_out=count - len(kept))
 
 
@@ -207,19 +224,3 @@ async def _judge(fleet: Fleet, node: str, kept: deque[StoredEvent]) -> dict[int,
         return {}
     await learn_records(fleet, authors, [node])
     return judge_events(node, authors, kept)
-
-
-def _take_in(session: PastSession, heard: AgentMessage, verdict: Verdict | None) -> None:
-    """Add an event to its session; what is forged is only flagged."""
-    if verdict in BAD or session.verdict is None:
-        session.verdict = verdict
-    if verdict is Verdict.FORGED:
-        return
-    if isinstance(heard.said, SessionStart):
-        session.start = session.start or heard.said
-    elif isinstance(heard.said, SessionSummary):
-        session.summary = heard.said
-    elif isinstance(heard.said, TransactionEvent) and heard.said.number not in {
-        event.number for event in session.events
-    }:
-        session.events.append(heard.said)
