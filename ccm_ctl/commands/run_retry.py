@@ -9,7 +9,7 @@ import click
 from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.wire import COMPLIANT_STATES, NodeState
+from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, NodeState
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.stored_runs import run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
@@ -70,7 +70,8 @@ def retry(
         recorded = await find_run(fleet, run)
         until = parse_deadline(deadline, fleet.clock.now())
         launch = await prepare_retry(fleet, recorded, wanted, until, path)
-        if recorded.record.action == "apply" and not await confirm(
+        # of a run that no operator started, only the word of nodes says that it was a plan
+        if launch.request.protocol == MANIFEST_APPLY and not await confirm(
             application, f"apply {recorded.record.name} again to", launch.resolved, yes=yes
         ):
             return NOT_AGREED

@@ -12,6 +12,9 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.wire import (
     COMPLIANT_STATES,
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
     RESOURCE_EXEC,
     ExecRequest,
     ManifestRequest,
@@ -45,6 +48,13 @@ RETRIED_ENDS = tuple(state for state in NodeState if state.is_final and state no
 """The ends after which a node is asked again."""
 
 RETRIED_ACTIONS = ("apply", "plan", "check")
+
+ACTIONS = {
+    MANIFEST_APPLY: ("apply", "assign"),
+    MANIFEST_PLAN: ("plan",),
+    MANIFEST_CHECK: ("check",),
+}
+"""What a record may say of a request of this kind."""
 
 
 async def prepare_retry(
@@ -161,11 +171,20 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
     Rebuild the request of a run from its record.
 
+    The operator who started the run wrote the record, and whoever sends the request again signs it. So what is shown of the run
+    must be what the request asks for.
+
     Raises:
-        RunError: The record does not contain it.
+        RunError: The record does not contain it, or says that the run does something else.
     """
     record = recorded.record
     request = _stored_request(fleet, record, ManifestRequest)
+    is_as_shown = record.action in ACTIONS.get(request.protocol, ())
+    if not is_as_shown or (request.stage is not None) != (record.action == "assign"):
+        raise RunError(
+            f"{record.run}: the record of {record.requester} says `{record.action}`, and its request asks for something else, "
+            "so it is not sent"
+        )
     is_stored = request.content.bundle is not None or request.content.manifest
     if not is_stored and not request.undo and request.stage is None:
         raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")

@@ -1,0 +1,72 @@
+"""Records of runs that another operator made up, to have an operator with more rights sign something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.subjects import encode_token, request_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NodeState
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from tests.support.controller import NOW, Desk, FakeNode, fleet_on
+
+UNDO: dict[str, Any] = {"protocol": MANIFEST_APPLY, "name": "site", "undo": new_id(NOW)}
+STAGE: dict[str, Any] = {
+    "protocol": MANIFEST_APPLY,
+    "name": "site",
+    "stage": {"key": "all.site", "number": 7},
+}
+
+
+def forge(desk: Desk, action: str, request: dict[str, Any], *, is_rollout: bool = False) -> str:
+    """The operator eve records a run that did not reach web1; its id."""
+    run = new_id(NOW)
+
+    async def write(broker: MemoryBroker) -> None:
+        desk.hooks.remove(write)
+        bus = MemoryBus(broker, "eve")
+        fleet = fleet_on(bus)
+        subjects = [request_subject(MANIFEST_PLAN, "all")]
+        record = RunRecord(
+            run=run, action=action, name="site", time=NOW, nodes=1, subjects=subjects, request=request
+        )
+        await History(fleet).begin(record, ["web1"], [])
+        if is_rollout:
+            plan = RolloutPlan(waves=(Wave(name="1", nodes=1, slots=1),))
+            await RolloutStore(fleet).write(RolloutState(run=run, plan=plan, is_detached=True), 0)
+        else:
+            ends = RunEnds(run=run, nodes={"web1": NodeEnd(state=str(NodeState.UNREACHABLE))})
+            await bus.bucket("CCM_RUNS").put(f"{encode_token('eve')}.{run}.ends.0", msgspec.json.encode(ends))
+
+    desk.hooks.append(write)
+    return run
+
+
+@pytest.mark.parametrize(("action", "request_"), [("plan", UNDO), ("check", UNDO)])
+def test_a_run_that_is_listed_as_a_plan_does_not_apply_when_it_is_retried(
+    action: str, request_: dict[str, Any]
+) -> None:
+    desk = Desk(FakeNode("web1", {}, [], record={"undo": True, "staged_assignments": True}))
+    run = forge(desk, action, request_)
+
+    said = desk.ccmctl("run", "retry", run, typed="n\n")
+
+    assert (said.code, desk.nodes[0].heard) == (1, [])
+    assert f"the record of eve says `{action}`, and its request asks for something else" in said.err
+
+
+def test_a_rollout_of_an_assignment_that_is_listed_as_an_apply_is_not_driven_by_a_server() -> None:
+    desk = Desk(FakeNode("web1", {}, [], record={"staged_assignments": True}))
+    forge(desk, "apply", STAGE, is_rollout=True)
+
+    said = desk.ccmctl("rollout", "serve", "--once")
+
+    assert desk.nodes[0].heard == []
+    assert "the record of eve says `apply`, and its request asks for something else" in said.err
