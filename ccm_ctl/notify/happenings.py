@@ -7,9 +7,11 @@ that was away reports what happened meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError
@@ -108,7 +110,8 @@ class Cursor(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         since: Time of the last look, by the broker's clock.
         sequence: The newest event of the stream that was read.
-        runs: Ids of runs that had ended then, of the newest RUNS_READ.
+        runs: Ids of runs that had ended then, of the newest RUNS_READ; with a digest of the result, if another operator than
+            that of the run recorded the end.
         paused: Rollouts that were paused then.
         behind: When each node was first seen behind its assignment, by Happening.key.
         started: Something was read before; the first look only learns what there is.
@@ -222,13 +225,15 @@ class FleetObserver:
     async def _read_runs(self) -> tuple[list[Happening], list[str]]:
         """Runs that ended since the last look, oldest first; and the ids of all that have ended."""
         known = set(self.cursor.runs)
-        ended = [
-            (record, state)
-            for record, state, _ in (await History(self._fleet).newest(RUNS_READ)).runs
-            if state.state == "done"
+        claimed = {key.partition(" ")[0] for key in known}
+        listed = (await History(self._fleet).newest(RUNS_READ)).runs
+        ended = [one for one in listed if one[1].state == "done"]
+        new = [
+            _run_happening(record, state, closed_by)
+            for record, state, closed_by in reversed(ended)
+            if not known & {record.run, _claim(state)} and not (closed_by and record.run in claimed)
         ]
-        new = [_run_happening(record, state) for record, state in reversed(ended) if record.run not in known]
-        return new, [record.run for record, _ in ended]
+        return new, [_claim(state) if closed_by else record.run for record, state, closed_by in ended]
 
     async def _read_rollouts(self) -> tuple[list[Happening], list[str]]:
         paused = [
@@ -303,10 +308,21 @@ def _summary_reason(summary: SessionSummary) -> str:
     return f"failed: {names}" if names else f"{summary.failed_resources} resources failed"
 
 
-def _run_happening(record: RunRecord, state: RunState) -> Happening:
+def _claim(state: RunState) -> str:
+    """
+    A run with the result that another operator recorded.
+
+    Any operator may record the end of a run. So the end that its own operator records is reported, too, if it is another one.
+    """
+    counts = msgspec.json.encode(state.counts, order="deterministic")
+    return f"{state.run} {hashlib.sha256(counts).hexdigest()[:16]}"
+
+
+def _run_happening(record: RunRecord, state: RunState, closed_by: str) -> Happening:
     failed = any(state.counts.get(str(one), 0) for one in FAILED_STATES)
     missing = any(state.counts.get(str(one), 0) for one in MISSING_STATES)
-    counts = dict(state.counts)
+    counts = {str(one): state.counts[str(one)] for one in NodeState if str(one) in state.counts}
+    words = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Happening(
         kind="run",
         run={
@@ -321,7 +337,7 @@ def _run_happening(record: RunRecord, state: RunState) -> Happening:
         },
         failed=failed,
         manifest=_bounded(record.name),
-        reason=", ".join(f"{count} {name}" for name, count in counts.items()),
+        reason=_bounded(f"{words} (as {closed_by} recorded)" if closed_by else words),
         time=state.time or datetime.now(UTC),
     )
 

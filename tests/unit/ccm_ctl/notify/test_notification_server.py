@@ -133,6 +133,10 @@ def _done(counts: dict[str, int]) -> Callable[[Any], None]:
     return change
 
 
+def _going_on(state: Any) -> None:
+    state.state, state.counts = "running", {}
+
+
 def a_rule(on: str, **more: Any) -> NotificationRule:
     return NotificationRule(on=on, webhook="https://hooks.example.com/x", **more)
 
@@ -196,6 +200,42 @@ async def test_an_ended_run_is_reported_by_its_result(scene: Scene) -> None:
         f"run {lost} (apply site by op) ended: 1 lost",
     ]
     assert good not in "".join(scene.channel.messages)
+
+
+async def test_another_operator_cannot_hide_that_a_run_failed(scene: Scene) -> None:
+    server = await started(scene, runs=a_rule("kind == 'run'"))
+    run = await scene.end_run()
+    eve = History(fleet_on(MemoryBus(scene.broker, "eve")))
+    await History(scene.fleet).change(run, _going_on)
+    await eve.change(run, _done({"stable": 1, "x" * 9000: 1}))
+    await server.look()
+    await eve.change(run, _done({"stable": 2}))
+    await server.look()
+    await History(scene.fleet).change(run, _done({"failed": 1}))
+
+    await server.look()
+    await server.look()
+    await server.deliver_due()
+
+    assert scene.channel.messages == [
+        f"run {run} (apply site by op) ended: 1 stable (as eve recorded)",
+        f"run {run} (apply site by op) ended: 1 failed",
+    ]
+
+
+async def test_an_end_that_is_recorded_twice_is_reported_once(scene: Scene) -> None:
+    server = await started(scene, runs=a_rule("kind == 'run'"))
+    run = await scene.end_run()
+    await History(scene.fleet).change(run, _going_on)
+    await History(fleet_on(MemoryBus(scene.broker, "eve"))).change(run, _done({"failed": 1}))
+    await server.look()
+    await History(scene.fleet).change(run, _done({"failed": 1}))
+
+    await server.look()
+    await server.look()
+    await server.deliver_due()
+
+    assert scene.channel.messages == [f"run {run} (apply site by op) ended: 1 failed (as eve recorded)"]
 
 
 async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
