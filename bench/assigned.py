@@ -19,17 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from bench.simulated import ended, serve_bare, simulated_agent
+from bench.simulated import MEMORY, ended, serve_bare, simulated_agent
 
 BUCKET = "CCM_ASSIGNMENTS"
 KEY = "all.site"
 PAUSE_S = 20.0
 """Nodes begin to apply within this time; on two cores thousands of them would keep each other from hearing."""
-
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""A node has a disk of its own; thousands that share one would measure its flushes."""
 
 
 class Numbered(msgspec.Struct):
@@ -90,8 +86,9 @@ async def ours(url: str, first: int, count: int) -> None:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             for i in range(first, first + count):
                 node = f"node{i:05}"
-                agent = await simulated_agent(url, node, Path(folder), stack, bucket=watched)
-                agent.settings = replace(agent.settings, change_pause_s=PAUSE_S)
+                agent = await simulated_agent(
+                    url, node, Path(folder), stack, change_pause_s=PAUSE_S, bucket=watched
+                )
                 group.create_task(agent.run(stop, one_more, lambda: None), name=node)
             await ended()
             stop.set()

@@ -19,14 +19,13 @@ import msgspec
 from bench.fleet import initialized_fleet
 from bench.measure import Line
 from bench.node_processes import cpu_s
+from bench.simulated import enter_inventory
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
-from ccm_agent.model.wire import NodeRecord, Presence
 
 NODES = 2000
 BROWSERS = 20
@@ -65,16 +64,8 @@ def served(environ: dict[str, str], folder: Path) -> Iterator[tuple[subprocess.P
 
 async def fill(url: str, count: int = NODES) -> None:
     """Records of nodes, as agents write them."""
-    async with Connection(settings_for(url)) as connection:
-        await connection.connect_now()
-        nodes = NatsKeyValue(connection, "CCM_NODES")
-        for number in range(count):
-            name = f"node{number}"
-            record = NodeRecord(
-                node=name, version="1.0", facts={"role": f"role{number % 10}", "rack": number % 40}
-            )
-            await nodes.put(f"node.{name}", msgspec.json.encode(record))
-            await nodes.put(f"presence.{name}", msgspec.json.encode(Presence(node=name)), ttl_s=3600)
+    names = [f"node{number}" for number in range(count)]
+    await enter_inventory(url, names, lambda number: {"role": f"role{number % 10}", "rack": number % 40})
 
 
 async def drive(url: str, chromium: str, printed: str, pid: int) -> list[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,11 +16,12 @@ from bench.node_processes import allow_open_files, node_processes
 from ccm_agent.testing.nats_server import temporary_server
 
 AGENTS = 5000
+ROUNDS = 3
 PLANNED_FILES = 1000
 
 
 def our_run(kind: str, folder: Path, agents: int) -> AppliedRun:
-    """A run of `ccmctl apply --diff` over agents of a kind."""
+    """A run of `ccmctl apply --diff` over nodes of a kind."""
     with temporary_server() as server:
         ccmctl(server, "init")
         with node_processes(kind, server, agents):
@@ -27,13 +29,18 @@ def our_run(kind: str, folder: Path, agents: int) -> AppliedRun:
             return apply_run(server, lay_files(folder), agents, "--diff")
 
 
-def bare_seconds() -> float:
-    """Seconds until a bare program holds the summaries of bare nodes that send the same messages."""
+def beside_bare(folder: Path) -> tuple[list[float], list[AppliedRun]]:
+    """Seconds in which a bare program has the summaries of bare nodes, and runs of `ccmctl` over the same nodes, in turns."""
     with temporary_server() as server:
         ccmctl(server, "init")
         with node_processes("bare-changed", server, AGENTS):
+            wait_for_nodes(server, AGENTS)
             command = [sys.executable, "-m", "bench.simulated", "controller", server.url, str(AGENTS)]
-            return float(subprocess.check_output(command, text=True))
+            manifest, bare, ours = lay_files(folder), [], []
+            for _ in range(ROUNDS):
+                bare.append(float(subprocess.check_output(command, text=True)))
+                ours.append(apply_run(server, manifest, AGENTS, "--diff"))
+    return bare, ours
 
 
 def lay_many(folder: Path) -> Path:
@@ -65,30 +72,38 @@ def measure() -> list[Line]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         planned = plan_lines(folder)
-        bare = bare_seconds()
-        changed, stable = our_run("ours-changed", folder, AGENTS), our_run("ours", folder, AGENTS)
-        single = our_run("ours", folder, 2)
-    kept = (changed.peak_kib - stable.peak_kib) / AGENTS
-    every = (stable.peak_kib - single.peak_kib) / AGENTS
+        bare_times, runs = beside_bare(folder)
+        stable, single = our_run("bare", folder, AGENTS), our_run("bare", folder, 2)
+        agents = our_run("ours-changed", folder, AGENTS)
+    bare, ours = statistics.median(bare_times), statistics.median(run.seconds for run in runs)
+    peak = statistics.median(run.peak_kib for run in runs)
+    cpu = statistics.median(run.cpu_s for run in runs)
     return [
         *planned,
         Line(
-            f"a run over {AGENTS} agents with a diff of 2 KiB each",
-            changed.seconds / bare,
+            f"a run over {AGENTS} nodes with a diff of 2 KiB each",
+            ours / bare,
             "times",
             1.5,
-            f"{changed.seconds:.1f} s against {bare:.1f} s of a bare program",
+            f"{ours:.1f} s, of them {cpu:.1f} s of CPU, against {bare:.1f} s of a bare program over the same nodes",
+        ),
+        Line(
+            f"the same with {AGENTS} real agents on the two cores",
+            agents.seconds / bare,
+            "times",
+            None,
+            f"{agents.seconds:.1f} s",
         ),
         Line(
             "memory of the controller for each node's diff",
-            kept,
+            (peak - stable.peak_kib) / AGENTS,
             "KiB",
             1,
-            f"peak {changed.peak_kib >> 10} MiB",
+            f"peak {peak / 1024:.0f} MiB",
         ),
         Line(
             "memory of the controller for each node without one",
-            every,
+            (stable.peak_kib - single.peak_kib) / AGENTS,
             "KiB",
             None,
             f"peak {stable.peak_kib >> 10} MiB",

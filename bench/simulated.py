@@ -2,9 +2,10 @@
 Simulated agents, several to a process: `python -m bench.simulated ours|bare|controller URL …`.
 
 `ours` are real agents on real connections; only their engine is replaced: it tells 50 stable resources and touches no host.
-`bare` are nats-py programs that send the same messages in the same way. Of `ours-changed` and `bare-changed` one of the
-resources changed, with a diff of 2 KiB. `controller` is the bare program that asks them, and waits until it holds every
-summary. Each says `ready` on a line when all of its nodes listen, and ends at the end of its input.
+`bare` are nats-py programs that send the same messages in the same way. They are in the inventory, so `ccmctl` can ask them as
+well. Of `ours-changed` and `bare-changed` one of the resources changed, with a diff of 2 KiB. `controller` is the bare program
+that asks bare nodes, and waits until it holds every summary. Each says `ready` on a line when all of its nodes listen, and ends
+at the end of its input.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,8 +28,49 @@ from bench.secured import credentials_of
 
 RESOURCES = 50
 PROTOCOL = "io.choria.ccm.v1"
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""A node has a disk of its own; thousands that share one would measure its flushes."""
+
 DIFF_TEXT = "".join(f"-listen 80{i:02} old\n+listen 80{i:02} new\n" for i in range(60))
 """The unified diff of a changed file: 2 KiB."""
+
+
+def started(**names: Any) -> Any:
+    """The start of a session over all resources."""
+    from ccm_agent.model.ids import new_id
+    from ccm_agent.model.outcome import SESSION_START, SessionStart
+
+    now = datetime.now(UTC)
+    return SessionStart(
+        protocol=SESSION_START, event_id=new_id(), timestamp=now, resources=RESOURCES, **names
+    )
+
+
+def changed_file(**names: Any) -> Any:
+    """A file changed, with a diff of 2 KiB."""
+    from ccm_agent.model.ids import new_id
+    from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
+    from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
+
+    return TransactionEvent(
+        protocol=TRANSACTION_EVENT, event_id=new_id(), timestamp=datetime.now(UTC), type="file", provider="posix",
+        name="/etc/app.conf", requested_ensure="present", final_ensure="present", duration=1, properties={}, status={}, error=[],
+        changed=True, refreshed=False, failed=False, skipped=False, noop=False, unmet_requirements=[],
+        diff=ResourceDiff(files=[FileDiff(path="/etc/app.conf", text=DIFF_TEXT, added=60, removed=60)]), **names,
+    )  # fmt: skip
+
+
+def summarized(changes: int, **names: Any) -> Any:
+    """The summary of a session in which so many resources changed."""
+    from ccm_agent.model.ids import new_id
+    from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
+
+    now = datetime.now(UTC)
+    return SessionSummary(
+        protocol=SESSION_SUMMARY, event_id=new_id(), timestamp=now, start_time=now, end_time=now, total_resources=RESOURCES,
+        unique_resources=RESOURCES, stable_resources=RESOURCES - changes, changed_resources=changes,
+        state="changed" if changes else "stable", **names,
+    )  # fmt: skip
 
 
 class StableEngine:
@@ -37,60 +79,17 @@ class StableEngine:
     changes = 0
 
     async def apply(self, source: Any, options: Any) -> Any:
-        from ccm_agent.model.ids import new_id
-        from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
-
-        now = datetime.now(UTC)
         names = {"manifest": source.name, "digest": source.digest, "noop": options.noop}
-        options.on_start(
-            SessionStart(
-                protocol=SESSION_START,
-                event_id=new_id(),
-                timestamp=now,
-                resources=RESOURCES,
-                requester=options.requester,
-                cause=options.cause,
-                **names,
-            )
-        )
-        self.tell_changes(options, now)
-        return SessionSummary(
-            protocol=SESSION_SUMMARY,
-            event_id=new_id(),
-            timestamp=now,
-            start_time=now,
-            end_time=now,
-            total_resources=RESOURCES,
-            unique_resources=RESOURCES,
-            stable_resources=RESOURCES - self.changes,
-            changed_resources=self.changes,
-            state="changed" if self.changes else "stable",
-            **names,
-        )
-
-    def tell_changes(self, options: Any, now: datetime) -> None:
-        """Nothing changed."""
+        options.on_start(started(requester=options.requester, cause=options.cause, **names))
+        for _ in range(self.changes):
+            await options.on_event(changed_file())
+        return summarized(self.changes, **names)
 
 
 class ChangingEngine(StableEngine):
     """An engine of 50 resources of which one changed, with a diff of 2 KiB."""
 
     changes = 1
-
-    def tell_changes(self, options: Any, now: datetime) -> None:
-        """One file changed."""
-        from ccm_agent.model.ids import new_id
-        from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent
-        from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
-
-        options.on_event(
-            TransactionEvent(
-                protocol=TRANSACTION_EVENT, event_id=new_id(), timestamp=now, type="file", provider="posix", name="/etc/app.conf",
-                requested_ensure="present", final_ensure="present", duration=1, properties={}, status={}, error=[], changed=True,
-                refreshed=False, failed=False, skipped=False, noop=False, unmet_requirements=[],
-                diff=ResourceDiff(files=[FileDiff(path="/etc/app.conf", text=DIFF_TEXT, added=60, removed=60)]),
-            )
-        )  # fmt: skip
 
 
 async def ended() -> None:
@@ -107,6 +106,8 @@ async def simulated_agent(
     folder: Path,
     stack: AsyncExitStack,
     engine: type[StableEngine] = StableEngine,
+    *,
+    change_pause_s: float = 5,
     **ports: Any,
 ) -> Any:
     """A real agent on a connection of its own, its engine replaced, and what else the arguments say."""
@@ -120,7 +121,13 @@ async def simulated_agent(
 
     creds = credentials_of(node)
     broker = BrokerSettings(servers=(url,), creds=creds)
-    settings = Settings(state_dir=str(folder / node), identity=node, broker=broker, connect_spread_s=2)
+    settings = Settings(
+        state_dir=str(folder / node),
+        identity=node,
+        broker=broker,
+        connect_spread_s=2,
+        change_pause_s=change_pause_s,
+    )
     bus = bus_settings(broker, node, first_spread_s=settings.connect_spread_s)
     if bus is None:
         raise RuntimeError("no broker")
@@ -161,7 +168,7 @@ class CountedEvents:
 
 async def ours(url: str, first: int, count: int, engine: type[StableEngine] = StableEngine) -> None:
     """Real agents, their engine replaced. At their end they print how often they published, and how often in vain."""
-    folder = tempfile.TemporaryDirectory(prefix="bench-")
+    folder = tempfile.TemporaryDirectory(prefix="bench-", dir=MEMORY)
     stop, ready = asyncio.Event(), 0
 
     def one_more() -> None:
@@ -190,39 +197,73 @@ async def serve_bare(connect: Callable[[str], Awaitable[Any]], first: int, count
         await client.close()
 
 
-async def bare(url: str, first: int, count: int, words: tuple[str, ...] = ("start", "summary")) -> None:
-    """The same messages, with nothing around them."""
+async def bare(url: str, first: int, count: int, changes: int = 0, *, work_s: float = 0) -> None:
+    """
+    The same messages, with nothing around them, from nodes that are in the inventory.
+
+    Args:
+        url, first, count: The broker; which nodes.
+        changes: Resources of each that changed.
+        work_s: How long each works on what it was asked. Repetitions of a request are ignored.
+    """
     import nats
 
-    from ccm_agent.model.ids import new_id
-
-    encoder = msgspec.json.Encoder()
+    encode = msgspec.json.Encoder().encode
 
     async def connect(node: str) -> Any:
         client = await nats.connect(url, pending_size=0, inbox_prefix=f"_INBOX_{node}")
         stream = client.jetstream()
+        known: set[str] = set()
+
+        async def publish(number: int, event: Any) -> None:
+            event = msgspec.structs.replace(event, node=node, run=event.run, number=number)
+            headers = {"Nats-Msg-Id": event.event_id, "Nats-Expected-Stream": "CCM_EVENTS"}
+            subject = f"{event.protocol}.{event.run}.{node}"
+            await stream.publish(subject, encode(event), headers=headers, timeout=60)
+
+        async def work(run: str) -> None:
+            names = {"run": run, "manifest": "m.yaml"}
+            await publish(1, started(**names))
+            await asyncio.sleep(work_s)
+            for number in range(changes):
+                await publish(number + 2, changed_file(run=run))
+            await publish(changes + 2, summarized(changes, events_sent=changes + 2, **names))
 
         async def asked(message: Any) -> None:
             run = msgspec.json.decode(message.data)["run"]
+            if run in known:
+                return
+            known.add(run)
             answer = {"protocol": f"{PROTOCOL}.session.answer", "run": run, "node": node, "state": "accepted"}
-            await client.publish(f"{PROTOCOL}.session.answer.{run}.{node}", encoder.encode(answer))
-            for number, word in enumerate(words, 1):
-                kind = "transaction.event" if word == "event" else f"session.{word}"
-                protocol, event_id = f"{PROTOCOL}.{kind}", new_id()
-                event = {"protocol": protocol, "event_id": event_id, "node": node, "run": run, "number": number,
-                         "timestamp": datetime.now(UTC), "manifest": "m.yaml", "stable_resources": RESOURCES}  # fmt: skip
-                if word == "event":
-                    event["diff"] = {"files": [{"path": "/etc/app.conf", "text": DIFF_TEXT}]}
-                headers = {"Nats-Msg-Id": event_id, "Nats-Expected-Stream": "CCM_EVENTS"}
-                await stream.publish(
-                    f"{protocol}.{run}.{node}", encoder.encode(event), headers=headers, timeout=30
-                )
+            subject = f"{PROTOCOL}.session.answer.{run}.{node}"
+            await client.publish(subject, encode(answer), headers={"Ccm-Sent": "1"})
+            await work(run)
 
-        await client.subscribe(f"{PROTOCOL}.manifest.apply.request.all", cb=asked)
+        for scope in ("all", f"node.{node}"):
+            await client.subscribe(f"{PROTOCOL}.manifest.apply.request.{scope}", cb=asked)
         await client.flush()
         return client
 
+    await enter_inventory(url, [f"node{i:05}" for i in range(first, first + count)])
     await serve_bare(connect, first, count)
+
+
+async def enter_inventory(
+    url: str, nodes: Sequence[str], facts: Callable[[int], dict[str, Any]] = lambda _: {}
+) -> None:
+    """Write records of nodes that are present for an hour, as agents write them; `facts` by their place in the list."""
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.settings import settings_for
+    from ccm_agent.model.wire import NodeRecord, Presence
+
+    async with Connection(settings_for(url)) as connection:
+        await connection.connect_now()
+        inventory = NatsKeyValue(connection, "CCM_NODES")
+        for place, node in enumerate(nodes):
+            record = NodeRecord(node=node, version="1.0", facts=facts(place))
+            await inventory.put(f"node.{node}", msgspec.json.encode(record))
+            await inventory.put(f"presence.{node}", msgspec.json.encode(Presence(node=node)), ttl_s=3600)
 
 
 async def controller(url: str, count: int) -> None:
@@ -259,6 +300,6 @@ if __name__ == "__main__":
         "bare": bare,
         "controller": controller,
         "ours-changed": functools.partial(ours, engine=ChangingEngine),
-        "bare-changed": functools.partial(bare, words=("start", "event", "summary")),
+        "bare-changed": functools.partial(bare, changes=1),
     }
     asyncio.run(programs[kind](address, *map(int, numbers)))

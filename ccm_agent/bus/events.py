@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.chain import CHAIN_HEADER
-from ccm_agent.bus.headers import was_stored
+from ccm_agent.bus.headers import STORED
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import read_all, read_first, read_newest, store
@@ -45,8 +45,8 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
         ProtocolError: It is a copy of something stored, which a direct get sent to this subject, or not an event at all.
     """
     parse_event(subject)
-    names = {name.lower() for name in headers}
-    if "status" in names or was_stored(headers):
+    names = set(map(str.lower, headers))
+    if "status" in names or not STORED.isdisjoint(names):
         raise ProtocolError(f"{subject}: not published as an event, but sent here as an answer; refused")
     if names.isdisjoint((MESSAGE_ID.lower(), SENT.lower())):
         raise ProtocolError(f"{subject}: no program published this: an answer that was sent here; refused")

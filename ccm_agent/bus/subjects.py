@@ -55,6 +55,8 @@ _VISIBLE = re.compile(r"[!-)+-\-/-=?-~]+")
 """ASCII without space, `*`, `.` and `>`. Choria CCM writes these parts unencoded, so they must be accepted here."""
 _WORD = re.compile(r"[a-z_]+")
 _DEPTH = PROTOCOL.count(".") + 1
+_EVENT = re.compile(rf"({re.escape(PROTOCOL)}\.([a-z_]+)\.[a-z_]+)\.(.+)")
+"""Protocol id, its first word, and the run and node."""
 
 
 def encode_token(text: str) -> str:
@@ -221,7 +223,7 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
     return f"{protocol}.{run}.{node}" if run else f"{protocol}.{node}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def parse_event(subject: str) -> EventAddress:
     """
     Protocol id, run and node of an event's subject; cached, because each is parsed several times.
@@ -229,14 +231,10 @@ def parse_event(subject: str) -> EventAddress:
     Raises:
         ProtocolError: It is not the subject of an event.
     """
-    tokens = subject.split(".")
-    words = tokens[_DEPTH : _DEPTH + 2]
-    if subject.startswith(f"{PROTOCOL}.") and len(words) == 2 and all(_WORD.fullmatch(w) for w in words):
-        protocol = ".".join(tokens[: _DEPTH + 2])
-        rest = tokens[_DEPTH + 2 :]
-        run = "" if words[0] == "agent" else rest.pop(0) if rest else ""
-        node = ".".join(rest)
-        if is_node(node) and (words[0] == "agent" or is_id(run)):
+    if found := _EVENT.fullmatch(subject):
+        protocol, kind, rest = found.groups()
+        run, _, node = ("", "", rest) if kind == "agent" else rest.partition(".")
+        if is_node(node) and (kind == "agent" or is_id(run)):
             return EventAddress(protocol=protocol, node=node, run=run)
     raise ProtocolError(f"{subject!r}: not the subject of an event")
 

@@ -228,6 +228,8 @@ class Follower:
 
     def _is_ignored(self, message: StoredEvent) -> bool:
         """Whether its node may not join: such messages are not decoded, because there may be many."""
+        if not self._run.ignored:
+            return False
         try:
             return parse_event(message.subject).node in self._run.ignored
         except ProtocolError:

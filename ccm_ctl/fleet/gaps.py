@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 class Gaps:
     """A set of numbers, added from low to high."""
 
+    __slots__ = ("_ranges",)  # each node of a run has one
+
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """First and last number of each range, in order and apart from each other."""
         self._ranges = list(ranges)

@@ -30,10 +30,10 @@ class NodeRun(Struct, kw_only=True):
         heard_at: When anything came from it last (monotonic seconds).
         asked_at: When it was asked (monotonic seconds).
         progress: Its last report of progress.
-        start, summary: The two ends of its session.
+        summary: The end of its session.
         events: What changed, failed or was skipped, by number.
         missing: Numbers that exist and are not in the stream either.
-        shown: Events that were given on before the summary was proven, by number.
+        shown: Hashes of the events that were given on before the summary was proven, by number.
     """
 
     node: str
@@ -46,12 +46,13 @@ class NodeRun(Struct, kw_only=True):
     heard_at: float = 0
     asked_at: float = 0
     progress: Progress | None = None
-    start: SessionStart | None = None
     summary: SessionSummary | None = None
     events: dict[int, TransactionEvent] = {}
     missing: Gaps = msgspec.field(default_factory=Gaps)
-    shown: dict[int, Event] = {}
+    shown: dict[int, int] = {}
 
+    started: dict[int, int] = {}
+    """The number and the hash of the session's start. Nothing else of it is needed, and there are thousands."""
     seen: dict[int, Event] = {}
     """Events that wait for earlier ones."""
     known: int = 0

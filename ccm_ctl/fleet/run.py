@@ -15,10 +15,11 @@ the returned actions, and shows `news`.
 from __future__ import annotations
 
 import hashlib
+import sys
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent, end_state
 from ccm_agent.model.wire import (
@@ -69,6 +70,21 @@ _REVIVABLE = (
     NodeState.OFFLINE,
     NodeState.SKIPPED,
 )
+_ALIKE = {
+    TransactionEvent: (
+        "protocol",
+        "type",
+        "provider",
+        "name",
+        "requested_ensure",
+        "final_ensure",
+        "node",
+        "run",
+    ),
+    SessionSummary: ("protocol", "manifest", "digest", "state", "node", "run"),
+}
+"""Texts that the events of many nodes, or all events of a node, have in common."""
+_ABSENT = (NodeState.OFFLINE, NodeState.UNREACHABLE)
 _BY_ANSWER = {
     AnswerState.ACCEPTED: NodeState.ACCEPTED,
     AnswerState.QUEUED: NodeState.QUEUED,
@@ -133,6 +149,7 @@ class Run:
         # Nodes that have not ended, or with missing events: only these are checked in each turn, not all of thousands.
         self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
         self._open_joined: set[str] = set()
+        self._absent = {name for name, node in self.nodes.items() if node.state in _ABSENT}
 
     @property
     def is_done(self) -> bool:
@@ -176,9 +193,8 @@ class Run:
     def missing(self) -> dict[str, float]:
         """Nodes that are unreachable or offline, and when they were asked (0: they were offline)."""
         return {
-            name: 0.0 if node.state is NodeState.OFFLINE else node.asked_at
-            for name, node in self.nodes.items()
-            if node.state in (NodeState.OFFLINE, NodeState.UNREACHABLE)
+            name: 0.0 if self.nodes[name].state is NodeState.OFFLINE else self.nodes[name].asked_at
+            for name in sorted(self._absent)
         }
 
     def skip(self, reason: str) -> None:
@@ -230,8 +246,7 @@ class Run:
         ):
             return
         node = self._heard(name, now) or known
-        event = self._with_shared_diff(event)
-        node.seen[event.number] = event
+        self._share_values(event)
         node.known = max(node.known, event.number)
         if isinstance(event, SessionSummary):
             node.summary = event
@@ -240,7 +255,7 @@ class Run:
             self._move(node, _end_state(event))
         elif node.state in (*_WORKING, *_REVIVABLE):
             self._move(node, NodeState.RUNNING)
-        self._give(node, event.number)
+        self._give(node, event)
         self._settle(node)
 
     def proven(self, name: str, summary: SessionSummary, now: float) -> None:
@@ -248,8 +263,8 @@ class Run:
         node = self.nodes.get(name)
         if node is None:
             return
-        node.shown = {**node.events, **({node.start.number: node.start} if node.start else {})}
-        node.events, node.seen, node.missing, node.start, node.summary = {}, {}, Gaps(), None, None
+        node.shown = {number: _hash(event) for number, event in node.events.items()} | node.started
+        node.events, node.seen, node.missing, node.started, node.summary = {}, {}, Gaps(), {}, None
         node.known = node.given = node.reads = 0
         self.happened(name, summary, now)
 
@@ -340,6 +355,10 @@ class Run:
             if node.state in (NodeState.LOST, NodeState.UNREACHABLE) and not state.is_final:
                 node.reason = ""
             node.state = state
+            if state in _ABSENT:
+                self._absent.add(node.node)
+            else:
+                self._absent.discard(node.node)
             self._news.append(StateChange(node=node.node, state=state))
 
     def _handled_before(self, node: NodeRun, answer: Answer) -> None:
@@ -354,19 +373,25 @@ class Run:
             # the answer's word for a stopped run is one that older controllers know
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 
-    def _with_shared_diff(self, event: Event) -> Event:
-        """Return the event with one object for all equal diffs: thousands of nodes send the same kilobytes."""
-        if not isinstance(event, TransactionEvent) or event.diff is None:
-            return event
-        digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
-        known = self._diffs.setdefault(digest, event.diff)
-        return event if known is event.diff else replace(event, diff=known)
+    def _share_values(self, event: Event) -> None:
+        """Replace values of an event by equal ones that are here: thousands of nodes send the same diffs and texts."""
+        if isinstance(event, SessionStart):
+            return  # it is not kept
+        for name in _ALIKE[type(event)]:
+            setattr(event, name, sys.intern(getattr(event, name)))
+        if isinstance(event, TransactionEvent) and event.diff is not None:
+            digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
+            event.diff = self._diffs.setdefault(digest, event.diff)
 
-    def _give(self, node: NodeRun, number: int) -> None:
-        """Pass on a missing event, or those that follow without a gap."""
-        if number in node.missing:
-            node.missing.discard(number)
-            self._keep(node, node.seen.pop(number), number)
+    def _give(self, node: NodeRun, event: Event) -> None:
+        """Pass on an event that was missing or is the next, and those that follow without a gap; others wait."""
+        if event.number in node.missing:
+            node.missing.discard(event.number)
+            self._keep(node, event, event.number)
+        elif event.number == node.given + 1:
+            self._keep(node, event, event.number)
+        else:
+            node.seen[event.number] = event
         while (number := node.given + 1) in node.seen:
             self._keep(node, node.seen.pop(number), number)
         if node.given >= node.known:
@@ -377,8 +402,8 @@ class Run:
         if isinstance(event, TransactionEvent):
             node.events[number] = event
         elif isinstance(event, SessionStart):
-            node.start = event
-        if node.shown.pop(number, None) != event:
+            node.started = {number: _hash(event)}
+        if not node.shown or node.shown.pop(number, None) != _hash(event):
             self._news.append(EventReceived(node=node.node, event=event))
 
     def _skip(self, node: NodeRun) -> None:
@@ -395,13 +420,13 @@ class Run:
         While answers arrive, the request is on its way: thousands of copies would delay the answers further.
         """
         silent = [
-            self.nodes[name]
-            for name in sorted(self._open)
-            if self.nodes[name].state is NodeState.EXPECTED and self.nodes[name].resends < RESENDS
+            node
+            for node in map(self.nodes.__getitem__, self._open)
+            if node.state is NodeState.EXPECTED and node.resends < RESENDS
         ]
         patience_s = len(silent) // ANSWERS_PER_S
         again = []
-        for node in silent:
+        for node in sorted(silent, key=lambda one: one.node):
             quiet_s = now - max(node.asked_at, self._answered_at)
             if quiet_s >= RESEND_AFTER_S * (node.resends + 1) + patience_s:
                 node.resends += 1
@@ -414,7 +439,7 @@ class Run:
         patience_s = len(self._open) // ANSWERS_PER_S
         is_quiet = now - self._answered_at >= QUIET_S
         answer_within_s = self._answer_within_s + patience_s
-        for name in sorted(self._open | self._open_joined):
+        for name in chain(self._open, self._open_joined):
             node = self.nodes[name]
             if node.state is NodeState.EXPECTED:
                 is_silent = is_quiet and now - node.asked_at >= answer_within_s
@@ -425,7 +450,12 @@ class Run:
                 found.append(name)
             elif node.has_gap and now - node.read_at >= READ_AGAIN_S:
                 found.append(name)
-        return found
+        return sorted(found)
+
+
+def _hash(event: Event) -> int:
+    """A hash that differs in each process, so that no sender can look for another event with the same one."""
+    return hash(msgspec.msgpack.encode(event))
 
 
 def _end_state(summary: SessionSummary) -> NodeState:

@@ -380,7 +380,10 @@ def test_no_mutation_makes_another_end_or_another_event_count(data: st.DataObjec
     if scene.state is NodeState.FAILED:
         said = [
             *node.events.values(),
-            *([node.start] if node.start else []),
             *([node.summary] if node.summary else []),
         ]
         assert {msgspec.json.encode(one) for one in said} <= genuine
+        starts = [
+            msgspec.json.decode(one, type=SessionStart) for one in genuine if SESSION_START.encode() in one
+        ]
+        assert set(node.started.values()) <= {hash(msgspec.msgpack.encode(one)) for one in starts}

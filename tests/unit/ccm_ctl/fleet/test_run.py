@@ -306,6 +306,20 @@ def test_a_number_that_no_run_has_costs_no_memory(number: int) -> None:
     assert peak_bytes < 1 << 20
 
 
+def test_texts_that_nodes_have_in_common_are_kept_once() -> None:
+    names = [f"node{n}" for n in range(3)]
+    run = a_run(*names)
+    body = msgspec.json.encode(changed(1))
+
+    for name in names:
+        run.happened(name, msgspec.json.decode(body, type=TransactionEvent), 0.1)
+
+    kept = [run.nodes[name].events[1] for name in names]
+    assert kept == [changed(1)] * 3
+    for field in ("protocol", "type", "provider", "name", "requested_ensure", "final_ensure", "node", "run"):
+        assert len({id(getattr(event, field)) for event in kept}) == 1
+
+
 def test_equal_diffs_of_many_nodes_are_kept_once() -> None:
     names = [f"web{i}" for i in range(50)]
     run = a_run(*names)
