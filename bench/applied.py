@@ -24,6 +24,7 @@ class AppliedRun:
     Attributes:
         seconds: From the request until the last result.
         ends: How each node ended.
+        worked_s: How long each node worked, by its own clock.
         gone: Nodes that were called lost or unreachable, also when they ended otherwise.
         peak_kib: The largest memory of the controller.
         cpu_s: CPU time of the controller, from its start to its end.
@@ -31,6 +32,7 @@ class AppliedRun:
 
     seconds: float = 0.0
     ends: dict[str, str] = field(default_factory=dict)
+    worked_s: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     peak_kib: int = 0
     cpu_s: float = 0.0
@@ -49,6 +51,8 @@ def apply_run(server: NatsServer, manifest: Path, count: int, *options: str) -> 
             elif record["record"] == "result":
                 last = time.time()
                 applied.ends[record["node"]] = record["state"]
+                if summary := record.get("summary"):
+                    applied.worked_s[record["node"]] = summary["total_duration"] / 1e9
                 if record["state"] in GONE:
                     applied.gone.add(record["node"])
         _, status, usage = os.wait4(child.pid, 0)

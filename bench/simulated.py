@@ -3,9 +3,9 @@ Simulated agents, several to a process: `python -m bench.simulated ours|bare|con
 
 `ours` are real agents on real connections; only their engine is replaced: it tells 50 stable resources and touches no host.
 `bare` are nats-py programs that send the same messages in the same way. They are in the inventory, so `ccmctl` can ask them as
-well. Of `ours-changed` and `bare-changed` one of the resources changed, with a diff of 2 KiB. `controller` is the bare program
-that asks bare nodes, and waits until it holds every summary. Each says `ready` on a line when all of its nodes listen, and ends
-at the end of its input.
+well. Of `ours-changed` and `bare-changed` one of the resources changed, with a diff of 2 KiB; `bare-1s` and `bare-5s` work for
+so long. `controller` is the bare program that asks bare nodes, and waits until it holds every summary. Each says `ready` on a
+line when all of its nodes listen, and ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -222,12 +222,15 @@ async def bare(url: str, first: int, count: int, changes: int = 0, *, work_s: fl
             await stream.publish(subject, encode(event), headers=headers, timeout=60)
 
         async def work(run: str) -> None:
-            names = {"run": run, "manifest": "m.yaml"}
+            names, begun, begun_at = {"run": run, "manifest": "m.yaml"}, datetime.now(UTC), time.monotonic()
             await publish(1, started(**names))
             await asyncio.sleep(work_s)
             for number in range(changes):
                 await publish(number + 2, changed_file(run=run))
-            await publish(changes + 2, summarized(changes, events_sent=changes + 2, **names))
+            summary = summarized(changes, events_sent=changes + 2, **names)
+            took_ns = int((time.monotonic() - begun_at) * 1e9)
+            summary = msgspec.structs.replace(summary, start_time=begun, total_duration=took_ns)
+            await publish(changes + 2, summary)
 
         async def asked(message: Any) -> None:
             run = msgspec.json.decode(message.data)["run"]
@@ -301,5 +304,7 @@ if __name__ == "__main__":
         "controller": controller,
         "ours-changed": functools.partial(ours, engine=ChangingEngine),
         "bare-changed": functools.partial(bare, changes=1),
+        "bare-1s": functools.partial(bare, work_s=1.0),
+        "bare-5s": functools.partial(bare, work_s=5.0),
     }
     asyncio.run(programs[kind](address, *map(int, numbers)))

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
+PAUSE_S = 1.0
+"""The longest pause between attempts to reach a broker that was lost: pages of the dashboard are right again within 3 s."""
+
+
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """
     How to reach the broker, as far as the command line says; the environment and the selected context say the rest.
@@ -171,6 +175,7 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
     elif certified := name_in_credentials(credentials):
         # The broker lets these credentials hear answers in their own name only.
         settings = replaced(settings, identity=certified)
+    settings = replaced(settings, pause_s=PAUSE_S)
     return replaced(settings, insecure=True) if reach.insecure else settings
 
 
