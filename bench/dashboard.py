@@ -145,7 +145,8 @@ async def load(url: str, address: str, cookies: dict[str, str]) -> tuple[list[in
     import aiohttp
 
     counted: list[list[int]] = [[] for _ in range(BROWSERS)]
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
+    no_limit = aiohttp.ClientTimeout(total=None)  # otherwise five minutes
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), timeout=no_limit) as http:
         readers = [asyncio.create_task(read(http, address, cookies, one), name="browser") for one in counted]
         await asyncio.sleep(1)
         sent = await publish(url)
