@@ -49,20 +49,29 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     """
     End a rollout: no further node starts, and nodes that have started skip their remaining resources.
 
-    This cannot be undone; `ccmctl run pause` can. Of an assignment, nodes that have started keep the new revision and converge on
-    it, until `ccmctl rollback NAME` returns them.
+    This cannot be undone; `ccmctl run pause` can. A node that had accepted the run and does not answer may still start it when it
+    returns; repeat the abort then. Of an assignment, nodes that have started keep the new revision and converge on it, until
+    `ccmctl rollback NAME` returns them.
     """
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.model.rollout_records import Phase
         from ccm_ctl.fleet.rollout.state import abort
         from ccm_ctl.fleet.run_request import send_stop
 
         recorded = await _find(fleet, run)
-        state = await _store(fleet, recorded, lambda state: abort(state, fleet.operator, why))
+        state = await _store(
+            fleet,
+            recorded,
+            lambda state: state if state.phase is Phase.ABORTED else abort(state, fleet.operator, why),
+        )
         asked = [*recorded.nodes[: state.asked], *state.returned]
         _, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
         if silent:
-            application.terminal.note(f"no answer to the stop: {fold_names(silent)}")
+            application.terminal.note(
+                f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it when it "
+                f"returns\n  repeat the abort then:  ccmctl run abort {short_id(recorded.record.run)}"
+            )
         code = _say(application, state, "aborted")
         record = recorded.record
         if record.action == "assign" and asked:

@@ -342,10 +342,12 @@ def test_budgets_stop_rollouts_whose_agents_die(site: Site) -> None:
     (site.marks / "go").touch()
     states = site.wait_phases(rollouts, "paused", "paused", "done", "paused")
     stopped = [one.begun for one in rollouts]
+    ended = each(lambda one: one.controller.end(), rollouts[:3])
+    aborts = [["run", "abort", one.run] for one in rollouts if one.kind != "exec"]
+    aborted = site.ctl(*aborts)
     for name in ("assign1", "detached1"):
         agents[name].go_on()
-    ended = each(lambda one: one.controller.end(), rollouts[:3])
-    site.ctl(*(["run", "abort", one.run] for one in rollouts if one.kind != "exec"))
+    again = site.ctl(*aborts[1:])
     agents["apply1"].open_gates()
     agents["apply1"].start()
     site.fleet.wait_present(["apply1"])
@@ -364,6 +366,10 @@ def test_budgets_stop_rollouts_whose_agents_die(site: Site) -> None:
         (3, {"exec1": "lost", "exec2": "changed"}),
     ]
     assert shown.states == {"apply1": "failed", "apply2": "skipped"}
+    silent = [done.err.partition(";")[0] for done in aborted]
+    assert silent == [f"no answer to the stop: {name}1" for name in ("apply", "assign", "detached")]
+    assert [(done.code, "no answer" in done.err) for done in again] == [(0, False)] * 2
+    assert [one.begun for one in rollouts] == [1, 0, 2, 0]
 
 
 def test_agent_restarted_during_its_part_counts_with_its_real_end(site: Site) -> None:
@@ -382,24 +388,25 @@ def test_agent_restarted_during_its_part_counts_with_its_real_end(site: Site) ->
     assert [site.begun(kind) for kind in ("apply", "assign")] == [1, 1]
 
 
-def test_another_driver_continues_a_command_and_a_served_rollout(site: Site) -> None:
-    rollouts = site.start_each("--batch", "1", gated=True, kinds=("exec", "detached"))
-    site.wait_begun(rollouts, 1)
-    command, served = rollouts
+def test_another_driver_continues_a_command_and_a_server_closes_what_has_ended(site: Site) -> None:
+    [command] = site.start_each("--batch", "1", gated=True, kinds=["exec"])
+    [served] = site.start_each("--batch", "2", gated=True, kinds=["detached"])
+    site.wait_begun([command], 1)
+    site.wait_begun([served], 2)
     standby = site.fleet.begin("rollout", "serve")
     assert site.server is not None
     site.server.kill()
     site.server = standby
     command.controller.process.send_signal(signal.SIGINT)
     left = command.controller.end()
-    held = site.begun("exec"), site.begun("detached")
+    held = site.begun("exec")
 
     site.open()
     resumed = site.fleet.ctl("run", "resume", command.run, "--json")
     site.wait_phases([served], "done")
 
-    assert (left.code, held) == (1, (1, 1))
+    assert (left.code, held) == (1, 1)
     assert f"continue:  ccmctl run resume {command.run[:8]}" in left.err
     assert (resumed.code, resumed.states) == (0, dict.fromkeys(command.nodes, "changed")), resumed.err
     assert (site.begun("exec"), site.begun("detached")) == (2, 2)
-    assert site.counts(rollouts) == [{"changed": 2}] * 2
+    assert site.counts([command, served]) == [{"changed": 2}] * 2
