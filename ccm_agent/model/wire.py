@@ -77,6 +77,8 @@ class Request(Struct, kw_only=True, omit_defaults=True):
         deadline: A node that has not started by then does not start: `expired`. None: no limit.
         deadline_s: The same as a duration after the due time, for scheduled requests; 0: no limit.
         catch_up: A node that was offline at the due time of a scheduled request runs it when it is back.
+        rollout: It is a step of a rollout. If the agent restarts before it has begun, it does not begin: an abort may have been
+            missed.
     """
 
     protocol: str
@@ -89,6 +91,7 @@ class Request(Struct, kw_only=True, omit_defaults=True):
     deadline: Moment | None = None
     deadline_s: float = 0
     catch_up: bool = False
+    rollout: bool = False
 
 
 class AssignmentStage(Struct, frozen=True, kw_only=True):

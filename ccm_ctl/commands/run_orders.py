@@ -49,9 +49,9 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     """
     End a rollout: no further node starts, and nodes that have started skip their remaining resources.
 
-    This cannot be undone; `ccmctl run pause` can. A node that had accepted the run and does not answer may still start it when it
-    returns; repeat the abort then. Of an assignment, nodes that have started keep the new revision and converge on it, until
-    `ccmctl rollback NAME` returns them.
+    This cannot be undone; `ccmctl run pause` can. A node that had accepted the run and is cut off from the broker may still
+    start it; repeat the abort when it is back. Of an assignment, nodes that have started keep the new revision and converge on
+    it, until `ccmctl rollback NAME` returns them.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -69,8 +69,8 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
         _, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
         if silent:
             application.terminal.note(
-                f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it when it "
-                f"returns\n  repeat the abort then:  ccmctl run abort {short_id(recorded.record.run)}"
+                f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it\n"
+                f"  repeat the abort when it is back:  ccmctl run abort {short_id(recorded.record.run)}"
             )
         code = _say(application, state, "aborted")
         record = recorded.record

@@ -153,3 +153,28 @@ def test_killed_in_a_run_that_was_asked_for(
     assert_converges(site, agent, "1")
     assert outcome(site, agent, run) == becomes
     assert f"{answer['outcome']}: {answer.get('reason', '')}".removesuffix(": ") == becomes[0]
+
+
+def test_agent_killed_before_it_began_a_step_of_a_rollout_does_not_begin_after_the_abort(
+    site: Fleet, agent: FaultyAgent
+) -> None:
+    agent.wants("1")
+    agent.start()
+    site.wait_present([agent.name])
+    assert_converges(site, agent, "1")
+    agent.die("before begun")
+    path = site.write("step.yaml", manifest(a_file("step")))
+    driver = site.begin("apply", path, "-t", f"node={agent.name}", "--yes", "--json", "--batch", "1")
+    agent.wait_killed(site)
+    run = driver.so_far.run
+
+    aborted = site.ctl("run", "abort", run)
+    agent.start()
+    site.wait_for(lambda: run in by_run(told(site, agent.name)), "the node to report its end")
+    again = site.ctl("run", "abort", run)
+    driver.end()
+
+    assert (aborted.code, f"no answer to the stop: {agent.name};" in aborted.err) == (0, True), aborted.err
+    assert (again.code, again.err) == (0, "")
+    assert outcome(site, agent, run) == (INTERRUPTED, 0)
+    assert not agent.has("x", "step")

@@ -122,7 +122,7 @@ class Recovery:
         build_job: Callable[[RequestLogEntry], QueuedRun | None],
     ) -> None:
         """
-        Report the end of runs that were interrupted, and queue those that had not started.
+        Report the end of runs that were interrupted, and queue those that had not started and are no step of a rollout.
 
         Args:
             left: Runs without an end in the request log, in order of arrival.
@@ -136,6 +136,9 @@ class Recovery:
             ended = self._spool.load_summary(entry.run)
             goes_on = entry.run == parted and ended is None
             job = None if (entry.has_begun or found) and not goes_on else build_job(entry)
+            if job is not None and job.request.rollout and not goes_on:
+                # The rollout may have been aborted while no agent was here to hear it.
+                job = None
             if job is not None and goes_on:
                 # a deadline is for the start, and the run has started
                 job = msgspec.structs.replace(job, deadline=None)

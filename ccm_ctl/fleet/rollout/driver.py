@@ -290,7 +290,7 @@ class RolloutDriver:
     async def _send(self, nodes: Sequence[str]) -> None:
         """Send the request to each of these nodes."""
         deadline = self._driving.fleet.clock.now() + timedelta(seconds=self.state.deadline_s)
-        request = replace(self._driving.request, deadline=deadline, named=[])
+        request = replace(self._driving.request, deadline=deadline, named=[], rollout=True)
         for begin in range(0, len(nodes), SENT_AT_ONCE):
             part = nodes[begin : begin + SENT_AT_ONCE]
             if not self._to_scopes:

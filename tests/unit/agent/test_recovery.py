@@ -102,6 +102,23 @@ async def test_a_run_that_waited_is_begun_after_a_kill(tmp_path: Path) -> None:
         assert (await at.controller.summary(waits, NODE))["state"] == "changed"
 
 
+async def test_step_of_a_rollout_that_waited_is_not_begun_after_a_kill(tmp_path: Path) -> None:
+    at = await fleet(tmp_path)
+    async with at.agent() as agent:
+        await at.apply("wait /a")
+        await at.engine.at_wait.wait()
+        waits = await at.apply("changed /b", rollout=True)
+        await at.controller.answer(waits, NODE)
+        await agent.kill()
+
+    async with at.agent():
+        summary = await at.controller.summary(waits, NODE)
+
+        assert (summary["state"], summary["reason"]) == ("failed", "interrupted")
+        assert at.told(waits) == [(1, "session.summary")]
+        assert at.engine.applied == []
+
+
 async def test_a_run_that_waited_past_its_deadline_is_expired_after_a_kill(tmp_path: Path) -> None:
     at = await fleet(tmp_path)
     async with at.agent() as agent:
