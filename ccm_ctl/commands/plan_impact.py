@@ -43,7 +43,7 @@ def impact_options() -> list[click.Parameter]:
             ["--stored"],
             section=IMPACT,
             is_flag=True,
-            help="With --impact: ask no node, use what is stored, and count every node that is present as changed.",
+            help="With --impact: ask no node, which needs no permission to plan. Every node that is present counts as changed.",
         ),
         *rollout_options(can_detach=False),
     ]

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName
 
 
+_BAD_ENDS = ("failed", "lost")
+"""The budgets that count nodes whose services may be down. A node that is unreachable has run nothing, as far as is known."""
+
+
 class PlannedWave(Struct, frozen=True, kw_only=True):
     """
     A wave with its nodes.
@@ -128,15 +132,19 @@ def waves_of(plan: RolloutPlan | None, order: Sequence[str]) -> list[PlannedWave
     if plan is None:
         return [PlannedWave(name="", nodes=tuple(order), at_once=len(order))]
     waves = []
-    begin = tolerated = 0
+    begin = 0
+    tolerated = dict.fromkeys(_BAD_ENDS, 0)
     for wave in plan.waves:
         end = begin + wave.nodes
-        tolerated += _tolerated(wave.budgets, wave.nodes)
-        # a budget cannot be exceeded by more nodes than have been asked
-        failed = min(tolerated, _tolerated(plan.budgets, plan.total), end)
+        for kind in _BAD_ENDS:
+            tolerated[kind] += _limit(wave.budgets, kind, wave.nodes)
+        failed = sum(min(tolerated[kind], _limit(plan.budgets, kind, plan.total)) for kind in _BAD_ENDS)
         waves.append(
             PlannedWave(
-                name=wave.name, nodes=tuple(order[begin:end]), at_once=wave.slots, may_have_failed=failed
+                name=wave.name,
+                nodes=tuple(order[begin:end]),
+                at_once=wave.slots,
+                may_have_failed=min(failed, end),
             )
         )
         begin = end
@@ -174,12 +182,10 @@ def measure_impact(
     return sorted(found, key=lambda one: (one.worst.left > 0, one.worst.left / one.healthy, one.service))
 
 
-def _tolerated(budgets: Budgets, total: int) -> int:
-    """How many nodes may have failed or be lost before a budget is exceeded."""
-    kinds = (budgets.failed, budgets.lost)
-    return (
-        total if None in kinds else min(total, sum(size.limit(total) for size in kinds if size is not None))
-    )
+def _limit(budgets: Budgets, kind: str, total: int) -> int:
+    """How many nodes may end in a way before the budget is exceeded; all of them without a budget."""
+    size = dict(budgets.items()).get(kind)
+    return total if size is None else min(total, size.limit(total))
 
 
 def _measure(

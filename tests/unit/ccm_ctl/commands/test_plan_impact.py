@@ -101,7 +101,7 @@ def test_stored_asks_no_node_and_counts_all_that_are_present(nginx: str) -> None
         "SERVICE        INSTANCES  HEALTHY  WAVE    CHANGING  AT ONCE  FAILED  LEFT\n"
         "prod/http/web          3        2  wave 1         2        1       1     0\n"
         "\n"
-        "no node was asked, so all 2 nodes that are present count as changed\n"
+        "no node was asked, so every node that is present counts as changed: 2 nodes\n"
         "may disturb: service#nginx on 2 nodes\n"
         "offline and in no wave: web3\n",
     )

@@ -18,7 +18,7 @@ from ccm_ctl.fleet.rollout.state import step
 WEB = ServiceName("prod", "http", "web")
 RESTART = PlannedChange("service#nginx", True)
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-COUNTS = {"a": 1, "b": 2}
+COUNTS = {"a": 1, "b": 1}
 
 
 def an_instance(*nodes: str, priority: int = 10, is_healthy: bool = True) -> ServiceInstance:
@@ -90,6 +90,24 @@ def test_nodes_that_may_fail_are_lost_besides_those_in_progress() -> None:
     )
 
     assert [(wave.at_once, wave.failed, wave.left) for wave in one.waves] == [(2, 0, 4), (1, 2, 3)]
+
+
+def test_what_each_wave_tolerates_adds_up_to_what_the_rollout_does() -> None:
+    order = [f"web{number}" for number in range(1, 7)]
+    plan = plan_from_options(RolloutOptions(batch="2,2,2", failed="2", wave_failed="1"), len(order))
+
+    assert [wave.may_have_failed for wave in waves_of(plan, order)] == [1, 2, 2]
+
+
+def test_a_node_without_a_slot_is_in_progress_besides_one_that_holds_it() -> None:
+    order = ["db1", "db2", "db3"]
+    changes = [*changing("db1", "db2", slot="pg"), *changing("db3")]
+
+    [one] = measure_impact(
+        {WEB: [an_instance(node) for node in order]}, changes, waves_of(None, order), {"pg": 1}
+    )
+
+    assert (one.worst.at_once, one.worst.left) == (2, 1)
 
 
 def test_an_address_that_two_nodes_report_counts_for_both_and_once() -> None:
