@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.dashboard.access import Access, DashboardUser, Right
+from ccm_ctl.dashboard.access import ONE_USE_S, SESSION_S, Access, DashboardUser, Right
 from ccm_ctl.dashboard.middleware import HEADERS
 from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, FurtherPages, host_headers
 from ccm_ctl.fleet.live_events import LiveEvent
@@ -304,3 +305,93 @@ def test_the_names_that_are_answered_are_those_of_the_address() -> None:
 
     assert host_headers("::1", 7480, local) == {"[::1]:7480", "localhost:7480"}
     assert host_headers("127.0.0.1", 80, named) >= {"ops.example.net", "ops.example.net:80", "127.0.0.1"}
+
+
+async def test_a_token_and_a_session_that_have_expired_open_nothing() -> None:
+    async with served() as site:
+        late = site.access.new_address_token()
+        site.access.now = lambda: 1000.0 + ONE_USE_S + 1
+        expired, _ = await site.sign_in(late)
+        opened, _ = await site.sign_in()
+        site.access.now = lambda: 1000.0 + ONE_USE_S + SESSION_S + 3
+        status, said = await site.ask("GET", "/api/fleet")
+
+    assert (expired, opened, status) == (401, 200, 401)
+    assert said["code"] == "dashboard.signed_out"
+
+
+async def raw(port: int, request: bytes) -> bytes:
+    """What the dashboard answers to bytes; b"": it ends the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        with contextlib.suppress(ConnectionError):
+            writer.write(request)
+            async with asyncio.timeout(20):
+                return await reader.read(100)
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"GET /" + b"x" * 1_000_000 + b" HTTP/1.1\r\nHost: {host}\r\n\r\n", id="a path of 1 MB"),
+        pytest.param(
+            b"GET /api/fleet HTTP/1.1\r\nHost: {host}\r\nX-Long: " + b"x" * 1_000_000 + b"\r\n\r\n",
+            id="a header of 1 MB",
+        ),
+        pytest.param(
+            b"GET /api/fleet HTTP/1.1\r\nHost: {host}\r\nCookie: ccm-1=" + b"x" * 1_000_000 + b"\r\n\r\n",
+            id="a cookie of 1 MB",
+        ),
+        pytest.param(
+            b"GET /api/fleet HTTP/1.1\r\nHost: {host}\r\n" + b"X-Many: x\r\n" * 100_000 + b"\r\n",
+            id="100,000 headers",
+        ),
+        pytest.param(
+            b"GET /api/fleet HTTP/1.1\r\nHost: {host}\r\nX: \x00\xff\r\n\r\n", id="a header of bytes"
+        ),
+    ],
+)
+async def test_a_request_with_a_huge_head_is_refused_and_others_are_answered(head: bytes) -> None:
+    async with served() as site:
+        await site.sign_in()
+        port = int(site.address.rpartition(":")[2])
+        said = await raw(port, head.replace(b"{host}", f"127.0.0.1:{port}".encode()))
+        status, _ = await site.ask("GET", "/api/fleet")
+
+    # aiohttp answers before any code of ours; it may also end the connection while the rest still comes
+    assert said == b"" or re.match(rb"HTTP/1\.[01] 4\d\d [\w ]+\r\nContent-Type: text/plain", said), said
+    assert status == 200
+
+
+@pytest.mark.parametrize("count", [1, 200])
+async def test_cookies_that_nobody_here_made_are_refused(count: int) -> None:
+    async with served() as site:
+        port = int(site.address.rpartition(":")[2])
+        cookies = "; ".join(f"ccm-{port}=e30.{'0' * 30}" for _ in range(count))[:8000]
+        head = f"GET /api/fleet HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: {cookies}\r\n\r\n"
+        said = await raw(port, head.encode())
+
+    assert said.startswith(b"HTTP/1.1 401")
+
+
+async def test_a_huge_body_is_refused() -> None:
+    async with served() as site:
+        headers = {"Origin": site.address}
+        status, _ = await site.ask("POST", "/api/session", headers=headers, body={"token": "x" * 1_000_000})
+
+    assert status == 413
+
+
+async def test_connections_that_never_finish_a_request_hold_up_no_other() -> None:
+    async with served() as site, contextlib.AsyncExitStack() as stack:
+        port = int(site.address.rpartition(":")[2])
+        for _ in range(200):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(b"GET / HTTP/1.1\r\nHost:")
+        status, _ = await site.sign_in()
+
+    assert status == 200

@@ -17,8 +17,7 @@ const provider = new Provider(issuer, {
   cookies: { keys: ["only for tests"] },
   features: { devInteractions: { enabled: false } },
   interactions: { url: (_, { uid }) => `/password/${uid}` },
-  findAccount: (_, name) =>
-    users[name] && { accountId: name, claims: () => ({ sub: `id-of-${name}`, ...users[name].claims }) },
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...users[id.replace("id-of-", "")].claims }) }),
   // nobody is asked whether the dashboard may know the name
   loadExistingGrant: async ({ oidc }) => {
     const grant = new oidc.provider.Grant({ clientId: oidc.client.clientId, accountId: oidc.session.accountId });
@@ -37,7 +36,7 @@ async function password(request, response) {
   const said = new URLSearchParams((await request.toArray()).join(""));
   const name = said.get("name");
   if (!Object.hasOwn(users, name) || users[name].password !== said.get("password")) return page(403, "wrong password");
-  return provider.interactionFinished(request, response, { login: { accountId: name } });
+  return provider.interactionFinished(request, response, { login: { accountId: `id-of-${name}` } });
 }
 
 const others = provider.callback();
