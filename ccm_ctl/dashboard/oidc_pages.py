@@ -83,7 +83,9 @@ class OidcPages:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier).digest()).rstrip(b"=").decode()
         state, nonce = access.derive("state", cookie), access.derive("nonce", cookie)
         try:
-            url = await self._provider.authorization_url(redirect_of(request), state, nonce, challenge)
+            url = await self._provider.authorization_url(
+                redirect_of(request), state, nonce, challenge, ask_again="again" in request.query
+            )
         except CcmError as err:
             return problem_page(err, wanted)
         response = redirect_to(url)
@@ -185,7 +187,10 @@ def redirect_to(address: str) -> web.Response:
 
 def problem_page(err: CcmError, wanted: str) -> web.Response:
     """A page that says why a sign-in failed. It needs no script."""
-    again = "/sign-in?" + urlencode({"next": wanted})
+    # the provider knows the browser of a user without a right: without being asked, that user would come back at once
+    again = "/sign-in?" + urlencode(
+        {"next": wanted} | ({"again": "1"} if isinstance(err, NoRightError) else {})
+    )
     status = next((status for kind, status in STATUS.items() if isinstance(err, kind)), 400)
     text = f"""<!doctype html>
 <html lang="en">

@@ -158,7 +158,9 @@ class OidcProvider:
             raise self._error("its discovery document has an address that is not https://")
         return found
 
-    async def authorization_url(self, redirect: str, state: str, nonce: str, challenge: str) -> str:
+    async def authorization_url(
+        self, redirect: str, state: str, nonce: str, challenge: str, *, ask_again: bool = False
+    ) -> str:
         """
         Where the browser signs in.
 
@@ -167,6 +169,7 @@ class OidcProvider:
             state: Comes back with the code.
             nonce: Comes back in the id token.
             challenge: The SHA-256 of the verifier, in base64url (RFC 7636).
+            ask_again: The provider asks for the user, also if it knows the browser.
 
         Raises:
             OidcProviderError: The provider cannot be used.
@@ -182,6 +185,8 @@ class OidcProvider:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
+        if ask_again:
+            query["prompt"] = "login"
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
     async def claims_for(self, code: str, redirect: str, verifier: str, nonce: str) -> dict[str, Any]:

@@ -169,6 +169,10 @@ def test_a_user_without_a_group_is_told_so(context: BrowserContext, signing: Sig
     )
     assert serious(page) == []
     assert context.request.get(f"{signing.address}/api/session").status == 401
+    # the provider knows the browser as eve, and asks all the same
+    page.get_by_role("link", name="Sign in again").press("Enter")
+    fill(page, "bob")
+    expect(page.locator(".user")).to_have_text("bob")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -56,15 +57,15 @@ class HandMadeProvider:
         return code
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[HandMadeProvider]:
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[HandMadeProvider]:
         """Serve on this host within the block."""
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+            self.issuer = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
             yield self
         finally:
             await runner.cleanup()

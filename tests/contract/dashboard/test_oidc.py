@@ -6,7 +6,9 @@ import asyncio
 import base64
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -23,6 +25,7 @@ from ccm_ctl.dashboard.oidc_provider import AGAIN_S, FRESH_S, OidcProvider
 from ccm_ctl.dashboard.oidc_settings import OidcSettings
 from ccm_ctl.dashboard.server import Dashboard, DashboardOptions
 from tests.contract.dashboard.test_actions import PATH, start_rollout
+from tests.support.certificates import make_certificates
 from tests.support.controller import NOW, FakeNode, fleet_on
 from tests.support.openid import HandMadeProvider
 
@@ -33,11 +36,17 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 class Board:
     """A dashboard whose users sign in at a provider, and a browser of sorts."""
 
-    def __init__(self, address: str, provider: HandMadeProvider, broker: MemoryBroker) -> None:
+    def __init__(
+        self,
+        address: str,
+        provider: HandMadeProvider,
+        broker: MemoryBroker,
+        connector: aiohttp.BaseConnector | None = None,
+    ) -> None:
         self.address = address
         self.provider = provider
         self.broker = broker
-        self.http = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+        self.http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.CookieJar(unsafe=True))
 
     async def get(self, path: str) -> tuple[int, str, str]:
         """Status, text and target of an answer."""
@@ -77,9 +86,17 @@ class Clock:
 
 
 @contextlib.asynccontextmanager
-async def board(clock: Clock | None = None, **changed: Any) -> AsyncIterator[Board]:
+async def board(
+    clock: Clock | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    names: tuple[str, ...] = (),
+    connector: aiohttp.BaseConnector | None = None,
+    provider_tls: ssl.SSLContext | None = None,
+    **changed: Any,
+) -> AsyncIterator[Board]:
     clock = clock or Clock()
-    async with HandMadeProvider().serving() as hand_made:
+    async with HandMadeProvider().serving(provider_tls) as hand_made:
         rights = {Right.ACT: ["admins"], Right.READ: ["staff"]}
         settings = OidcSettings(
             **{"issuer": hand_made.issuer, "client_id": "board", "rights": rights, **changed}
@@ -90,10 +107,16 @@ async def board(clock: Clock | None = None, **changed: Any) -> AsyncIterator[Boa
             await node.begin(broker)
         access = Access(b"k" * 32, "op", {}, clock, may_act=True, provider=settings.digest)
         options = DashboardOptions(
-            listen="127.0.0.1", port=0, access=access, explain=lambda _: {}, pages=(OidcPages(provider),)
+            listen="127.0.0.1",
+            port=0,
+            names=("localhost",) if tls else names,
+            tls=tls,
+            access=access,
+            explain=lambda _: {},
+            pages=(OidcPages(provider),),
         )
         async with Dashboard(fleet_on(MemoryBus(broker, "op")), options).serving() as address:
-            made = Board(address, hand_made, broker)
+            made = Board(address, hand_made, broker, connector)
             async with made.http:
                 yield made
 
@@ -253,18 +276,18 @@ async def test_an_answer_of_another_provider_is_refused(issuer: str) -> None:
     [
         ("access_denied", "access_denied"),
         ("<script>alert(1)</script>", "an error"),
-        ("call 555-0100", "an error"),
+        ("call-now-0100", "an error"),
     ],
 )
 async def test_a_refusal_of_the_provider_is_shown_without_its_text(error: str, shown: str) -> None:
     async with board() as site:
         _, back = await site.begin()
         status, text, _ = await site.finish(
-            state=back["state"], iss=back["iss"], error=error, error_description="call 555-0100"
+            state=back["state"], iss=back["iss"], error=error, error_description="call-now-0100"
         )
 
     assert (status, f"did not sign you in: {shown}<" in text) == (400, True)
-    assert "555" not in text
+    assert "call-now" not in text
     assert "<script" not in text
 
 
@@ -276,7 +299,16 @@ async def test_a_user_without_a_right_is_told_so() -> None:
 
     assert (status, session["code"]) == (403, "dashboard.signed_out")
     assert "knows you as _img src_x_, but none of your `groups` has a right here" in text
-    assert 'href="/sign-in?next=%2Fruns"' in text
+    assert 'href="/sign-in?next=%2Fruns&amp;again=1"' in text
+
+
+async def test_another_user_signs_in_after_one_without_a_right() -> None:
+    async with board() as site:
+        usual, _ = await site.begin()
+        _, _, again = await site.get("/sign-in?next=%2Fruns&again=1")
+
+    assert "prompt=" not in usual
+    assert "&prompt=login" in again
 
 
 async def test_groups_that_are_not_in_the_id_token_are_asked_for() -> None:
@@ -460,6 +492,49 @@ async def test_a_link_to_sign_in_leads_nowhere_else(wanted: str) -> None:
         status, _, page = await site.sign_in(wanted)
 
     assert (status, page) == (303, "/")
+
+
+async def test_over_tls_the_cookies_are_sent_over_tls_only(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(made.cert, made.key)
+    trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=made.ca))
+    async with board(tls=served, connector=trusting) as site:
+        _, back = await site.begin()
+        begun = list(site.http.cookie_jar)
+        status, _, _ = await site.finish(**back)
+        done = list(site.http.cookie_jar)
+
+    port = urlsplit(site.address).port
+    assert (status, site.address) == (303, f"https://localhost:{port}")
+    assert [(one.key, one["secure"], one["httponly"], one["samesite"]) for one in (*begun, *done)] == [
+        (f"__Host-ccm-{port}-sign-in", True, True, "Lax"),
+        (f"__Host-ccm-{port}", True, True, "Strict"),
+    ]
+
+
+async def test_a_provider_is_trusted_with_the_certificates_of_the_settings_only(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(made.cert, made.key)
+    async with board(provider_tls=served, ca_file=made.ca) as site:
+        known, _, _ = await site.sign_in()
+    async with board(provider_tls=served) as site:
+        unknown, text, _ = await site.get("/sign-in")
+
+    assert (known, unknown, "its TLS certificate is not valid" in text) == (303, 502, True)
+
+
+async def test_without_tls_another_host_cannot_sign_in() -> None:
+    async with board(names=("ops.example.net",)) as site:
+        port = urlsplit(site.address).port
+        headers = {"Host": f"ops.example.net:{port}"}
+        async with site.http.get(
+            f"http://127.0.0.1:{port}/sign-in", headers=headers, allow_redirects=False
+        ) as answer:
+            text = await answer.text()
+
+    assert (answer.status, "signing in needs TLS" in text) == (400, True)
 
 
 async def test_an_action_is_recorded_with_issuer_and_subject() -> None:
