@@ -18,6 +18,8 @@ from ccm_ctl.dashboard.access import (
     read_or_make_key,
     read_tokens,
 )
+from ccm_ctl.dashboard.id_token import SignInError
+from ccm_ctl.dashboard.oidc_pages import problem_page
 
 KEY = b"k" * 32
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -161,3 +163,32 @@ def test_a_cookie_of_bytes_that_are_not_text_is_refused(cookie: str) -> None:
 
     assert access.user_of(cookie) is None
     assert not access.is_genuine(cookie, cookie)
+
+
+def test_a_session_of_a_provider_ends_when_its_settings_change() -> None:
+    now = Now()
+    user = DashboardUser(name="ann", right=Right.ACT, identity="https://login.example.net#7")
+
+    def access(provider: str) -> Access:
+        return Access(KEY, "op", {}, now, may_act=True, provider=provider)
+
+    cookie = access("one").sign_in_as(user, 3600)
+
+    assert [access(provider).user_of(cookie) for provider in ("one", "two", "")] == [user, None, None]
+
+
+def test_a_session_of_a_provider_is_at_most_as_long_as_any() -> None:
+    now = Now()
+    access = Access(KEY, "op", {}, now, may_act=True, provider="one")
+    user = DashboardUser(name="ann", right=Right.READ, identity="https://login.example.net#7")
+    cookie = access.sign_in_as(user, 1e9)
+    now.seconds += SESSION_S + 2
+
+    assert access.user_of(cookie) is None
+
+
+def test_the_page_of_a_problem_escapes_what_it_says() -> None:
+    page = problem_page(SignInError("<script>alert(1)</script>"), '/"><script>')
+
+    assert "<script" not in (page.text or "")
+    assert "&lt;script&gt;alert(1)" in (page.text or "")
