@@ -1,11 +1,10 @@
-"""`ccmctl top` on a fleet of 1,000 nodes: until its first picture, in a real terminal."""
+"""`ccmctl top` on a fleet of 1,000 nodes: until its first picture, in a real terminal, beside a Textual program of one line."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import pty
-import resource
 import select
 import statistics
 import struct
@@ -13,8 +12,9 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fcntl import ioctl
+from pathlib import Path
 
 from bench.dashboard import fill
 from bench.fleet import initialized_fleet
@@ -23,41 +23,82 @@ from bench.measure import Line
 NODES = 1000
 ROUNDS = 7
 WITHIN_S = 120.0
+PICTURE = f"{NODES} nodes".encode()
+BARE = """
+from textual.app import App
+from textual.widgets import Static
+
+class Hello(App):
+    BINDINGS = [("q", "quit", "quit")]
+
+    def compose(self):
+        yield Static("hello")
+
+Hello().run(mouse=False)
+"""
 
 
 def measure() -> list[Line]:
     """Wall-clock and CPU time until the counts of the fleet are on the screen."""
     with initialized_fleet() as (server, environ, _):
         asyncio.run(fill(server.url, NODES))
-        first_picture(environ)  # compiled modules are kept from here on
-        taken = [first_picture(environ) for _ in range(ROUNDS)]
-    wall, cpu = (statistics.median(values) for values in zip(*taken, strict=True))
+        top, bare = [sys.executable, "-m", "ccm_ctl", "top"], [sys.executable, "-c", BARE]
+        once(top, environ, PICTURE)  # compiled modules are kept from here on
+        once(bare, environ, b"hello")
+        picture, keys, hello = zip(
+            *(
+                (
+                    once(top, environ, PICTURE),
+                    once(top, environ, b"newest runs", typed=b"2"),
+                    once(bare, environ, b"hello"),
+                )
+                for _ in range(ROUNDS)
+            ),
+            strict=True,
+        )
+    first, obeyed, floor = (middle(taken) for taken in (picture, keys, hello))
     return [
-        Line(f"ccmctl top with {NODES} nodes, until its first picture", wall, "s", 0.5),
-        Line("the same in CPU time, with its end", cpu, "s"),
+        Line(f"ccmctl top with {NODES} nodes, until its first picture", first[0], "s", 0.5),
+        Line("its CPU time until then", first[1], "s"),
+        Line("until a key that was typed at once has its effect", obeyed[0], "s"),
+        Line("its CPU time until then", obeyed[1], "s"),
+        Line("a Textual program that says hello, until it does", floor[0], "s"),
+        Line("its CPU time until then", floor[1], "s"),
     ]
 
 
-def first_picture(environ: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds until the number of nodes is on the screen, and seconds of CPU time; `q` ends it."""
+def middle(taken: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The medians of wall-clock and CPU time."""
+    wall, cpu = (statistics.median(values) for values in zip(*taken, strict=True))
+    return wall, cpu
+
+
+def once(
+    command: list[str], environ: Mapping[str, str], wanted: bytes, *, typed: bytes = b""
+) -> tuple[float, float]:
+    """Seconds until this is on the screen, and seconds of CPU time until then; `q` ends the program."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ccm_ctl", "top"], env=environ, stdin=slave, stdout=slave, stderr=slave
-    )
+    began = time.perf_counter()
+    process = subprocess.Popen(command, env=environ, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     try:
-        read_until(master, f"{NODES} nodes".encode(), began)
-        took = time.perf_counter() - began
+        os.write(master, typed)
+        read_until(master, wanted, began)
+        took, used = time.perf_counter() - began, cpu_s(process.pid)
         os.write(master, b"q")
         drain(master, process)
     finally:
         process.kill()
         process.wait()
         os.close(master)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took, used
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time of a process so far: see proc_pid_stat(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_until(master: int, wanted: bytes, began: float) -> None:

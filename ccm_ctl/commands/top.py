@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ from ccm_ctl.commands.command_tree import verb
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.top.fleet_watch import FleetWatch
+    from ccm_ctl.top.screen import TopApp
 
 
 @verb("top", examples=["ccmctl top", "NO_COLOR=1 ccmctl top"], options=[])
@@ -29,15 +33,25 @@ def top(application: Application) -> Exit:
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.top.screen import TopApp, TopPages
+        from ccm_ctl.top.first_screen import draw_first_screen, silent_second_screen
+        from ccm_ctl.top.fleet_watch import FleetWatch
 
         await fleet.nodes.revision()  # without streams there is nothing to show
-        view = TopApp(
+        watch = FleetWatch(fleet)
+        with silent_second_screen(terminal.out, sys.stdin):
+            await watch.refresh()
+            draw_first_screen(terminal.out, watch, fleet.clock.now(), color=terminal.style.color)
+            return await show(fleet, watch)
+
+    async def show(fleet: Fleet, watch: FleetWatch) -> Exit:
+        textual = await asyncio.to_thread(importlib.import_module, "ccm_ctl.top.screen")
+        view: TopApp = textual.TopApp(
             fleet,
-            TopPages(
+            textual.TopPages(
                 lambda node, width: node_page(fleet, node, width),
                 lambda run, width: run_page(application, fleet, run, width),
             ),
+            watch,
         )
         await view.run_async(mouse=False)  # so the terminal itself selects text to copy
         return Exit.OK if not view.return_code else Exit.COULD_NOT_RUN

@@ -13,9 +13,6 @@ from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.fleet.followed_data import FollowedData
 from ccm_ctl.fleet.live_events import LiveEvents
 from ccm_ctl.fleet.overview import choose_nodes, read_overview
-from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_list import RunFilter, list_runs
-from ccm_ctl.render.rollout import rollout_line
 
 if TYPE_CHECKING:
     from ccm_ctl.dashboard.feed import EventFrame
@@ -82,7 +79,7 @@ class FleetWatch:
         return self._is_broker_away or not self.is_stream_current
 
     async def run(self) -> None:
-        """Read events and the fleet until cancelled."""
+        """Read events and the fleet until cancelled; a fleet that was read already is read again after the usual pause."""
         live = LiveEvents(
             self._fleet, on_events=self._take, on_restart=self._forget, on_state=self._on_stream_state
         )
@@ -134,10 +131,13 @@ class FleetWatch:
 
     async def _look_again(self) -> None:
         loop = asyncio.get_running_loop()
+        was_read = self.overview is not None
         while True:
             self._soon.clear()
             began = loop.time()
-            await self.refresh()
+            if not was_read:
+                await self.refresh()
+            was_read = False
             try:
                 async with asyncio.timeout(max(LOOK_AGAIN_S, (loop.time() - began) * SHARE)):
                     await self._soon.wait()
@@ -171,6 +171,11 @@ class FleetWatch:
             self.shown, self.filter_problem = shown, problem
 
     async def _read_runs(self) -> None:
+        # imported when runs are shown: the first picture comes sooner without
+        from ccm_ctl.fleet.rollout.store import RolloutStore
+        from ccm_ctl.fleet.run_list import RunFilter, list_runs
+        from ccm_ctl.render.rollout import rollout_line
+
         listed = await list_runs(self._fleet, RunFilter(folds=True), RUNS_READ)
         rollouts = await RolloutStore(self._fleet).open_rollouts()
         self.runs = listed.runs

@@ -14,10 +14,10 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Input, Static
 
 from ccm_agent.clikit.table import COLORS
-from ccm_agent.clikit.text import one_line, plural, safe
+from ccm_agent.clikit.text import one_line, safe
 from ccm_agent.model.errors import CcmError
-from ccm_ctl.top.fleet_watch import FleetWatch
-from ccm_ctl.top.rows import COLUMNS, ROWS_SHOWN, STATES, VIEWS, count_states, rows_of
+from ccm_ctl.top.lines import counts_line, keys_line, status_line
+from ccm_ctl.top.rows import COLUMNS, ROWS_SHOWN, VIEWS, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.top.fleet_watch import FleetWatch
+    from ccm_ctl.top.lines import Part
     from ccm_ctl.top.rows import TableRow
 
 DRAW_S = 0.5
@@ -32,14 +34,6 @@ DRAW_S = 0.5
 
 PAGE_CHARACTERS = 100_000
 """The most of a page that is shown."""
-
-SUBJECTS = {
-    "nodes": "{nodes}",
-    "runs": "newest runs; the filter does not apply",
-    "events": "events of {nodes}",
-    "failing": "failing resources of {nodes}",
-}
-"""What a table shows, as the second line says it."""
 
 KEYS = """\
 1 2 3 4, Tab   nodes, runs, events, failing resources
@@ -114,7 +108,14 @@ class _PageScreen(ModalScreen[None]):
 
 
 class TopApp(App[None]):
-    """The view of a fleet."""
+    """
+    The view of a fleet.
+
+    Args:
+        fleet: The fleet.
+        pages: Makes what opens from a row.
+        watch: Reads the fleet; what it has read already is shown at once.
+    """
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -141,10 +142,10 @@ class TopApp(App[None]):
         Binding("ctrl+c", "quit", "quit", priority=True),
     ]
 
-    def __init__(self, fleet: Fleet, pages: TopPages) -> None:
+    def __init__(self, fleet: Fleet, pages: TopPages, watch: FleetWatch) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
-        self.watch_fleet = FleetWatch(fleet)
+        self.watch_fleet = watch
         self._fleet = fleet
         self._pages = pages
         self._view = VIEWS[0]
@@ -176,35 +177,12 @@ class TopApp(App[None]):
         if state == self._drawn:
             return
         self._drawn = state
-        self._line("#counts", self._counts())
-        self._line("#status", self._status())
+        self._line("#counts", assemble(counts_line(watch)))
+        self._line("#status", assemble(status_line(watch, self._view)))
         self._fill(rows_of(self._view, watch, now))
 
     def _line(self, name: str, text: Text) -> None:
         self.screen_stack[0].query_one(name, Static).update(text)
-
-    def _counts(self) -> Text:
-        watch, text = self.watch_fleet, Text(no_wrap=True)
-        if watch.overview is None:
-            return text.append("reading the fleet …")
-        counts = count_states(watch)
-        text.append(plural(counts.total(), "node"), "bold")
-        for state, meaning in STATES.items():
-            if counts[state]:
-                text.append("  ").append(f"{counts[state]} {state}", COLORS[meaning])
-        return text.append(f"  {watch.events_per_second():.1f} events/s")
-
-    def _status(self) -> Text:
-        watch = self.watch_fleet
-        reason = one_line(watch.problem)
-        if watch.is_away:
-            return styled(f"broker unavailable, trying again{f': {reason}' if reason else ''}", "bad")
-        if reason:
-            return styled(f"cannot be read, trying again: {reason}", "bad")
-        if watch.filter_problem:
-            return styled(f"filter {watch.selector}: {one_line(watch.filter_problem)}", "change")
-        nodes = f"nodes that match {watch.selector}" if watch.selector else "all nodes"
-        return styled(SUBJECTS[self._view].format(nodes=nodes), "quiet")
 
     def _fill(self, rows: list[TableRow]) -> None:
         """Show rows. The cursor stays on its row; a cursor at the top stays at the top."""
@@ -234,10 +212,7 @@ class TopApp(App[None]):
         self.watch_fleet.wants_runs = view == "runs"
         if view == "runs":
             self.watch_fleet.look_soon()
-        text = Text(no_wrap=True)
-        for place, name in enumerate(VIEWS, 1):
-            text.append(f"{place} {name}", "bold reverse" if name == view else "").append("  ")
-        self._line("#keys", text.append("/ filter  Enter open  ? keys  q quit"))
+        self._line("#keys", assemble(keys_line(view)))
         self.draw()
 
     def action_view(self, view: str) -> None:
@@ -329,6 +304,11 @@ class TopApp(App[None]):
 def styled(text: str, meaning: str = "") -> Text:
     """A text as it is, without markup, in the color of its meaning."""
     return Text(text, COLORS[meaning])
+
+
+def assemble(parts: list[Part]) -> Text:
+    """A line of its parts."""
+    return Text.assemble(*parts, no_wrap=True)
 
 
 def _cells(row: TableRow) -> list[Text]:

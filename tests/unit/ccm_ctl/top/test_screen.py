@@ -14,7 +14,7 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.app import Application
 from ccm_ctl.commands.top import node_page, run_page
-from ccm_ctl.top.fleet_watch import KEPT_EVENTS
+from ccm_ctl.top.fleet_watch import KEPT_EVENTS, FleetWatch
 from ccm_ctl.top.screen import TopApp, TopPages
 from tests.support.controller import NOW, Desk, FakeNode, event, fleet_on
 
@@ -60,7 +60,7 @@ async def driven(*nodes: FakeNode) -> AsyncIterator[Driven]:
         lambda node, width: node_page(fleet, node, width),
         lambda run, width: run_page(application, fleet, run, width),
     )
-    app = TopApp(fleet, pages)
+    app = TopApp(fleet, pages, FleetWatch(fleet))
     async with app.run_test(size=(80, 24)) as pilot:
         yield Driven(app, pilot, broker)
 

@@ -1,0 +1,55 @@
+"""The lines above and below the table, as parts: each a safe text with its look, in the words of rich."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.clikit.table import COLORS
+from ccm_agent.clikit.text import one_line, plural
+from ccm_ctl.top.rows import STATES, VIEWS, count_states
+
+if TYPE_CHECKING:
+    from ccm_ctl.top.fleet_watch import FleetWatch
+
+Part = tuple[str, str]
+
+SUBJECTS = {
+    "nodes": "{nodes}",
+    "runs": "newest runs; the filter does not apply",
+    "events": "events of {nodes}",
+    "failing": "failing resources of {nodes}",
+}
+"""What a table shows, as the second line says it."""
+
+
+def counts_line(watch: FleetWatch) -> list[Part]:
+    """How many nodes there are, how many in which state, and the rate of events."""
+    if watch.overview is None:
+        return [("reading the fleet …", "")]
+    counts = count_states(watch)
+    parts = [(plural(counts.total(), "node"), "bold")]
+    for state, meaning in STATES.items():
+        if counts[state]:
+            parts += [("  ", ""), (f"{counts[state]} {state}", COLORS[meaning])]
+    return [*parts, (f"  {watch.events_per_second():.1f} events/s", "")]
+
+
+def status_line(watch: FleetWatch, view: str) -> list[Part]:
+    """What the table shows, or what is wrong."""
+    reason = one_line(watch.problem)
+    if watch.is_away:
+        return [(f"broker unavailable, trying again{f': {reason}' if reason else ''}", COLORS["bad"])]
+    if reason:
+        return [(f"cannot be read, trying again: {reason}", COLORS["bad"])]
+    if watch.filter_problem:
+        return [(f"filter {watch.selector}: {one_line(watch.filter_problem)}", COLORS["change"])]
+    nodes = f"nodes that match {watch.selector}" if watch.selector else "all nodes"
+    return [(SUBJECTS[view].format(nodes=nodes), COLORS["quiet"])]
+
+
+def keys_line(view: str) -> list[Part]:
+    """The most important keys; the current table stands out."""
+    parts: list[Part] = []
+    for place, name in enumerate(VIEWS, 1):
+        parts += [(f"{place} {name}", "bold reverse" if name == view else ""), ("  ", "")]
+    return [*parts, ("/ filter  Enter open  ? keys  q quit", "")]
