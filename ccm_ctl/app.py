@@ -193,7 +193,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
-    from ccm_ctl.fleet.schedules import read_schedules
+    from ccm_ctl.fleet.schedules import read_due_rollouts, read_schedules
 
     signatory, trust = await asyncio.to_thread(_load_keys, settings)
     async with Connection(settings) as connection:
@@ -221,6 +221,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             signers=NatsKeyValue(connection, TRUST_BUCKET, signatory),
             services=RegisteredServices(connection),
             schedules=partial(read_schedules, connection),
+            due_rollouts=partial(read_due_rollouts, connection),
             slots=NatsKeyValue(connection, "CCM_SLOTS"),
         )
         try:

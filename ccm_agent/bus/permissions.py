@@ -34,6 +34,8 @@ from ccm_agent.bus.subjects import (
     REGISTRATION_PREFIX,
     ROLLOUTS,
     SCHEDULE_PREFIX,
+    SERVERS,
+    STARTS,
     check_node,
     check_scope,
     encode_token,
@@ -65,6 +67,10 @@ from ccm_agent.model.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_ROLLOUT_KEYS = (f"{ROLLOUTS}.*", f"{STARTS}.*.starts", f"{SERVERS}.*")
+"""What drivers and servers of rollouts write."""
 
 
 class Permissions(Struct, frozen=True, kw_only=True):
@@ -183,7 +189,7 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         *_requests(role.maintain, (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE)),
         # Records of runs are below a token of their operator, so that the key proves the author.
         key_subject(RUNS, f"{encode_token(name)}.>"),
-        *((key_subject(RUNS, f"{ROLLOUTS}.*"),) if role.apply else ()),
+        *(key_subject(RUNS, key) for key in _ROLLOUT_KEYS if role.apply),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
         f"{API}.STREAM.INFO.*",
         f"{DIRECT}.>",

@@ -37,10 +37,17 @@ REQUEST_PREFIX = f"{PROTOCOL}.*.*.request"
 DUE_PREFIX = "choria.ccm.due"
 ROLLOUTS = "=rollout"
 """The first token of the keys of rollouts in CCM_RUNS. No operator's name is encoded so."""
+STARTS = "=schedule"
+"""The first token of the keys of what became of scheduled rollouts, `=schedule.<name>.starts` in CCM_RUNS."""
+SERVERS = "=server"
+"""The first token of the keys of rollout servers, `=server.<operator@host>` in CCM_RUNS."""
 
 SCHEDULE_PREFIX = "choria.ccm.schedule"
 NOTIFICATION_PREFIX = "choria.ccm.poke"
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"
+ROLLOUT_STARTS = (f"{SCHEDULE_PREFIX}.rollout.start.*", f"{DUE_PREFIX}.rollout.start.*")
+"""Schedules of rollouts, and their starts that are due."""
+_ROLLOUT = "rollout"
 _LAYERS = (ALL, "fact", "node")
 """The first tokens of scopes, in the order of precedence of assignments; later ones win."""
 
@@ -308,6 +315,42 @@ def parse_schedule(subject: str) -> tuple[str, str, str]:
     stored, _, name = subject.removeprefix(f"{SCHEDULE_PREFIX}.").rpartition(".")
     protocol, scope = parse_request(f"{PROTOCOL}.{stored}")
     return protocol, scope, decode_token(name) or name
+
+
+def rollout_start_subject(name: str) -> str:
+    """
+    What the schedule of a rollout is signed for. No node subscribes to it; the broker publishes it, and no program listens.
+
+    It has fewer tokens than every request, so it matches no subscription of a node or an operator.
+    """
+    return f"{PROTOCOL}.{_ROLLOUT}.start.{encode_token(name)}"
+
+
+def rollout_schedule_subject(name: str) -> str:
+    """Where the schedule of a rollout is stored."""
+    return f"{SCHEDULE_PREFIX}.{_ROLLOUT}.start.{encode_token(name)}"
+
+
+def rollout_due_subject(name: str) -> str:
+    """Where the broker stores the start of a scheduled rollout when it is due, for rollout servers."""
+    return f"{DUE_PREFIX}.{_ROLLOUT}.start.{encode_token(name)}"
+
+
+def scheduled_rollout(subject: str) -> str:
+    """The name of the schedule of a rollout, by where it or its due start is stored; "": another subject."""
+    for prefix in (SCHEDULE_PREFIX, DUE_PREFIX):
+        stored, _, token = subject.rpartition(".")
+        if stored == f"{prefix}.{_ROLLOUT}.start":
+            try:
+                return decode_token(token) or ""
+            except ProtocolError:
+                return ""
+    return ""
+
+
+def starts_key(name: str) -> str:
+    """The key of what became of the starts of a scheduled rollout."""
+    return f"{STARTS}.{encode_token(name)}.starts"
 
 
 def registration_subject(cluster: str, protocol: str, service: str, address: str, instance: str) -> str:

@@ -166,6 +166,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         wave_forgiven: The same for the current wave.
         deadline_s: How long after its request a node may still start.
         is_detached: A rollout server is to drive it.
+        record_digest: SHA-256 of the run's record, whose request is sent to the nodes (`ccm_ctl.fleet.run_request`);
+            "": not known, in a rollout of an older controller.
         is_completing: All waves have ended, and the driver makes the new revision of an assignment the current one.
         lease: The process that drives it; None: no process.
         time: When this was written.
@@ -187,6 +189,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wave_forgiven: dict[str, Count] = {}
     deadline_s: float = 3600.0
     is_detached: bool = False
+    record_digest: str = ""
     is_completing: bool = False
     lease: Lease | None = None
     time: Moment | None = None
@@ -205,3 +208,51 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def wave_end(self) -> int:
         """The index after the current wave's last node."""
         return self.wave_start + self.current.nodes
+
+
+class ScheduledStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What became of one start of a scheduled rollout.
+
+    Attributes:
+        due: When the broker stored that it was due.
+        run: The run that was started; "": none.
+        reason: Why none was started; "" otherwise.
+        by: The operator and host of the rollout server that decided.
+    """
+
+    due: Moment
+    run: str = ""
+    reason: str = ""
+    by: str = ""
+
+
+class ScheduleStarts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    `=schedule.<name>.starts` in CCM_RUNS: what became of the starts of a scheduled rollout.
+
+    Attributes:
+        name: The schedule.
+        starts: The newest first, a limited number.
+        run: The newest run that was started; "": none yet.
+        handover: The rollout of that run, as long as it may not be stored yet. Any server stores it.
+    """
+
+    name: str
+    starts: tuple[ScheduledStart, ...] = ()
+    run: str = ""
+    handover: RolloutState | None = None
+
+
+class RolloutServer(Struct, frozen=True, kw_only=True):
+    """
+    `=server.<operator@host>` in CCM_RUNS: a rollout server that is running.
+
+    Attributes:
+        operator, host: Who runs it, and where.
+        until: When it is no longer there, unless it writes again.
+    """
+
+    operator: str
+    host: str
+    until: Moment

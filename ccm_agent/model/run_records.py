@@ -20,6 +20,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         requester: The operator's name; if the key contains an operator, readers use that one instead.
         nodes, offline: Number of expected nodes (`….targets.<i>` names them), and how many of them were offline at the start.
         retry_of: The run that this one retries; "": none.
+        schedule: The schedule that a rollout server started it for; "": none.
         user: The user of a dashboard for whom the requester sent it; "": the requester asked.
     """
 
@@ -35,6 +36,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     nodes: Count = 0
     offline: Count = 0
     retry_of: str = ""
+    schedule: str = ""
     user: str = ""
 
 

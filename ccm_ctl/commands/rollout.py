@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 LOOK_S = 2.0
-"""How often the server looks for rollouts that wait for a driver."""
+"""How often the server looks for rollouts that wait for a driver, and for scheduled ones that are due."""
+
+ANNOUNCE_S = 10.0
+"""How often the server says that it is there."""
 
 
 @group("rollout", no_args_is_help=True, examples=["ccmctl rollout list", "ccmctl rollout serve"])
@@ -32,12 +36,13 @@ def rollout(application: Application) -> None:
 
 @verb("list", examples=["ccmctl rollout list", "ccmctl rollout list --json"], options=[])
 def _list(application: Application) -> Exit:
-    """List rollouts that have not ended."""
+    """List rollouts that have not ended, and the rollout servers that run."""
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import short_ids
         from ccm_ctl.commands.rollout_drive import rollout_fields
+        from ccm_ctl.fleet.rollout.starts import read_servers
         from ccm_ctl.fleet.rollout.store import RolloutStore
         from ccm_ctl.render.rollout import rollout_line
 
@@ -56,6 +61,13 @@ def _list(application: Application) -> Exit:
             Column("DRIVER", fold=True),
         ]
         terminal.table(columns, rows, "no rollout is in progress\n")
+        servers = await read_servers(fleet)
+        for server in servers:
+            terminal.record(
+                records.ROLLOUT_SERVER, operator=server.operator, host=server.host, until=server.until
+            )
+        names = ", ".join(f"{server.operator} on {server.host}" for server in servers)
+        terminal.note(f"rollout servers: {names or 'none'}")
         return Exit.OK
 
     return application.run(work)
@@ -65,7 +77,9 @@ def _list(application: Application) -> Exit:
     "serve",
     examples=["ccmctl rollout serve", "ccmctl --creds /etc/choria/ccm/rollout.creds rollout serve"],
     options=[
-        click.Option(["--once"], is_flag=True, help="Exit when no rollout waits for a driver."),
+        click.Option(
+            ["--once"], is_flag=True, help="Start what is due, and exit when no rollout waits for a driver."
+        ),
         click.Option(
             ["--notify", "rules"],
             metavar="FILE",
@@ -84,7 +98,7 @@ def _list(application: Application) -> Exit:
 )
 def _serve(application: Application, once: bool, rules: str, state: str) -> Exit:
     """
-    Drive detached rollouts and deliver notifications until interrupted.
+    Drive detached rollouts, start scheduled ones, and deliver notifications until interrupted.
 
     Several servers may run: each rollout has one driver, and another server continues when that one is gone. Requests are sent
     with the credentials of this server, so nodes apply the policy for its operator.
@@ -97,10 +111,32 @@ def _serve(application: Application, once: bool, rules: str, state: str) -> Exit
             return Exit.OK
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_notify(application, fleet, rules, state), name="notifications")
+            tasks.create_task(_announce(application, fleet), name="announcement")
             tasks.create_task(serve(application, fleet), name="rollouts")
         return Exit.OK
 
     return application.run(work)
+
+
+async def _announce(application: Application, fleet: Fleet) -> None:
+    """Say that this server is there, until cancelled; `ccmctl schedule add` and `rollout list` read it."""
+    from ccm_agent.model.errors import BusError
+    from ccm_ctl.fleet.rollout.starts import announce
+
+    said = ""
+    try:
+        while True:
+            try:
+                await announce(fleet)
+                said = ""
+            except BusError as err:
+                if str(err) != said:
+                    said = str(err)
+                    application.terminal.note(f"other commands do not see this server: {err}")
+            await asyncio.sleep(ANNOUNCE_S)
+    finally:
+        with contextlib.suppress(BusError):
+            await announce(fleet, is_leaving=True)
 
 
 async def _notify(application: Application, fleet: Fleet, rules: str, state: str) -> None:
@@ -131,14 +167,20 @@ async def _notify(application: Application, fleet: Fleet, rules: str, state: str
 
 
 async def serve(application: Application, fleet: Fleet, *, once: bool = False) -> None:
-    """Drive each rollout that waits for a driver, in a task of its own."""
+    """Start scheduled rollouts that are due, and drive each rollout that waits for a driver, in a task of its own."""
     from ccm_agent.model.errors import BusUnavailableError
+    from ccm_ctl.fleet.rollout.starter import RolloutStarter
     from ccm_ctl.fleet.rollout.store import RolloutStore
 
     store, driven = RolloutStore(fleet), dict[str, asyncio.Task[None]]()
+    starter = RolloutStarter(fleet, application.terminal.note)
+    is_first = True
     async with asyncio.TaskGroup() as tasks:
         while True:
             try:
+                if is_first or not once:
+                    await starter.look()
+                is_first = False
                 waiting = [state for state in await store.open_rollouts() if is_waiting(state, fleet)]
             except BusUnavailableError:
                 waiting = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,12 @@ import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.text import one_line, plural
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import mask_urls
-from ccm_ctl.fleet.rollout.plan import (
-    RolloutFile,
-    RolloutOptions,
-    plan_from_file,
-    plan_from_options,
-)
+from ccm_ctl.fleet.rollout import plan
+from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +36,14 @@ _SIZED = {
 }
 
 
-def rollout_options(*, can_detach: bool = True) -> list[click.Parameter]:
-    """Options of commands that can roll out gradually; `can_detach`: a rollout server may drive it."""
+def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> list[click.Parameter]:
+    """
+    Options of commands that can roll out gradually.
+
+    Args:
+        can_detach: A rollout server may drive it.
+        is_scheduled: A rollout server starts it at the times of a schedule.
+    """
 
     def option(*names: str, **rest: Any) -> click.Parameter:
         return Option(list(names), section=ROLLOUT, **rest)
@@ -73,8 +78,17 @@ def rollout_options(*, can_detach: bool = True) -> list[click.Parameter]:
             metavar="FILE",
             help="Read waves, gates and limits from a file instead.",
         ),
-        option("--at", "start_at", type=TimeOption(), help="Do not begin before this time."),
     ]
+    if is_scheduled:
+        options.append(
+            option(
+                "--start-within",
+                type=Duration(),
+                help="Skip a start that no rollout server has begun after this time. [1h]",
+            )
+        )
+        return options
+    options.append(option("--at", "start_at", type=TimeOption(), help="Do not begin before this time."))
     if can_detach:
         options.append(
             option(
@@ -89,7 +103,7 @@ def rollout_options(*, can_detach: bool = True) -> list[click.Parameter]:
 def is_rollout(options: dict[str, Any]) -> bool:
     """Any option was given that makes a run a rollout."""
     return (
-        bool(options["rollout"] or options["start_at"] or options.get("detach"))
+        bool(options["rollout"] or options.get("start_at") or options.get("detach"))
         or _written(options).is_rollout
     )
 
@@ -103,23 +117,23 @@ def make_plan(
     Raises:
         UsageError: The options or the file make no sense; nothing was sent.
     """
-    from ccm_ctl.fleet.rollout.gate import check_gate
+    return plan.make_plan(define_rollout(options), inventory, resolved)
 
-    offline = set(resolved.offline)
-    order = [node for node in resolved.nodes if node not in offline]
-    if not order:
-        raise UsageError("all nodes are offline; a rollout needs at least one node that is present")
+
+def define_rollout(options: dict[str, Any]) -> RolloutDefinition:
+    """
+    What the options say, with the content of the rollout file.
+
+    Raises:
+        UsageError: A file and other options were given.
+        InputError: The file cannot be read.
+    """
     written = _written(options)
-    if options["rollout"]:
-        if written.is_rollout:
-            raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
-        plan, order = plan_from_file(_read_file(Path(options["rollout"])), order, _matcher(inventory))
-    else:
-        plan = plan_from_options(written, len(order))
-    for wave in plan.waves:
-        if wave.gate:
-            check_gate(wave.gate)
-    return plan, order
+    if not options["rollout"]:
+        return RolloutDefinition(options=written)
+    if written.is_rollout:
+        raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
+    return RolloutDefinition(file=_read_file(Path(options["rollout"])))
 
 
 def refuse_credentials(words: Sequence[str]) -> None:
@@ -159,11 +173,25 @@ def _read_file(path: Path) -> RolloutFile:
         raise InputError(f"{path}: cannot be read: {err.strerror}") from err
 
 
-def _matcher(inventory: Inventory) -> Any:
-    from ccm_agent.templates.selector import parse_selector
-
-    def matches(selector: str, name: str) -> bool:
-        node = inventory.nodes[name]
-        return parse_selector(selector).matches(node.name, node.facts)
-
-    return matches
+def format_definition(definition: RolloutDefinition) -> str:
+    """The options of a rollout as they are written on a command line; of a file, its waves."""
+    if definition.file is not None:
+        waves = definition.file.waves
+        names = ", ".join(one_line(wave.name) or f"wave {place + 1}" for place, wave in enumerate(waves[:5]))
+        more = f" and {len(waves) - 5} more" if len(waves) > 5 else ""
+        return f"{plural(len(waves), 'wave')} of a file: {names}{more}"
+    options = definition.options
+    words = {
+        "--canary": str(options.canary or ""),
+        "--bake": format_duration(options.bake_s) if options.bake_s else "",
+        "--batch": options.batch,
+        "--max-failures": options.failed,
+        "--max-unreachable": options.unreachable,
+        "--max-lost": options.lost,
+        "--max-failures-per-wave": options.wave_failed,
+        "--max-unreachable-per-wave": options.wave_unreachable,
+        "--max-lost-per-wave": options.wave_lost,
+        "--gate": options.gate,
+        "--splay": format_duration(options.splay_s) if options.splay_s else "",
+    }
+    return " ".join(f"{option} {shlex.quote(one_line(value))}" for option, value in words.items() if value)

@@ -15,6 +15,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.rollout_options import format_definition, rollout_options
 from ccm_ctl.commands.schedule_status import status_command
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.schedules import Schedules
     from ccm_ctl.fleet.stored_schedule import Schedule
 
@@ -60,6 +62,7 @@ def schedule(application: Application) -> None:
         "ccmctl schedule add weekly site/ --every 168h --targets role=web --catch-up   # nodes that were away, too",
         "ccmctl schedule add often site/ --every 1h --targets role=web --yes",
         "ccmctl schedule add once site/ --at 2026-12-01T02:00Z --all",
+        "ccmctl schedule add patch site/ --cron @weekly -t role=web --canary 1 --bake 10m --batch 10%  # a rollout",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
@@ -97,23 +100,31 @@ def schedule(application: Application) -> None:
             help="Nodes that were offline at the scheduled time run once when they are back.",
         ),
         click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        *rollout_options(is_scheduled=True),
         *manifest_options(),
         yes_option(),
     ],
 )
 def _add(application: Application, name: str, path: str, **options: Any) -> Exit:
-    """Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets."""
+    """
+    Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets.
+
+    The broker sends it to all nodes at once. With --batch, --canary, --rollout or a limit it is a rollout, which a rollout
+    server (`ccmctl rollout serve`) starts and drives.
+    """
     from ccm_ctl.commands.manifest_check import read_checked
+    from ccm_ctl.commands.schedule_rollout import is_scheduled_rollout
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: no name of a schedule; use letters, digits, `-` and `_`")
     when, zone = parse_when(
         options["cron"], options["tz"], options["every"], options["at"], datetime.now(UTC)
     )
+    store = _store_rollout if is_scheduled_rollout(options) else _store
     content = read_checked(application, path, options["manifest"], force=options["force"])
 
     async def work(broker: Broker) -> Exit:
-        return await _store(application, broker, name, content, when, zone, options)
+        return await store(application, broker, name, content, when, zone, options)
 
     return application.run_on_broker(work)
 
@@ -129,7 +140,6 @@ async def _store(
 ) -> Exit:
     """Ask, and store a schedule."""
     from ccm_ctl.fleet.discovery import resolve
-    from ccm_ctl.fleet.stored_schedule import next_time
 
     terminal, schedules, fleet = application.terminal, _open(broker), broker.fleet
     inventory, resolved = await resolve(fleet, target_spec(options))
@@ -150,24 +160,86 @@ async def _store(
         return NOT_AGREED
     if content.bundle is not None:
         await fleet.manifests.put(content.digest, content.packed)
-    now = fleet.clock.now()
-    ends = now + timedelta(seconds=options["valid_for"])
+    ends = fleet.clock.now() + timedelta(seconds=options["valid_for"])
     is_new = not await schedules.put(name, scope, when, zone, request, ends=ends)
+    _show_stored(
+        application, fleet, name, when, zone, ends, is_new=is_new, scope=scope, refused_by=older or None
+    )
+    return Exit.OK
+
+
+def _show_stored(
+    application: Application,
+    fleet: Fleet,
+    name: str,
+    when: str,
+    zone: str,
+    ends: datetime,
+    *,
+    is_new: bool,
+    **fields: object,
+) -> None:
+    """Say that a schedule was stored, and when it is due."""
+    from ccm_ctl.fleet.stored_schedule import next_time
+
+    now = fleet.clock.now()
     due = next_time(when, zone, since=now, now=now)
-    terminal.record(
+    application.terminal.record(
         records.SCHEDULE,
         name=name,
-        scope=scope,
         when=when,
         zone=zone or None,
         new=is_new,
         next=due,
         ends=ends if fleet.signatory else None,
-        refused_by=older or None,
+        **fields,
     )
+    words = format_when(when, zone)
     next_words = f", next {clock(due)}" if due is not None and not when.startswith("@") else ""
     until = f", signed until {ends:%Y-%m-%d}" if fleet.signatory else ""
-    terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}{next_words}{until}\n")
+    application.terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}{next_words}{until}\n")
+
+
+async def _store_rollout(
+    application: Application,
+    broker: Broker,
+    name: str,
+    content: Content,
+    when: str,
+    zone: str,
+    options: dict[str, Any],
+) -> Exit:
+    """Ask, and store the schedule of a rollout."""
+    from ccm_ctl.commands.schedule_rollout import make_rollout, tell_servers
+    from ccm_ctl.fleet.content import as_bundle
+    from ccm_ctl.fleet.discovery import resolve
+
+    schedules, fleet, content = _open(broker), broker.fleet, as_bundle(content)
+    inventory, resolved = await resolve(fleet, target_spec(options))
+    refuse_older_agents(resolved, "a schedule")
+    rollout = make_rollout(fleet, content, inventory, resolved, options)
+    await schedules.check_rollout(name)
+    waves = format_definition(rollout.definition)
+    what = f"schedule a rollout of {content.name}, {format_when(when, zone)}, {waves}, on"
+    if not await confirm(application, what, resolved, yes=options["yes"]):
+        return NOT_AGREED
+    await fleet.manifests.put(content.digest, content.packed)
+    ends = fleet.clock.now() + timedelta(seconds=options["valid_for"])
+    is_new = not await schedules.put_rollout(name, when, zone, rollout, ends=ends)
+    servers = await tell_servers(application, fleet)
+    _show_stored(
+        application,
+        fleet,
+        name,
+        when,
+        zone,
+        ends,
+        is_new=is_new,
+        scope=rollout.scope,
+        rollout=waves,
+        start_within_s=rollout.start_within_s,
+        servers=servers,
+    )
     return Exit.OK
 
 
@@ -227,6 +299,8 @@ def _list(application: Application) -> Exit:
             application.terminal.record(records.SCHEDULE, **_fields(one, now))
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
             when = format_when(one.when, one.zone) or "was due once"
+            if one.rollout is not None:
+                when += f", rollout with {format_definition(one.rollout.definition)}"
             if one.request.catch_up:
                 when += ", catch up"
             targets = " or ".join(one.request.targets) or one.scope
@@ -272,23 +346,20 @@ def _rm(application: Application, name: str) -> Exit:
     ],
 )
 def _run(application: Application, name: str, yes: bool) -> Exit:
-    """Run a schedule now and watch the run."""
+    """Run a schedule now and watch the run. This command drives the waves of a rollout."""
 
     async def work(broker: Broker) -> Exit:
         import msgspec
 
         from ccm_ctl.commands.run_view import start_and_watch
-        from ccm_ctl.fleet.discovery import TargetSpec, resolve
+        from ccm_ctl.commands.schedule_rollout import run_rollout_now
+        from ccm_ctl.fleet.discovery import requested_targets, resolve
         from ccm_ctl.fleet.run_request import prepare
 
         fleet = broker.fleet
-        request = (await _open(broker).need(name)).request
-        wish = TargetSpec(
-            targets=tuple(request.targets),
-            where=request.where,
-            everybody=not request.targets and not request.where,
-        )
-        _, resolved = await resolve(fleet, wish)
+        stored = await _open(broker).need(name)
+        request = stored.request
+        inventory, resolved = await resolve(fleet, requested_targets(request))
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
         if action == "apply" and not await confirm(
             application, f"apply {request.name} to", resolved, yes=yes
@@ -299,6 +370,8 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
             request, deadline=fleet.clock.now() + late, deadline_s=0, catch_up=False, cause="request"
         )
         launch = prepare(fleet, request, resolved, action, request.name)
+        if stored.rollout is not None:
+            return await run_rollout_now(application, fleet, stored.rollout, launch, inventory)
         return await start_and_watch(application, fleet, launch, offline_ok=False)
 
     return application.run_on_broker(work)
@@ -362,6 +435,7 @@ def _open(broker: Broker) -> Schedules:
 
 
 def _fields(one: Schedule, now: datetime) -> dict[str, object]:
+
     return {
         "name": one.name,
         "scope": one.scope,
@@ -375,4 +449,6 @@ def _fields(one: Schedule, now: datetime) -> dict[str, object]:
         "next": one.next_after(now),
         "last": one.last,
         "ends": one.ends,
+        "rollout": format_definition(one.rollout.definition) if one.rollout else None,
+        "start_within_s": one.rollout.start_within_s if one.rollout else None,
     }

@@ -33,18 +33,23 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
     """
     Show how the last run of a schedule ended, and which nodes took no part.
 
-    Nodes that match the schedule now are expected. Earlier runs: `ccmctl run list --schedule NAME`.
+    Nodes that match the schedule now are expected. Earlier runs: `ccmctl run list --schedule NAME`. Of a rollout, the last
+    starts are shown, also those that were skipped.
 
     Exit codes: 0 all nodes ended well; 1 the command could not run, or the schedule was not due yet; 2 a node failed or refused;
-    3 a node took no part, or has not ended.
+    3 a node took no part or has not ended, or the last start of a rollout was skipped.
     """
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.run_view import choose_exit
+        from ccm_ctl.commands.schedule_rollout import show_rollout_status
         from ccm_ctl.commands.stored_runs import attend, look, show_stored
         from ccm_ctl.fleet.find_run import describe_last, find_schedule
 
-        recorded = await describe_last(fleet, await find_schedule(fleet, name))
+        schedule = await find_schedule(fleet, name)
+        if schedule.rollout is not None:
+            return await show_rollout_status(application, fleet, schedule, offline=offline)
+        recorded = await describe_last(fleet, schedule)
         state, watch, follower = await attend(application, fleet, recorded, offline_ok=offline == "ok")
         await look(follower, state, recorded)
         show_stored(application, fleet, recorded, state, watch, is_ended=state.is_done)

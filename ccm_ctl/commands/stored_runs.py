@@ -166,9 +166,13 @@ def format_heading(recorded: Recorded, now: datetime | None) -> str:
 
 
 def format_starter(cause: str, origin: str, requester: str) -> str:
-    """`anna`, `schedule nightly`, `assignment web`, or `the node` for a manifest of its own configuration."""
+    """
+    `anna`, `schedule nightly`, `assignment web`, or `the node` for a manifest of its own configuration.
+
+    A rollout server that started the run for a schedule is named, too: it is what proves this.
+    """
     if cause == REQUEST:
         return requester or "unknown"
     if cause == NODE:
         return "the node"
-    return f"{cause} {origin}".strip()
+    return f"{cause} {origin}".strip() + (f" (started by {requester})" if requester else "")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ccm_agent.model.ports import KeyValueEntry
+    from ccm_agent.model.wire import Request
     from ccm_agent.templates.selector import Selector
     from ccm_ctl.fleet.ports import Fleet
 
@@ -129,6 +130,15 @@ class TargetSpec(Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Whether nothing was specified."""
         return not (self.targets or self.where or self.everybody)
+
+
+def requested_targets(request: Request) -> TargetSpec:
+    """The target nodes of a stored request; without selectors it is for all nodes."""
+    return TargetSpec(
+        targets=tuple(request.targets),
+        where=request.where,
+        everybody=not request.targets and not request.where,
+    )
 
 
 class TargetSet(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from ccm_agent.model.wire import (
     ManifestRequest,
     NodeState,
 )
-from ccm_ctl.fleet.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import NEWEST, History, Recorded, UnknownRunError
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.stream_runs import SCHEDULE, StreamRun, find_runs, read_run
@@ -221,14 +221,8 @@ def is_from(schedule: Schedule, time: datetime) -> bool:
 
 async def match_now(fleet: Fleet, schedule: Schedule) -> dict[str, bool]:
     """The nodes that match a schedule now, and whether each is present."""
-    request = schedule.request
-    wish = TargetSpec(
-        targets=tuple(request.targets),
-        where=request.where,
-        everybody=not request.targets and not request.where,
-    )
     try:
-        inventory, resolved = await resolve(fleet, wish)
+        inventory, resolved = await resolve(fleet, requested_targets(schedule.request))
     except (NoTargetError, SelectorError):
         return {}
     return {node: _is_present(inventory, node) for node in resolved.nodes}

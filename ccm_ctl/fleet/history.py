@@ -216,13 +216,16 @@ class History:
             raise bad or UnknownRunError(f"there is no run `{run}`; `ccmctl run list` lists the newest runs")
         targets = [targets for _, targets in sorted(pieces.targets.get(owner, {}).items())]
         state, closed_by = pieces.merge_states(run, owner)
+        record = pieces.requests[owner][1]
         return Recorded(
-            record=pieces.requests[owner][1],
+            record=record,
             state=state,
             closed_by=closed_by,
             nodes=[node for piece in targets for node in piece.nodes if is_node(node)],
             offline=[node for piece in targets for node in piece.offline if is_node(node)],
             ends=pieces.merge_ends(owner),
+            cause="schedule" if record.schedule else "request",
+            origin=record.schedule,
         )
 
     async def newest(self, most: int) -> Listed:

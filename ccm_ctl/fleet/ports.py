@@ -24,6 +24,7 @@ from ccm_agent.model.ports import (
 )
 from ccm_agent.registration.entries import StreamEntry
 from ccm_agent.templates.broker_functions import BrokerClient
+from ccm_ctl.fleet.rollout.scheduled import DueRollout
 from ccm_ctl.fleet.stored_schedule import Schedule
 
 
@@ -110,6 +111,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signers: The bucket CCM_TRUST; None: it is not read.
         schedules: Reads the schedules, and adds the subjects of unreadable ones to a list; None: they cannot be read. Raises
             BusSetupError where the broker has none.
+        due_rollouts: Reads the starts of scheduled rollouts that are due; None: they cannot be read. Raises BusError.
         services: The registered services, also for `registrations()` in a gate; None: they cannot be read.
         slots: The bucket CCM_SLOTS; None: it is not read.
     """
@@ -130,6 +132,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     signers: Bucket | None = None
     services: ServiceRegistry | None = None
     schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
+    due_rollouts: Callable[[], Awaitable[list[DueRollout]]] | None = None
     slots: Bucket | None = None
 
 

@@ -158,7 +158,7 @@ class ListedRuns(Struct, frozen=True, kw_only=True):
 async def list_runs(fleet: Fleet, wanted: RunFilter, most: int) -> ListedRuns:
     """The newest runs that fit. Records of runs that have ended are closed on the way."""
     left_out: list[str] = []
-    runs = await _recorded_runs(fleet, wanted, most, left_out) if wanted.wants(REQUEST) else []
+    runs = await _recorded_runs(fleet, wanted, most, left_out) if wanted.wants(REQUEST, SCHEDULE) else []
     if not wanted.wants(SCHEDULE, ASSIGNMENT, NODE):
         return ListedRuns(runs=runs, left_out=sorted(left_out))
     now = fleet.clock.now()
@@ -235,11 +235,21 @@ async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: l
     history = History(fleet)
     authors, looked_at = None, 0
     async for record, state, closed_by in history.newest_first(left_out):
+        cause = SCHEDULE if record.schedule else REQUEST
+        if not (wanted.by or wanted.wants(cause)) or not wanted.fits_origin(cause, record.schedule):
+            continue
         if not wanted.fits_record(record):
             continue
         if wanted.node and wanted.node not in (await history.load(record.run)).nodes:
             continue
-        one = ListedRun(record=record, state=state, closed_by=closed_by)
+        one = ListedRun(
+            record=record,
+            state=state,
+            closed_by=closed_by,
+            cause=cause,
+            origin=record.schedule,
+            is_confirmed=True,
+        )
         if state.state != "done" and looked_at < OPEN_LOOKED_AT:
             if not looked_at:
                 authors = await read_authors(fleet)

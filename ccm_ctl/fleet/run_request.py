@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -80,6 +81,17 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
 async def put_on_record(fleet: Fleet, launch: Launch) -> None:
     """Record the run, so that it can be watched even if this process ends."""
     await History(fleet).begin(launch.record, launch.resolved.nodes, launch.resolved.offline)
+
+
+def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
+    """
+    Return what identifies the request of a record and its nodes: their SHA-256.
+
+    A rollout keeps it, because any operator can write a record with the id of another operator's run. That one counts if the
+    broker has removed the first one, which it does with the oldest when the bucket is full.
+    """
+    told = [record.run, record.action, record.request, record.targets, record.where, record.subjects, nodes]
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
 async def send(fleet: Fleet, launch: Launch) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.follow import Follower
@@ -19,7 +21,7 @@ from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run import LIMIT_S, Run
-from ccm_ctl.fleet.run_request import put_on_record, send, send_again
+from ccm_ctl.fleet.run_request import digest_record, put_on_record, send, send_again
 from ccm_ctl.fleet.staging import complete_stage
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> i
         BusDeniedError: These credentials may not start rollouts; nothing is on record.
     """
     await put_on_record(fleet, launch)
+    state = replace(state, record_digest=digest_record(launch.record, launch.resolved.nodes))
     try:
         return await RolloutStore(fleet).write(state, 0)
     except BusDeniedError as err:
@@ -118,7 +121,17 @@ async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> i
 def new_rollout(
     fleet: Fleet, recorded: Recorded, state: RolloutState, revision: int, request: Request
 ) -> tuple[Run, RolloutDriver]:
-    """The state of a rollout's run as it is on record, and a driver that continues it."""
+    """
+    The state of a rollout's run as it is on record, and a driver that continues it.
+
+    Raises:
+        RunError: The record is not the one that the rollout was started with.
+    """
+    if state.record_digest not in ("", digest_record(recorded.record, recorded.nodes)):
+        raise RunError(
+            f"{state.run}: its record is not the one that it was started with; "
+            f"`ccmctl run abort {state.run}` ends it"
+        )
     record, order = recorded.record, recorded.nodes[: state.plan.total]
     planned, now = set(order[state.asked :]), asyncio.get_running_loop().time()
     run = run_on_record(recorded, now, asked=True, limit_s=ROLLOUT_LIMIT_S, planned=planned)

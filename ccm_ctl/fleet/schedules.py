@@ -22,10 +22,14 @@ from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_inde
 from ccm_agent.bus.streams import EXPECTED_SEQUENCE, call, read_last, read_newest, store
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
+    ROLLOUT_STARTS,
     SCHEDULE_PREFIX,
     due_subject,
     own_subject,
     request_subject,
+    rollout_due_subject,
+    rollout_schedule_subject,
+    rollout_start_subject,
     schedule_subject,
 )
 from ccm_agent.model.errors import (
@@ -38,6 +42,7 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.fleet.assignments import format_scope
+from ccm_ctl.fleet.rollout.scheduled import find_due
 from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
 
 if TYPE_CHECKING:
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.model.wire import ManifestRequest
+    from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 SCHEDULES_LIMIT = 200
@@ -69,6 +75,33 @@ class SchedulePlacement(Struct, frozen=True, kw_only=True):
     target: str
     is_new: bool
     has_own_subject: bool
+
+
+class _ScheduleMessage(Struct, frozen=True, kw_only=True):
+    """
+    A schedule before it is stored.
+
+    Attributes:
+        subject: Where it is stored.
+        target: What its signature is for.
+        due: Where the broker stores what is due.
+        body: Its bytes.
+    """
+
+    subject: str
+    target: str
+    due: str
+    body: bytes
+
+
+async def read_due_rollouts(connection: Connection) -> list[DueRollout]:
+    """
+    The newest due start of each scheduled rollout.
+
+    Raises:
+        BusError: It cannot be read, or the broker has no schedules.
+    """
+    return find_due(await read_newest(connection, SCHEDULES_STREAM, ROLLOUT_STARTS))
 
 
 async def read_schedules(connection: Connection, left_out: list[str]) -> list[Schedule]:
@@ -158,14 +191,10 @@ class Schedules:
             UsageError: The name is taken for other nodes, or there are too many schedules.
         """
         subject = schedule_subject(protocol, scope, name)
-        known = await self.all()
-        for one in known:
-            if one.when and one.name == name and one.subject != subject:
-                raise UsageError(
-                    f"{name}: there is a schedule of that name for {format_scope(one.scope)}; "
-                    f"`ccmctl schedule rm {name}` removes it"
-                )
-        alike = [one for one in known if (one.protocol, one.scope) == (protocol, scope)]
+        known = await self._known(name, subject)
+        alike = [
+            one for one in known if one.rollout is None and (one.protocol, one.scope) == (protocol, scope)
+        ]
         before = next((one for one in alike if one.subject == subject), None)
         others = [one for one in alike if one.subject != subject]
         if len(others) >= SCHEDULES_LIMIT:
@@ -204,28 +233,96 @@ class Schedules:
             UsageError: As `place`.
         """
         place = await self.place(request.protocol, scope, name)
-        due = due_subject(place.target)
         if place.has_own_subject:
             await self._update_index(place.subject)
-        await self._forget_due(due)
-        headers = {"Nats-Schedule": when, "Nats-Schedule-Target": due}
+        message = _ScheduleMessage(
+            subject=place.subject,
+            target=place.target,
+            due=due_subject(place.target),
+            body=msgspec.json.encode(request),
+        )
+        await self._store(message, name, when, zone, ends)
+        if place.has_own_subject:
+            # another operator who removed a schedule meanwhile may have written the index without this one
+            await self._update_index(place.subject)
+        return not place.is_new
+
+    async def check_rollout(self, name: str) -> bool:
+        """
+        Whether the schedule of a rollout would be new under this name.
+
+        Raises:
+            UsageError: The name is taken for another schedule, or there are too many.
+        """
+        subject = rollout_schedule_subject(name)
+        rollouts = [one for one in await self._known(name, subject) if one.rollout is not None]
+        others = [one for one in rollouts if one.subject != subject]
+        if len(others) >= SCHEDULES_LIMIT:
+            raise UsageError(
+                f"{name}: there are {len(others)} schedules of rollouts already; remove one first"
+            )
+        return not any(one.when for one in rollouts if one.subject == subject)
+
+    async def put_rollout(
+        self, name: str, when: str, zone: str, rollout: ScheduledRollout, *, ends: datetime
+    ) -> bool:
+        """
+        Store the schedule of a rollout, which rollout servers start; returns whether it replaced one of the same name.
+
+        Args:
+            name: Its name.
+            when, zone: Its times, as the broker words them.
+            rollout: What is started.
+            ends: Servers that demand signatures take it no longer after this.
+
+        Raises:
+            UsageError: As `check_rollout`.
+        """
+        is_new = await self.check_rollout(name)
+        message = _ScheduleMessage(
+            subject=rollout_schedule_subject(name),
+            target=rollout_start_subject(name),
+            due=rollout_due_subject(name),
+            body=msgspec.json.encode(rollout),
+        )
+        await self._store(message, name, when, zone, ends)
+        return not is_new
+
+    async def _known(self, name: str, subject: str) -> list[Schedule]:
+        """
+        All schedules; none of them has this name and another subject.
+
+        Raises:
+            UsageError: One has.
+        """
+        known = await self.all()
+        for one in known:
+            if one.when and one.name == name and one.subject != subject:
+                what = "of a rollout " if one.rollout is not None else ""
+                raise UsageError(
+                    f"{name}: there is a schedule {what}of that name for {format_scope(one.scope)}; "
+                    f"`ccmctl schedule rm {name}` removes it"
+                )
+        return known
+
+    async def _store(
+        self, message: _ScheduleMessage, name: str, when: str, zone: str, ends: datetime
+    ) -> None:
+        """Sign and store a schedule in place of one on the same subject, and forget what that one had due."""
+        await self._forget_due(message.due)
+        headers = {"Nats-Schedule": when, "Nats-Schedule-Target": message.due}
         if zone:
             headers["Nats-Schedule-Time-Zone"] = zone
-        body = msgspec.json.encode(request)
         if self._signatory is not None:
             headers |= self._signatory.schedule(
-                place.target,
-                body,
+                message.target,
+                message.body,
                 name=name,
                 when=when,
                 zone=zone,
                 expires_ms=int(ends.timestamp() * 1000),
             )
-        await store(self._connection, place.subject, body, headers)
-        if place.has_own_subject:
-            # another operator who removed a schedule meanwhile may have written the index without this one
-            await self._update_index(place.subject)
-        return not place.is_new
+        await store(self._connection, message.subject, message.body, headers)
 
     async def remove(self, name: str) -> None:
         """
@@ -236,7 +333,7 @@ class Schedules:
         """
         one = await self.need(name)
         await store(self._connection, one.subject, b"", {EXPECTED_STREAM: SCHEDULES_STREAM})
-        await self._forget_due(due_subject(one.target))
+        await self._forget_due(one.due)
         if one.has_own_subject:
             await self._update_index()
 

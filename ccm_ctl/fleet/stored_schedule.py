@@ -10,13 +10,23 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, read_claims
-from ccm_agent.bus.subjects import due_subject, own_subject, parse_schedule, request_subject
+from ccm_agent.bus.subjects import (
+    due_subject,
+    own_subject,
+    parse_schedule,
+    request_subject,
+    rollout_due_subject,
+    rollout_schedule_subject,
+    rollout_start_subject,
+    scheduled_rollout,
+)
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.ids import due_run_id
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import ManifestRequest
+from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +51,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         last_run: The id of its last run; "": it was not due yet, or the broker does not say it.
         ends: When its signature expires; None: it is not signed.
         request: What it sends.
+        rollout: Waves and limits, if rollout servers start it; None: the broker sends its request to the nodes.
     """
 
     name: str
@@ -55,11 +66,17 @@ class Schedule(Struct, frozen=True, kw_only=True):
     last_run: str = ""
     ends: datetime | None = None
     request: ManifestRequest
+    rollout: ScheduledRollout | None = None
 
     @property
     def has_own_subject(self) -> bool:
         """Its requests do not arrive where all requests of their kind do."""
-        return self.target != request_subject(self.protocol, self.scope)
+        return self.rollout is None and self.target != request_subject(self.protocol, self.scope)
+
+    @property
+    def due(self) -> str:
+        """Where the broker stores what is due."""
+        return rollout_due_subject(self.name) if self.rollout is not None else due_subject(self.target)
 
     def next_after(self, now: datetime) -> datetime | None:
         """When it is due next; None: not again, or unknown."""
@@ -89,6 +106,8 @@ def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> dateti
 
 def read_past(stored: Stored) -> Schedule | None:
     """A schedule that was due once: the broker removes it then, and names it in what was due."""
+    if scheduled_rollout(stored.subject):
+        return _read_past_rollout(stored)
     headers = {key.lower(): value for key, value in stored.headers.items()}
     subject = headers.get("nats-scheduler", "")
     try:
@@ -114,6 +133,9 @@ def read_past(stored: Stored) -> Schedule | None:
 
 
 def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
+    """A schedule; None if it cannot be read. `due`: what was due last, by subject."""
+    if scheduled_rollout(stored.subject):
+        return _read_rollout(stored, due)
     headers = {key.lower(): value for key, value in stored.headers.items()}
     try:
         protocol, scope, name = parse_schedule(stored.subject)
@@ -135,6 +157,48 @@ def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
         last_run=_read_run(last) if last is not None else "",
         ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
         request=request,
+    )
+
+
+def _read_rollout(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
+    """The schedule of a rollout."""
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    name = scheduled_rollout(stored.subject)
+    last = due.get(rollout_due_subject(name))
+    made = _make_rollout(stored, name)
+    if made is None or headers.get("nats-schedule-target", "") != rollout_due_subject(name):
+        return None
+    return msgspec.structs.replace(
+        made,
+        when=headers.get("nats-schedule", ""),
+        zone=headers.get("nats-schedule-time-zone", ""),
+        last=last.time if last is not None and last.body else None,
+        ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
+    )
+
+
+def _read_past_rollout(stored: Stored) -> Schedule | None:
+    """The schedule of a rollout that was due once."""
+    made = _make_rollout(stored, scheduled_rollout(stored.subject))
+    return made and msgspec.structs.replace(made, last=stored.time)
+
+
+def _make_rollout(stored: Stored, name: str) -> Schedule | None:
+    """What the body says; None if it cannot be read."""
+    try:
+        rollout = decode_foreign(stored.body, ScheduledRollout)
+    except msgspec.MsgspecError:
+        return None
+    return Schedule(
+        name=name,
+        subject=rollout_schedule_subject(name),
+        protocol=rollout.request.protocol,
+        scope=rollout.scope,
+        target=rollout_start_subject(name),
+        when="",
+        stored=stored.time,
+        request=rollout.request,
+        rollout=rollout,
     )
 
 

@@ -26,7 +26,6 @@ from ccm_ctl.render.run_record_types import (
     Line,
     LockLine,
     Machine,
-    Manifest,
     Maybe,
     Message,
     Node,
@@ -38,7 +37,10 @@ from ccm_ctl.render.run_record_types import (
     ResultLine,
     Revision,
     RolloutLine,
+    RolloutServerLine,
     RunLine,
+    ScheduledStartLine,
+    ScheduleLine,
     SlotLine,
     Started,
     Targets,
@@ -221,30 +223,6 @@ class BundleLine(Line, frozen=True, kw_only=True, tag="bundle", omit_defaults=Tr
     removed: Annotated[
         Flag, Meta(description="Whether it was removed; in `bundle gc`. False with `--dry-run`.")
     ] = UNSET
-
-
-class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
-    """A schedule."""
-
-    name: Annotated[str, Meta(description="Its name.")]
-    scope: Annotated[Text, Meta(description="Recipients of its request.")] = UNSET
-    protocol: Annotated[Text, Meta(description="Protocol id of its request.")] = UNSET
-    manifest: Manifest = UNSET
-    targets: Targets = UNSET
-    where: Where = UNSET
-    when: Annotated[Text, Meta(description="Six cron fields, `@every 60s` or `@at TIME`.")] = UNSET
-    zone: Annotated[Text, Meta(description="Time zone of the cron fields.")] = UNSET
-    catch_up: Annotated[Flag, Meta(description="Nodes that were offline run the latest missed request.")] = (
-        UNSET
-    )
-    next: Annotated[Time, Meta(description="The next time.")] = UNSET
-    last: Annotated[Time, Meta(description="The last time.")] = UNSET
-    ends: Annotated[Time, Meta(description="Until when its signature is valid.")] = UNSET
-    new: Annotated[Flag, Meta(description="It did not exist before; in `schedule add`.")] = UNSET
-    refused_by: Annotated[
-        Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")
-    ] = UNSET
-    removed: Removed = UNSET
 
 
 class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_defaults=True):
@@ -460,6 +438,7 @@ RECORDS: tuple[type[Struct], ...] = (
     ResultLine,
     EndLine,
     RolloutLine,
+    RolloutServerLine,
     OutputLine,
     GroupLine,
     SlotLine,
@@ -474,6 +453,7 @@ RECORDS: tuple[type[Struct], ...] = (
     SignerLine,
     BundleLine,
     ScheduleLine,
+    ScheduledStartLine,
     AssignmentLine,
     StandingLine,
     WhyLine,

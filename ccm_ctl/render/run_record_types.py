@@ -184,6 +184,57 @@ class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):
     why: Annotated[Text, Meta(description="The operator's reason.")] = UNSET
 
 
+class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server", omit_defaults=True):
+    """A rollout server that runs; in `rollout list`."""
+
+    operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
+    host: Annotated[str, Meta(description="Where it runs.")]
+    until: Annotated[datetime, Meta(tz=True, description="Until when it counts as running.")]
+
+
+class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
+    """A schedule."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    scope: Annotated[Text, Meta(description="Recipients of its request.")] = UNSET
+    protocol: Annotated[Text, Meta(description="Protocol id of its request.")] = UNSET
+    manifest: Manifest = UNSET
+    targets: Targets = UNSET
+    where: Where = UNSET
+    when: Annotated[Text, Meta(description="Six cron fields, `@every 60s` or `@at TIME`.")] = UNSET
+    zone: Annotated[Text, Meta(description="Time zone of the cron fields.")] = UNSET
+    catch_up: Annotated[Flag, Meta(description="Nodes that were offline run the latest missed request.")] = (
+        UNSET
+    )
+    next: Annotated[Time, Meta(description="The next time.")] = UNSET
+    last: Annotated[Time, Meta(description="The last time.")] = UNSET
+    ends: Annotated[Time, Meta(description="Until when its signature is valid.")] = UNSET
+    new: Annotated[Flag, Meta(description="It did not exist before; in `schedule add`.")] = UNSET
+    refused_by: Annotated[
+        Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")
+    ] = UNSET
+    rollout: Annotated[
+        Text, Meta(description="Its rollout options, or the waves of its file; a rollout server starts it.")
+    ] = UNSET
+    start_within_s: Annotated[
+        float | Maybe, Meta(description="A start that no server began after this many seconds is skipped.")
+    ] = UNSET
+    servers: Annotated[
+        Texts, Meta(description="Rollout servers that run, as `operator@host`; in `schedule add`.")
+    ] = UNSET
+    removed: Removed = UNSET
+
+
+class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start", omit_defaults=True):
+    """What became of a start of a scheduled rollout; in `schedule status`."""
+
+    name: Annotated[str, Meta(description="The schedule.")]
+    due: Annotated[datetime, Meta(tz=True, description="When it was due.")]
+    run: Annotated[Text, Meta(description="The run; missing if it was skipped.")] = UNSET
+    reason: Annotated[Text, Meta(description="Why it was skipped.")] = UNSET
+    by: Annotated[Text, Meta(description="The rollout server, as `operator@host`.")] = UNSET
+
+
 class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
     """The state of a rollout; printed whenever it changes."""
 

@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.requests.schedule_times import _slot
 from ccm_agent.agent.runs.admission import read_disabled
 from ccm_agent.bus.objects import _hex
 from ccm_agent.bus.signing import read_claims
 from ccm_agent.bus.streams import Stored
-from ccm_agent.bus.subjects import event_subject
+from ccm_agent.bus.subjects import event_subject, rollout_due_subject, rollout_schedule_subject, starts_key
 from ccm_agent.facts.host import parse_guest, parse_platform
 from ccm_agent.facts.memory import parse_swap
 from ccm_agent.facts.netlink import parse_addresses, parse_links
@@ -30,6 +29,7 @@ from ccm_agent.model.errors import CcmError
 from ccm_agent.model.escapes import views
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import KeyValueEntry, StoredEvent
+from ccm_agent.model.schedule_slots import schedule_slot
 from ccm_agent.model.shellwords import split_words
 from ccm_agent.model.wire import AGENT_REFUSED, SESSION_ANSWER
 from ccm_agent.model.yaml_comments import key_comments
@@ -41,12 +41,16 @@ from ccm_agent.storage.spool import Spool
 from ccm_agent.storage.state_file import StateFile
 from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.plan_file import FORMAT, PlanFile, PlannedNode, _seal, decode_plan
+from ccm_ctl.fleet.rollout.scheduled import find_due
+from ccm_ctl.fleet.rollout.starts import StartsStore, read_servers
 from ccm_ctl.fleet.stored_schedule import next_time, read_past, read_schedule
 from tests.fuzz.target import Target
 from tests.fuzz.wrapped import run_now, text_of
+from tests.support.controller import fleet_on
 
 MOMENT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LEVEL = "fact.role.web"
@@ -187,6 +191,28 @@ def schedule(data: bytes) -> object:
     return read_past(stored), found and found.next_after(MOMENT)
 
 
+def scheduled_rollout(data: bytes) -> object:
+    """The schedule of a rollout, and a start that is due: what they say."""
+    subject = rollout_schedule_subject("x")
+    headers = {
+        "Nats-Schedule": "@every 1h",
+        "Nats-Schedule-Target": rollout_due_subject("x"),
+        "Nats-Scheduler": subject,
+    }
+    stored = Stored(subject=subject, body=data, sequence=1, time=MOMENT, headers=headers)
+    due = msgspec.structs.replace(stored, subject=rollout_due_subject("x"))
+    return read_schedule(stored, {}), read_past(due), find_due([stored, due])
+
+
+def rollout_records(data: bytes) -> object:
+    """What rollout servers store: the starts of a schedule, and themselves."""
+    bus = MemoryBus(MemoryBroker(now=lambda: MOMENT), "op")
+    fleet = fleet_on(bus)
+    run_now(fleet.runs.put(starts_key("x"), data))
+    run_now(fleet.runs.put("=server.x", data))
+    return run_now(StartsStore(fleet).all()), run_now(read_servers(fleet))
+
+
 def saved_plan(data: bytes) -> object:
     """A plan in a file, which any operator may have written."""
     return decode_plan(data, "web.plan", MOMENT)
@@ -215,7 +241,7 @@ SLOT_ERRORS = (ValueError, LookupError, OSError, OverflowError, TypeError)
 def slot(data: bytes) -> object:
     """The time that a signed schedule gives to a due message."""
     when, _, zone = text_of(data).partition("\0")
-    return _slot(when, zone, MOMENT)
+    return schedule_slot(when, zone, MOMENT)
 
 
 # -- texts
@@ -297,6 +323,14 @@ STORED = [
         _SCHEDULE + b"\0@every 1h\0",
         _SCHEDULE + b"\0@at 2026-12-01T02:00:00\0",
         _SCHEDULE + b"\0@every 99999999999h\0",
+    ]),
+    Target("scheduled rollout", scheduled_rollout, [
+        b'{"request":' + _SCHEDULE + b',"scope":"all","definition":{"options":{"batch":"1"}},"start_within_s":1.0}',
+        b'{"request":' + _SCHEDULE + b',"scope":"all","definition":{"file":{"waves":[{"name":"a"}]}}}',
+    ]),
+    Target("records of rollout servers", rollout_records, [
+        b'{"name":"x","starts":[{"due":"2026-01-01T00:00:00Z","run":"x"}],"run":"x"}',
+        b'{"operator":"op","host":"a","until":"2026-11-21T12:00:30Z"}',
     ]),
     Target("signed schedule", slot, [
         b"0 0 12 * * *\0UTC", b"@at 2026-11-21T12:00:00+00:00", b"@every 1h",

@@ -69,6 +69,12 @@ def server(request, tmp_path_factory):
         yield server
 
 
+ROLLOUT_STARTS = ["choria.ccm.schedule.rollout.start.nightly", "choria.ccm.due.rollout.start.nightly"]
+ROLLOUT_RECORDS = [
+    f"$KV.CCM_RUNS.=rollout.{RUN}",
+    "$KV.CCM_RUNS.=schedule.nightly.starts",
+    "$KV.CCM_RUNS.=server.host",
+]
 NODE_MAY_PUBLISH = [
     f"{P}.session.start.{RUN}.web1",
     f"{P}.transaction.event.{RUN}.web1",
@@ -114,6 +120,8 @@ NODE_MAY_NOT_PUBLISH = [
     "$KV.CCM_DATA.common",
     "$KV.CCM_ASSIGNMENTS.node.web1.app",
     "$KV.CCM_RUNS.x.request",
+    *ROLLOUT_RECORDS,
+    *ROLLOUT_STARTS,
     "$KV.CCM_TRUST.signers",
     "$O.CCM_MANIFESTS.M.c2l0ZQ==",
     "$O.CCM_MANIFESTS.C.abc",
@@ -201,6 +209,8 @@ OPERATOR_MAY_PUBLISH = [
     f"$KV.CCM_RUNS.op.{RUN}.request",
     f"$KV.CCM_RUNS.op.{RUN}.targets.0",
     f"$KV.CCM_RUNS.=rollout.{RUN}",
+    "$KV.CCM_RUNS.=schedule.nightly.starts",
+    "$KV.CCM_RUNS.=server.op=40host",
     "$KV.CCM_ASSIGNMENTS.fact.role.web.app",
     "$KV.CCM_DATA.common",
     "$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",
@@ -233,6 +243,7 @@ OPERATOR_MAY_NOT_PUBLISH = [
     "choria.ccm.poke.CCM_FACTS.web1",
     "choria.ccm.due.manifest.apply.request.fact.role.web",
     "choria.ccm.schedule.manifest.apply.request.fact.role.web.nightly",
+    *ROLLOUT_STARTS,
     "$JS.API.STREAM.CREATE.MINE",
     "$JS.API.STREAM.UPDATE.CCM_EVENTS",
     "$JS.API.STREAM.DELETE.CCM_EVENTS",
@@ -321,6 +332,8 @@ async def test_operator_with_read_access_runs_nothing_on_a_node(server) -> None:
         *(f"{P}.node.{word}.request.all" for word in MAINTENANCE),
         "$O.CCM_MANIFESTS.M.c2l0ZQ==",
         "$JS.API.STREAM.PURGE.OBJ_CCM_MANIFESTS",
+        *ROLLOUT_RECORDS,
+        *ROLLOUT_STARTS,
     ]
 
     async with connected(server, "looker") as looker:

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
 from ccm_agent.bus.signing import Claims, SignatureError
 from ccm_agent.bus.subjects import parse_schedule
-from ccm_agent.model.cron import Cron
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.ids import due_run_id
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.ports import IncomingRequest
+from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -58,19 +56,6 @@ def schedule_name(incoming: IncomingRequest) -> str:
     return ""
 
 
-LATE_S = 3600.0
-"""A broker that was down when a schedule was due sends it when it is back; it may be this late."""
-
-EARLY_S = 1.0
-"""The broker's time of a due message may be this much before the second that the schedule names."""
-
-_WINDOWS_S = (EARLY_S + 1, 60.0, LATE_S)
-"""How far back the schedule's time is looked for, the nearest first: a cron may name each second of an hour."""
-
-_EVERY_SHARE = 0.9
-"""Of the interval of `@every`: the least time between two that are taken. The broker's timer drifts."""
-
-
 class _Taken(Struct, frozen=True, kw_only=True):
     """The last time of one schedule that was taken: which of its times, by which run, and when its signature expires."""
 
@@ -100,7 +85,7 @@ class ScheduleTimes:
         when, zone = claims.details.get("when", ""), claims.details.get("zone", "")
         try:
             # in a thread, for time zones are files
-            slot = (await asyncio.to_thread(_slot, when, zone, due)).timestamp()
+            slot = (await asyncio.to_thread(schedule_slot, when, zone, due)).timestamp()
         except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError) as err:
             raise SignatureError(
                 f"{claims.subject}: it was due at {format_moment(due)}, which does not fit the signed "
@@ -108,7 +93,7 @@ class ScheduleTimes:
             ) from err
         key = f"{claims.digest}:{claims.issued}"
         was = self._taken.get(key)
-        if was is not None and was.run != run and slot < was.slot + _pause_s(when):
+        if was is not None and was.run != run and slot < was.slot + least_pause_s(when):
             raise SignatureError(
                 f"{claims.subject}: the signed schedule {when!r} was taken for this time already, by run {was.run}"
             )
@@ -122,32 +107,3 @@ class ScheduleTimes:
             key: one for key, one in self._taken.items() if not one.expires or one.expires > now_ms
         }
         await self._file.save(dict(self._taken))
-
-
-def _slot(when: str, zone: str, due: datetime) -> datetime:
-    """The schedule's own time that a due message is for; ValueError when there is none."""
-    word, _, rest = when.partition(" ")
-    if word == "@every":
-        return due
-    latest = due + timedelta(seconds=EARLY_S)
-    if word == "@at":
-        moment = datetime.fromisoformat(rest)
-        if not _before(latest, LATE_S) <= moment <= latest:
-            raise ValueError("another time was signed")
-        return moment
-    cron = Cron(when)
-    for back_s in _WINDOWS_S:
-        found = cron.next_after(_before(latest, back_s), ZoneInfo(zone or "UTC"))
-        if found is not None and found <= latest:
-            return found
-    raise ValueError("another time was signed")
-
-
-def _before(moment: datetime, seconds: float) -> datetime:
-    return moment - timedelta(seconds=seconds)
-
-
-def _pause_s(when: str) -> float:
-    """The least time between two that are taken; with cron and `@at` each time counts once."""
-    word, _, rest = when.partition(" ")
-    return parse_duration(rest) * _EVERY_SHARE if word == "@every" else 0.001

@@ -13,18 +13,21 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
+from ccm_agent.templates.selector import parse_selector
+from ccm_ctl.fleet.rollout.gate import check_gate
 from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ccm_agent.model.rollout_records import Size
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
 
 WAVES_LIMIT = 100
 """The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""
 
 
-class RolloutOptions(Struct, frozen=True, kw_only=True):
+class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     The options of the command line; all of them are optional.
 
@@ -154,7 +157,7 @@ def _sizes(options: RolloutOptions, total: int) -> tuple[list[tuple[int, int]], 
     return sizes, canaries
 
 
-class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     One wave in a rollout file.
 
@@ -179,7 +182,7 @@ class WaveSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_lost: int | str = ""
 
 
-class RolloutFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RolloutFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     A rollout file.
 
@@ -245,6 +248,47 @@ def plan_from_file(
         splay_s=parse_duration(file.splay) if file.splay else 0.0,
     )
     return plan, [node for _, _, mine in chosen for node in mine]
+
+
+class RolloutDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    How to divide nodes into waves, before the nodes are known: the options of a command line, or a rollout file.
+
+    Attributes:
+        options: The options; without a file.
+        file: The file; None: the options count.
+    """
+
+    options: RolloutOptions = RolloutOptions()
+    file: RolloutFile | None = None
+
+
+def make_plan(
+    definition: RolloutDefinition, inventory: Inventory, resolved: TargetSet
+) -> tuple[RolloutPlan, list[str]]:
+    """
+    The waves of a run, and the nodes that are present in the order of the waves.
+
+    Raises:
+        UsageError: The definition makes no sense for these nodes.
+    """
+    offline = set(resolved.offline)
+    order = [node for node in resolved.nodes if node not in offline]
+    if not order:
+        raise UsageError("all nodes are offline; a rollout needs at least one node that is present")
+
+    def matches(selector: str, name: str) -> bool:
+        node = inventory.nodes[name]
+        return parse_selector(selector).matches(node.name, node.facts)
+
+    if definition.file is not None:
+        plan, order = plan_from_file(definition.file, order, matches)
+    else:
+        plan = plan_from_options(definition.options, len(order))
+    for wave in plan.waves:
+        if wave.gate:
+            check_gate(wave.gate)
+    return plan, order
 
 
 def _choose(

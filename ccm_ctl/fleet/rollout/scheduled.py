@@ -1,0 +1,101 @@
+"""
+The schedule of a rollout: what is stored on the broker, and its starts that are due.
+
+Nodes do not hear it. The broker stores a start when it is due, and a rollout server reads it there (`starter`). The body of both
+messages is the same, and so is the signature of the operator who added the schedule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.subjects import DUE_PREFIX, rollout_schedule_subject, scheduled_rollout
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import ManifestRequest
+from ccm_ctl.fleet.rollout.plan import RolloutDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from ccm_agent.bus.streams import Stored
+
+START_WITHIN_S = 3600.0
+"""Default seconds after which a start that no server has begun is skipped."""
+
+
+class ScheduledRollout(Struct, frozen=True, kw_only=True):
+    """
+    What the operator signed.
+
+    Attributes:
+        request: What each node is sent; its run and times are filled in at each start.
+        scope: The scope of the target nodes when the schedule was added, for people.
+        definition: The waves and limits. They are applied to the nodes that match when it is due.
+        start_within_s: A start that no server has begun after this many seconds is skipped.
+        deadline_s: How long after its request a node may still start.
+    """
+
+    request: ManifestRequest
+    scope: str
+    definition: RolloutDefinition
+    start_within_s: float = START_WITHIN_S
+    deadline_s: float = 3600.0
+
+
+class DueRollout(Struct, frozen=True, kw_only=True):
+    """
+    A start that is due.
+
+    Attributes:
+        name: The schedule.
+        due: When the broker stored it.
+        body: Its bytes, which are signed.
+        signature: The signature; "": none.
+        rollout: What it says.
+    """
+
+    name: str
+    due: datetime
+    body: bytes
+    signature: str
+    rollout: ScheduledRollout
+
+
+def find_due(stored: Iterable[Stored]) -> list[DueRollout]:
+    """
+    The newest due start of each schedule that is still stored as it was then. A schedule with `@at` is no longer stored.
+
+    Args:
+        stored: The newest message on each subject of `ROLLOUT_STARTS`.
+    """
+    messages = {one.subject: one for one in stored}
+    found = []
+    for message in messages.values():
+        name = scheduled_rollout(message.subject)
+        if not name or not message.subject.startswith(f"{DUE_PREFIX}.") or message.copied or not message.body:
+            continue
+        schedule = messages.get(rollout_schedule_subject(name))
+        if schedule is not None and (schedule.body != message.body or schedule.time > message.time):
+            continue
+        headers = {key.lower(): value for key, value in message.headers.items()}
+        if headers.get("nats-scheduler") != rollout_schedule_subject(name):
+            continue
+        try:
+            rollout = decode_foreign(message.body, ScheduledRollout)
+        except msgspec.MsgspecError:
+            continue
+        found.append(
+            DueRollout(
+                name=name,
+                due=message.time,
+                body=message.body,
+                signature=headers.get(SIGNATURE_HEADER.lower(), ""),
+                rollout=rollout,
+            )
+        )
+    return found

@@ -1,0 +1,276 @@
+"""
+Starts scheduled rollouts that are due. Each rollout server does this, and one of them begins each start.
+
+A server makes the run and puts it on record under an id that nobody else knows yet. Then it claims the start: it writes the
+document of the schedule's starts, on the condition that no other server has written it since. The claim holds the whole state of
+the rollout, so whichever server is there stores it as a rollout (ADR 49).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ccm_agent.bus.signing import SignatureError, SignatureKind, verify
+from ccm_agent.bus.subjects import rollout_start_subject
+from ccm_agent.model.durations import format_duration
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    BusUnavailableError,
+    CcmError,
+    FleetError,
+    InputError,
+    ProtocolError,
+    RevisionError,
+)
+from ccm_agent.model.moments import format_moment
+from ccm_agent.model.rollout_records import Phase, RolloutState, ScheduledStart, ScheduleStarts
+from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
+from ccm_agent.model.wire import MANIFEST_PLAN
+from ccm_ctl.fleet.authors import read_newest_signers
+from ccm_ctl.fleet.discovery import requested_targets, resolve
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.plan import make_plan
+from ccm_ctl.fleet.rollout.starts import StartsStore, add_start, place_of
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_request import digest_record, prepare, put_on_record
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from ccm_agent.bus.signing import Claims
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.scheduled import DueRollout
+    from ccm_ctl.fleet.run_request import Launch
+
+_NO_TIME = (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError)
+"""What `schedule_slot` raises."""
+
+AHEAD_S = 300.0
+"""A start that is due further in the future is not begun: the broker's clock, or this one, is wrong."""
+
+
+class RolloutStarter:
+    """Starts what is due, in one rollout server."""
+
+    def __init__(self, fleet: Fleet, note: Callable[[str], None]) -> None:
+        """
+        Args:
+            fleet: The bus.
+            note: Tells the operator of the server a sentence.
+        """
+        self._fleet = fleet
+        self._note = note
+        self._store = StartsStore(fleet)
+        self._refused: dict[str, datetime] = {}
+        self._decided: dict[str, datetime] = {}
+        self._said = ""
+
+    async def look(self) -> None:
+        """
+        Start what is due, once. What cannot be started is noted, or recorded as skipped.
+
+        Raises:
+            BusUnavailableError: The broker is away.
+        """
+        if self._fleet.due_rollouts is None:
+            return
+        try:
+            due = await self._fleet.due_rollouts()
+            known = await self._store.all()
+        except BusUnavailableError:
+            raise
+        except BusError as err:
+            self._say(f"scheduled rollouts are not started: {err}")
+            return
+        for starts, revision in known.values():
+            if starts.handover is not None:
+                await self._attempt(starts.name, self._hand_over(starts, revision))
+        for one in due:
+            starts, revision = known.get(one.name, (ScheduleStarts(name=one.name), 0))
+            if starts.handover is None and self._is_new(one, starts):
+                await self._attempt(one.name, self._begin(one, starts, revision))
+
+    def _is_new(self, one: DueRollout, starts: ScheduleStarts) -> bool:
+        """No server has decided about this start, and this one has not refused it."""
+        decided = [start.due for start in starts.starts[:1]]
+        decided += [moments[one.name] for moments in (self._refused, self._decided) if one.name in moments]
+        return all(one.due > moment for moment in decided)
+
+    async def _attempt(self, name: str, work: Awaitable[None]) -> None:
+        """Do something for a schedule; what fails is noted, and tried again later."""
+        try:
+            await work
+        except BusUnavailableError:
+            raise
+        except RevisionError:
+            pass  # another server was first
+        except BusDeniedError as err:
+            self._say(
+                f"schedule {name}: not started: {err.message}; "
+                "scheduled rollouts need credentials with --apply that were issued by this version"
+            )
+        except CcmError as err:
+            self._say(f"schedule {name}: not started: {err}")
+
+    async def _begin(self, one: DueRollout, starts: ScheduleStarts, revision: int) -> None:
+        """Decide about a start that is due, and begin it unless there is a reason not to."""
+        try:
+            await self._check_author(one, starts)
+        except (SignatureError, ProtocolError) as err:
+            self._refused[one.name] = one.due
+            self._note(f"schedule {one.name}: refused: {err}")
+            return
+        reason = await self._reason_to_skip(one, starts)
+        launch = None
+        if not reason:
+            try:
+                launch, state = await self._prepare(one)
+            except (InputError, FleetError) as err:
+                reason = str(err)
+        if launch is None:
+            await self._store.write(add_start(starts, self._start(one, reason=reason)), revision)
+            self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is skipped: {reason}")
+        else:
+            await self._claim(one, starts, revision, launch, state)
+        self._decided[one.name] = one.due
+
+    async def _check_author(self, one: DueRollout, starts: ScheduleStarts) -> None:
+        """
+        Check that an operator who may add schedules signed this, for this time, and that the time was not taken.
+
+        Raises:
+            SignatureError, ProtocolError: Nobody did; or the time is another one.
+        """
+        now = self._fleet.clock.now()
+        if (one.due - now).total_seconds() > AHEAD_S:
+            raise ProtocolError(
+                f"it is due {format_moment(one.due)}, which is to come; are the clocks right?"
+            )
+        trust = self._fleet.trust
+        if trust is None:
+            return
+        signers = await read_newest_signers(self._fleet, trust)
+        now_ms = int(now.timestamp() * 1000)
+        subject = rollout_start_subject(one.name)
+        try:
+            claims = verify(one.signature, SignatureKind.SCHEDULE, subject, one.body, now_ms=now_ms)
+            signer = signers.by_key(claims.key, now_ms) if signers is not None else None
+            if signer is None:
+                raise SignatureError(
+                    f"{subject}: signed by the key {claims.key}, which is not in the signers list"
+                )
+            if not signer.schedules:
+                raise SignatureError(f"{subject}: {signer.name} signed it, and may not add schedules")
+            await asyncio.to_thread(_check_time, claims, one, starts)
+        except SignatureError:
+            if signers is None or not signers.allows_unsigned(now_ms):
+                raise
+
+    async def _reason_to_skip(self, one: DueRollout, starts: ScheduleStarts) -> str:
+        """Why a start is not begun; "": it is."""
+        late_s = (self._fleet.clock.now() - one.due).total_seconds()
+        limit_s = one.rollout.start_within_s
+        if late_s > limit_s:
+            return f"no rollout server began it within {format_duration(limit_s)}"
+        if not starts.run:
+            return ""
+        found = await RolloutStore(self._fleet).read(starts.run)
+        if found is None or found[0].phase.is_over:
+            return ""
+        state = found[0]
+        why = f": {state.phase}: {state.reason}" if state.phase is Phase.PAUSED else ""
+        return f"run {state.run} of this schedule is still open{why}"
+
+    async def _prepare(self, one: DueRollout) -> tuple[Launch, RolloutState]:
+        """
+        A run with the nodes that match now, and its rollout. Nothing is stored.
+
+        Raises:
+            InputError, FleetError: No node matches, or the waves make no sense for these nodes.
+        """
+        fleet, rollout = self._fleet, one.rollout
+        inventory, resolved = await resolve(fleet, requested_targets(rollout.request))
+        plan, order = make_plan(rollout.definition, inventory, resolved)
+        resolved = replace(resolved, nodes=[*order, *resolved.offline])
+        request = replace(rollout.request, cause="request", deadline=None, deadline_s=0, catch_up=False)
+        action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
+        launch = prepare(fleet, request, resolved, action, request.name)
+        launch = replace(launch, record=replace(launch.record, schedule=one.name))
+        state = RolloutState(
+            run=launch.record.run,
+            plan=plan,
+            deadline_s=rollout.deadline_s,
+            is_detached=True,
+            record_digest=digest_record(launch.record, resolved.nodes),
+        )
+        return launch, state
+
+    async def _claim(
+        self, one: DueRollout, starts: ScheduleStarts, revision: int, launch: Launch, state: RolloutState
+    ) -> None:
+        """
+        Put the run on record, take the start, and store the rollout.
+
+        Raises:
+            RevisionError: Another server took the start; nothing is on record.
+        """
+        # on record first: until then no other operator knows the id, and so none can put another request under it
+        await put_on_record(self._fleet, launch)
+        claimed = replace(add_start(starts, self._start(one, run=state.run)), handover=state)
+        try:
+            revision = await self._store.write(claimed, revision)
+        except BusUnavailableError:
+            raise  # it may be stored
+        except BusError:
+            await History(self._fleet).forget(state.run)
+            raise
+        self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is run {state.run}")
+        await self._hand_over(claimed, revision)
+
+    async def _hand_over(self, starts: ScheduleStarts, revision: int) -> None:
+        """Store the rollout of a start that was claimed, if no server has yet."""
+        assert starts.handover is not None
+        with contextlib.suppress(RevisionError):
+            await RolloutStore(self._fleet).write(starts.handover, 0)
+        await self._store.write(replace(starts, handover=None), revision)
+
+    def _start(self, one: DueRollout, *, run: str = "", reason: str = "") -> ScheduledStart:
+        return ScheduledStart(due=one.due, run=run, reason=reason, by=place_of(self._fleet))
+
+    def _say(self, sentence: str) -> None:
+        """Note a sentence once."""
+        if sentence != self._said:
+            self._said = sentence
+            self._note(sentence)
+
+
+def _check_time(claims: Claims, one: DueRollout, starts: ScheduleStarts) -> None:
+    """
+    Check that a start is at one of the signed times, and later than the last one. Blocking.
+
+    Raises:
+        SignatureError: It is not.
+    """
+    when, zone = claims.details.get("when", ""), claims.details.get("zone", "")
+    try:
+        slot = schedule_slot(when, zone, one.due)
+        pause_s = least_pause_s(when)
+    except _NO_TIME as err:
+        raise SignatureError(
+            f"it was due at {format_moment(one.due)}, which does not fit {when!r}: {err}"
+        ) from err
+    for start in starts.starts[:1]:
+        try:
+            last = schedule_slot(when, zone, start.due)
+        except _NO_TIME:
+            continue  # the schedule had other times then
+        if (slot - last).total_seconds() < pause_s:
+            raise SignatureError(
+                f"it was due at {format_moment(one.due)}; this time of {when!r} was taken already"
+            )
