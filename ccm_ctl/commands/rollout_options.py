@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,6 @@ import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
-from ccm_agent.clikit.text import one_line, plural
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import mask_urls
 from ccm_ctl.fleet.rollout import plan
@@ -171,27 +168,3 @@ def _read_file(path: Path) -> RolloutFile:
         return decode_as(path.read_bytes(), RolloutFile, str(path))
     except OSError as err:
         raise InputError(f"{path}: cannot be read: {err.strerror}") from err
-
-
-def format_definition(definition: RolloutDefinition) -> str:
-    """The options of a rollout as they are written on a command line; of a file, its waves."""
-    if definition.file is not None:
-        waves = definition.file.waves
-        names = ", ".join(one_line(wave.name) or f"wave {place + 1}" for place, wave in enumerate(waves[:5]))
-        more = f" and {len(waves) - 5} more" if len(waves) > 5 else ""
-        return f"{plural(len(waves), 'wave')} of a file: {names}{more}"
-    options = definition.options
-    words = {
-        "--canary": str(options.canary or ""),
-        "--bake": format_duration(options.bake_s) if options.bake_s else "",
-        "--batch": options.batch,
-        "--max-failures": options.failed,
-        "--max-unreachable": options.unreachable,
-        "--max-lost": options.lost,
-        "--max-failures-per-wave": options.wave_failed,
-        "--max-unreachable-per-wave": options.wave_unreachable,
-        "--max-lost-per-wave": options.wave_lost,
-        "--gate": options.gate,
-        "--splay": format_duration(options.splay_s) if options.splay_s else "",
-    }
-    return " ".join(f"{option} {shlex.quote(one_line(value))}" for option, value in words.items() if value)

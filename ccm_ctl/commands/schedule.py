@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration, TimeOption
-from ccm_agent.clikit.text import clock, fold_names
+from ccm_agent.clikit.text import clock, fold_names, one_line
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.commands.rollout_options import format_definition, rollout_options
+from ccm_ctl.commands.rollout_options import rollout_options
 from ccm_ctl.commands.schedule_status import status_command
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
@@ -219,7 +219,7 @@ async def _store_rollout(
     refuse_older_agents(resolved, "a schedule")
     rollout = make_rollout(fleet, content, inventory, resolved, options)
     await schedules.check_rollout(name)
-    waves = format_definition(rollout.definition)
+    waves = one_line(str(rollout.definition))
     what = f"schedule a rollout of {content.name}, {format_when(when, zone)}, {waves}, on"
     if not await confirm(application, what, resolved, yes=options["yes"]):
         return NOT_AGREED
@@ -300,7 +300,7 @@ def _list(application: Application) -> Exit:
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
             when = format_when(one.when, one.zone) or "was due once"
             if one.rollout is not None:
-                when += f", rollout with {format_definition(one.rollout.definition)}"
+                when += f", rollout with {one_line(str(one.rollout.definition))}"
             if one.request.catch_up:
                 when += ", catch up"
             targets = " or ".join(one.request.targets) or one.scope
@@ -449,6 +449,6 @@ def _fields(one: Schedule, now: datetime) -> dict[str, object]:
         "next": one.next_after(now),
         "last": one.last,
         "ends": one.ends,
-        "rollout": format_definition(one.rollout.definition) if one.rollout else None,
+        "rollout": one_line(str(one.rollout.definition)) if one.rollout else None,
         "start_within_s": one.rollout.start_within_s if one.rollout else None,
     }

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.clikit.text import clock, plural, short_id
+from ccm_agent.clikit.text import clock, one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.rollout_options import (
     define_rollout,
-    format_definition,
     is_rollout,
     refuse_credentials,
 )
@@ -137,7 +136,7 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
     missed = _missed(fleet, one, starts)
     for start in starts.starts:
         terminal.record(records.SCHEDULED_START, **_start_fields(one.name, start))
-    terminal.show(f"{one.name}: rollout with {format_definition(one.rollout.definition)}\n")
+    terminal.show(f"{one.name}: rollout with {one_line(str(one.rollout.definition))}\n")
     if missed:
         terminal.warn(missed)
     _show_starts(application, starts)

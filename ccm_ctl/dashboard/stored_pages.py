@@ -175,4 +175,5 @@ def schedule_fields(schedule: Schedule) -> dict[str, Any]:
         "last": schedule.last,
         "last_run": schedule.last_run,
         "ends": schedule.ends,
+        "rollout": str(schedule.rollout.definition) if schedule.rollout is not None else "",
     }

@@ -78,11 +78,34 @@ async def prepare_retry(
         RunError: A node has not ended, none ended so, or the request is not on record.
         UsageError: The file is needed and not named, or is not what was applied.
     """
+    _check_action(recorded)
     left = _left(recorded, await known_ends(fleet, recorded), ends)
     request = replace(await _request(fleet, recorded, path), deadline=deadline)
     resolved = _targets(recorded, left, await read_inventory(fleet))
     launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name)
     return replace(launch, record=replace(launch.record, retry_of=recorded.record.run))
+
+
+def _check_action(recorded: Recorded) -> None:
+    """
+    Refuse to retry what is continued or repeated in another way.
+
+    Raises:
+        RunError: It says how.
+    """
+    record = recorded.record
+    if not recorded.is_on_record or record.action in RETRIED_ACTIONS:
+        return
+    if record.action == "assign":
+        raise RunError(
+            f"{record.run}: a rollout of the assignment {record.name} is not retried: its nodes apply the revision again "
+            "on their interval, or now with `ccmctl run-now`; "
+            f"`ccmctl run resume {record.run}` continues a rollout that paused"
+        )
+    raise RunError(
+        f"{record.run}: only runs of manifests can be retried; repeat `ccmctl {record.action}` for the nodes that "
+        f"`ccmctl run show {record.run}` names"
+    )
 
 
 async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
@@ -122,8 +145,6 @@ async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> Manife
         if path is not None:
             raise UsageError(f"{path}: no operator sent {record.run}; leave out FILE")
         return await find_request(fleet, recorded)
-    if record.action not in RETRIED_ACTIONS:
-        raise RunError(f"{record.run}: only runs of manifests can be retried, not `{record.action}`")
     if record.request.get("undo"):
         if path is not None:
             raise UsageError(f"{path}: {record.run} undoes a run, without a manifest; leave out FILE")

@@ -63,7 +63,7 @@ export function SchedulesPage() {
   const { said, error } = useRead("/api/schedules");
   return html`<${TablePage} title="Schedules" name="schedules" error=${error} rows=${said?.schedules} empty="No schedule." columns=${[
     ["Name", (row) => row.name],
-    ["What", (row) => `${row.action} ${row.manifest}`],
+    ["What", (row) => `${row.action} ${row.manifest}${row.rollout ? `, rollout with ${row.rollout}` : ""}`],
     ["Targets", whom],
     ["When", (row) => `${row.when} ${row.zone}`.trim()],
     ["Last", (row) => (row.last ? html`${row.last_run ? html`<${Link} to=${runPath(row.last_run)}><${Ago} time=${row.last} /><//>` : html`<${Ago} time=${row.last} />`}` : "not yet"), (row) => row.last],

@@ -7,10 +7,12 @@ node that comes back before the rollout ends joins the wave that is then in prog
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
 from ccm_agent.templates.selector import parse_selector
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 WAVES_LIMIT = 100
 """The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""
+
+
+_NAMED_WAVES = 5
+"""How many waves of a file are named in one line."""
 
 
 class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,6 +63,23 @@ class RolloutOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_rollout(self) -> bool:
         """Any of them was given."""
         return self != RolloutOptions()
+
+    def __str__(self) -> str:
+        """As they are written on a command line."""
+        words = {
+            "--canary": str(self.canary or ""),
+            "--bake": format_duration(self.bake_s) if self.bake_s else "",
+            "--batch": self.batch,
+            "--max-failures": self.failed,
+            "--max-unreachable": self.unreachable,
+            "--max-lost": self.lost,
+            "--max-failures-per-wave": self.wave_failed,
+            "--max-unreachable-per-wave": self.wave_unreachable,
+            "--max-lost-per-wave": self.wave_lost,
+            "--gate": self.gate,
+            "--splay": format_duration(self.splay_s) if self.splay_s else "",
+        }
+        return " ".join(f"{option} {shlex.quote(value)}" for option, value in words.items() if value)
 
 
 def plan_from_options(options: RolloutOptions, total: int) -> RolloutPlan:
@@ -261,6 +284,15 @@ class RolloutDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     options: RolloutOptions = RolloutOptions()
     file: RolloutFile | None = None
+
+    def __str__(self) -> str:
+        """The options as they are written on a command line; of a file, its waves. The text is the author's own: escape it."""
+        if self.file is None:
+            return str(self.options)
+        waves = self.file.waves
+        names = ", ".join(wave.name or f"wave {place + 1}" for place, wave in enumerate(waves[:_NAMED_WAVES]))
+        more = f" and {len(waves) - _NAMED_WAVES} more" if len(waves) > _NAMED_WAVES else ""
+        return f"{len(waves)} {'wave' if len(waves) == 1 else 'waves'} of a file: {names}{more}"
 
 
 def make_plan(

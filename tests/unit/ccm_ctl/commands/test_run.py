@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.wire import RunAhead
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from tests.support.controller import Desk, FakeNode, event
+from ccm_ctl.fleet.history import History
+from tests.support.controller import NOW, Desk, FakeNode, event, fleet_on
 
 
 @pytest.fixture
@@ -307,3 +309,51 @@ def test_no_secret_of_a_request_is_kept_on_record(tmp_path: Path) -> None:
         ["deadline", "properties", "protocol", "type"],
     ]
     assert told[1]["properties"] == ["environment", "name"]
+
+
+@pytest.mark.parametrize(
+    ("action", "way_out"),
+    [
+        (
+            "assign",
+            "a rollout of the assignment web is not retried: its nodes apply the revision again on their interval, or now with "
+            "`ccmctl run-now`; `ccmctl run resume RUN` continues a rollout that paused",
+        ),
+        (
+            "exec",
+            "only runs of manifests can be retried; repeat `ccmctl exec` for the nodes that `ccmctl run show RUN` names",
+        ),
+    ],
+)
+def test_a_run_that_is_not_retried_names_the_way_out(action: str, way_out: str) -> None:
+    desk, run = Desk(FakeNode("web1")), new_id()
+
+    async def record(broker: MemoryBroker) -> None:
+        one = RunRecord(run=run, action=action, name="web", nodes=1)
+        await History(fleet_on(MemoryBus(broker, "op"))).begin(one, ["web1"], [])
+
+    desk.hooks.append(record)
+    said = desk.ccmctl("run", "retry", run, "--yes")
+
+    assert (said.code, said.err) == (1, f"ccmctl: {run}: {way_out.replace('RUN', run)}\n")
+    assert desk.nodes[0].heard == []
+
+
+def test_a_run_of_a_scheduled_rollout_is_listed_with_its_schedule_and_the_operator_of_the_server() -> None:
+    desk, run = Desk(FakeNode("web1")), new_id()
+
+    async def record(broker: MemoryBroker) -> None:
+        one = RunRecord(run=run, action="apply", name="site", nodes=1, schedule="patch", time=NOW)
+        await History(fleet_on(MemoryBus(broker, "server"))).begin(one, ["web1"], [])
+
+    desk.hooks.append(record)
+
+    def listed(*words: str) -> list[tuple[str, str, str]]:
+        found = desk.ccmctl("run", "list", *words, "--json").named("run")
+        return [(one["cause"], one["origin"], one["requester"]) for one in found]
+
+    mine = [("schedule", "patch", "server")]
+    assert listed() == listed("--schedule", "patch") == listed("--by", "server") == mine
+    assert listed("--schedule", "other") == listed("--cause", "request") == listed("--by", "op") == []
+    shown = desk.ccmctl("run", "show", run).out.splitlines()[0]
+    assert " by schedule patch (started by server), " in shown

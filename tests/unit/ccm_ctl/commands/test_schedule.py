@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from ccm_agent.bus.subjects import rollout_schedule_subject, rollout_start_subject, starts_key
 from ccm_agent.model.errors import BusSetupError, UsageError
 from ccm_agent.model.moments import parse_moment
+from ccm_agent.model.rollout_records import ScheduledStart, ScheduleStarts
+from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.commands.schedule import choose_deadline_s, format_when, parse_when
+from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions, WaveSpec
+from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
 from ccm_ctl.fleet.schedules import Schedules
+from ccm_ctl.fleet.stored_schedule import Schedule
 from tests.support.controller import NOW, Desk
 
 Said = tuple[str, str, int | None, str | None]
@@ -93,3 +102,102 @@ def test_an_older_server_is_reported_by_its_version() -> None:
         Schedules(old)
 
     assert str(caught.value) == "nats-server 2.12.3: has no schedules of this kind; they need 2.14.0 or newer"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--start-within", "5m"), "--start-within belongs to a rollout; add --batch, --canary or --rollout"),
+        (("--batch", "1", "--catch-up"), "--catch-up: a node that returns while a rollout lasts gets its turn by itself; "
+         "leave it out"),
+        (("--batches", "1"), "unknown option `--batches`, did you mean `--batch`?"),
+        (("--batch", "1", "--start-witin", "5m"), "unknown option `--start-witin`, did you mean `--start-within`?"),
+        (("--batch", "1", "--detach"), "unknown option `--detach`, did you mean `--data`?"),
+    ],
+)  # fmt: skip
+def test_options_that_contradict_a_rollout_are_refused(options: tuple[str, ...], sentence: str) -> None:
+    said = Desk().ccmctl("schedule", "add", "nightly", "site/", "--every", "1h", "--all", *options)
+
+    assert (said.code, said.err.splitlines()[0]) == (1, f"ccmctl: {sentence}")
+
+
+ROLLOUT = ScheduledRollout(
+    request=ManifestRequest(protocol=MANIFEST_APPLY, targets=["role=web"], name="site"),
+    scope="fact.role.web",
+    definition=RolloutDefinition(options=RolloutOptions(canary=1, batch="10%", gate="failed == 0")),
+)
+SCHEDULE = Schedule(
+    name="patch",
+    subject=rollout_schedule_subject("patch"),
+    protocol=MANIFEST_APPLY,
+    scope="fact.role.web",
+    target=rollout_start_subject("patch"),
+    when="@every 3600s",
+    stored=NOW - timedelta(days=1),
+    last=NOW - timedelta(minutes=5),
+    request=ROLLOUT.request,
+    rollout=ROLLOUT,
+)
+
+
+def test_the_starts_of_a_rollout_are_shown_with_what_waits_for_a_server() -> None:
+    desk = Desk()
+    desk.schedules = [SCHEDULE]
+
+    async def put(broker: MemoryBroker) -> None:
+        starts = ScheduleStarts(
+            name="patch",
+            starts=(
+                ScheduledStart(due=NOW - timedelta(hours=1), reason="no node matches", by="server@host"),
+            ),
+        )
+        await (
+            MemoryBus(broker, "server")
+            .bucket("CCM_RUNS")
+            .put(starts_key("patch"), msgspec.json.encode(starts))
+        )
+
+    desk.hooks.append(put)
+    said = desk.ccmctl("schedule", "status", "patch")
+    told = desk.ccmctl("schedule", "status", "patch", "--json")
+
+    assert (said.code, said.err) == (
+        1,
+        "ccmctl: warning: the start of 2026-11-21 11:55:00Z waits: no rollout server has begun it; `ccmctl rollout serve` does\n",
+    )
+    assert said.out == (
+        "patch: rollout with --canary 1 --batch 10% --gate 'failed == 0'\n"
+        "DUE                   RESULT                    SERVER\n"
+        "2026-11-21 11:00:00Z  skipped: no node matches  server@host\n"
+    )
+    assert told.records == [
+        {
+            "record": "scheduled_start",
+            "name": "patch",
+            "due": "2026-11-21T11:00:00Z",
+            "reason": "no node matches",
+            "by": "server@host",
+        }
+    ]
+
+
+FILE = RolloutFile(waves=[WaveSpec(name="canary"), WaveSpec()])
+LONG_FILE = RolloutFile(waves=[WaveSpec()] * 7)
+
+
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [
+        (
+            RolloutDefinition(options=RolloutOptions(batch="1,10%", bake_s=600.0, failed="5%")),
+            "--bake 10m --batch 1,10% --max-failures 5%",
+        ),
+        (RolloutDefinition(file=FILE), "2 waves of a file: canary, wave 2"),
+        (
+            RolloutDefinition(file=LONG_FILE),
+            "7 waves of a file: wave 1, wave 2, wave 3, wave 4, wave 5 and 2 more",
+        ),
+    ],
+)
+def test_a_rollout_is_shown_as_it_was_written(definition: RolloutDefinition, words: str) -> None:
+    assert str(definition) == words

@@ -403,6 +403,9 @@ DUE = stored(rollout_due_subject(NAME), BODY, 10, **SCHEDULER)
         pytest.param([stored(rollout_schedule_subject(NAME), BODY, 1)], False, id="it was not due yet"),
         pytest.param([stored(rollout_schedule_subject(NAME), b"", 11), DUE], False, id="it was removed"),
         pytest.param(
+            [stored(rollout_schedule_subject(NAME), b"", 10), DUE], False, id="it was removed in the same moment"
+        ),
+        pytest.param(
             [stored(rollout_schedule_subject(NAME), BODY.replace(b'"1"', b'"2"'), 11), DUE], False,
             id="it was replaced",
         ),
