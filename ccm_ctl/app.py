@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.settings import BusSettings
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.trust import Trust
+    from ccm_agent.model.ports import RenderWorker
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -108,6 +109,14 @@ class Application:
         """The broker, connected as long as the context lasts; errors as of `settings`, and BusError when there is none."""
         async with self._connect(await asyncio.to_thread(self.settings)) as broker:
             yield broker
+
+    def render_worker(self) -> RenderWorker:
+        """A process that renders templates of users, which starts with the first one. Its owner closes it."""
+        from ccm_agent.system.render_process import RenderLimits, RenderProcess
+
+        # a user waits for the result and others for the process, so it may use less than that of an agent
+        limits = RenderLimits(cpu_s=3, grace_s=1, memory_bytes=128 << 20)
+        return RenderProcess(limits, wall_s=8.0)
 
     def run(self, work: Callable[[Fleet], Coroutine[Any, Any, Exit]]) -> Exit:
         """Connect, do the work, and give its exit code; errors are raised, an interruption is told and gives 1."""

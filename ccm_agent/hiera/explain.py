@@ -18,7 +18,7 @@ from ccm_agent.hiera import rules
 from ccm_agent.hiera.precedence import reversals
 from ccm_agent.hiera.resolve import DATA_KEY, Layer, read_layers
 from ccm_agent.model import codec, merge
-from ccm_agent.model.data import DataRule, Hierarchy, Merge
+from ccm_agent.model.data import DataRule, Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DataError, Place
 
 _MISSING = object()
@@ -145,9 +145,9 @@ def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any
     )
 
 
-def merged_data(sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> dict[str, Any]:
+def merged_data(sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> Resolved:
     """
-    The data that these documents give a node, each merged deep over those before it.
+    The data that these documents give a node, each merged deep over those before it, and the keys that any declares secret.
 
     Raises:
         CcmError: A document cannot be read or resolved with these facts.
@@ -155,7 +155,7 @@ def merged_data(sources: Sequence[SourceDocument], facts: Mapping[str, Any]) -> 
     tale = _Tale("")
     for source in sources:
         tale.add(source, facts)
-    return tale.data
+    return Resolved(data=tale.data, secret=tuple(tale.secret))
 
 
 def _reversed(

@@ -137,7 +137,11 @@ def dashboard(
             access=access,
             explain=lambda evidence: describe(evidence, explain(evidence, fleet.clock.now())),
             on_sign_in=on_sign_in if is_local else lambda: None,
-            pages=(StudioPages(None), StudioFleetPages(fleet), *_oidc_pages(provider)),
+            pages=(
+                StudioPages(None),
+                StudioFleetPages(fleet, application.render_worker()),
+                *_oidc_pages(provider),
+            ),
         )
         async with Dashboard(fleet, options).serving() as address:
             printed[0] = address

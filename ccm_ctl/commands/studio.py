@@ -113,7 +113,9 @@ def _options(
         access=access,
         explain=lambda evidence: describe(evidence, explain(evidence, LocalClock().now())),
         on_sign_in=on_sign_in,
-        pages=(files,) if fleet is None else (files, StudioFleetPages(fleet)),
+        pages=(files,)
+        if fleet is None
+        else (files, StudioFleetPages(fleet, application.render_worker(), workspace)),
     )
 
 

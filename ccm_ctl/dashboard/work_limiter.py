@@ -43,7 +43,7 @@ class WorkLimiter:
             TooBusyError: Too many of this user, or of all users, wait already.
         """
         if self._users[user] >= self._of_one_user or self._users.total() >= self._in_all:
-            raise TooBusyError("too many searches are in progress; try again in a moment")
+            raise TooBusyError("too many costly requests are in progress; try again in a moment")
         self._users[user] += 1
         try:
             async with self._places:

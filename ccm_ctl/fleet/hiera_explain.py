@@ -10,14 +10,14 @@ import msgspec
 
 from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
 from ccm_agent.model.errors import InputError, NotFoundError
-from ccm_agent.model.secret import MASK, looks_secret, mask_url
+from ccm_agent.model.secret import MASK, Masker, looks_secret, mask_url, secrets_of_url
 from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.discovery import read_facts, read_inventory
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.fact_edits import fact_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ccm_agent.hiera.explain import Candidate as Candidate
     from ccm_agent.hiera.explain import Explained as Explained
@@ -67,8 +67,55 @@ async def list_keys(fleet: Fleet, node: str, urls: Sequence[str]) -> list[str]:
     from ccm_agent.hiera.explain import merged_data
 
     sources = [await _read_stored(fleet, url) for url in urls]
-    data = await asyncio.to_thread(merged_data, sources, await _read_node_facts(fleet, node))
-    return sorted(islice(fact_paths(data), KEYS_LISTED))
+    merged = await asyncio.to_thread(merged_data, sources, await _read_node_facts(fleet, node))
+    return sorted(islice(fact_paths(merged.data), KEYS_LISTED))
+
+
+async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequence[str]) -> dict[str, Any]:
+    """
+    The data that stored documents give a node, with each secret replaced by `***`, and each value of a protected document.
+
+    What is computed from these data cannot contain a secret, nor a part of one.
+
+    Raises:
+        CcmError: A document is not there, or cannot be resolved with these facts.
+    """
+    from ccm_agent.hiera.explain import merged_data
+
+    sources = [await _read_stored(fleet, url) for url in urls]
+    is_protected = [await fleet.data.is_kept_apart(url.removeprefix(PREFIX)) for url in urls]
+    merged = await asyncio.to_thread(merged_data, sources, facts)
+    return _blanked(merged.data) if any(is_protected) else mask_data(merged.data, merged.secret)
+
+
+def mask_data(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[str, Any]:
+    """Data in which each secret is masked, as `masked` does it, also where it is a part of another value or a key."""
+    shown = {name: masked(name, value, declared) for name, value in data.items()}
+    masker = Masker()
+    for secret in _hidden(data, shown):
+        masker.learn(secret)
+    found: dict[str, Any] = masker.value(shown)
+    return found
+
+
+def _hidden(value: object, shown: object) -> Iterator[str | float]:
+    """Each text and number that is masked."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _hidden(inner, shown[name] if isinstance(shown, dict) else MASK)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _hidden(inner, shown[number] if isinstance(shown, list) else MASK)
+    elif isinstance(value, str) and value != shown and shown != MASK:
+        yield from secrets_of_url(value)
+    elif isinstance(value, (str, int, float)) and value != shown:
+        yield value
+
+
+def _blanked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _blanked(inner) for name, inner in value.items()}
+    return [_blanked(inner) for inner in value] if isinstance(value, list) else MASK
 
 
 async def list_sources(fleet: Fleet, node: str) -> dict[str, list[str]]:

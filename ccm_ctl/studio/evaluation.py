@@ -1,29 +1,31 @@
 """
-What a manifest is on one node: its expressions, evaluated with the node's facts and the manifest's data.
+What a manifest is on one node: its expressions, evaluated with the node's facts and data, and the files that it gives the node.
 
-The text comes from a browser, and this process has the operator's credentials. So expressions have no function that reads a
-file, asks the broker or renders a template, and no environment variables. They have the limits of an agent.
+`template_environment.py` says what expressions and templates see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.model import codec
-from ccm_agent.model.errors import CcmError, ExpressionError
+from ccm_agent.model import codec, merge
+from ccm_agent.model.errors import CcmError
 from ccm_agent.model.json_text import encode_message, json_safe
+from ccm_ctl.studio.previews import PreviewedFile, preview_files
+from ccm_ctl.studio.template_environment import TemplateEnvironment
+from ccm_ctl.studio.template_files import TemplateFiles
+
+if TYPE_CHECKING:
+    from ccm_agent.model.ports import RenderWorker
 
 RENDERED = 300
 """Texts of one manifest that are shown."""
 TEXT_CHARACTERS = 8000
 """Characters of one value that are shown."""
-CPU_S = 3.0
-STEPS = 4_000_000
-MEMORY_BYTES = 64 << 20
 CONDITIONS = ("if", "unless")
 
 
@@ -43,23 +45,39 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         result: The value of the expression that was asked for; None: there was none.
         rendered: The texts with expressions, in order.
         left_out: How many more there are.
+        files: The files that the node would have, in order.
+        files_left_out: How many more there are.
         error: Why the data or the manifest cannot be read; then nothing is rendered.
     """
 
     result: RenderedValue | None = None
     rendered: list[RenderedValue] = []
     left_out: int = 0
+    files: list[PreviewedFile] = []
+    files_left_out: int = 0
     error: str = ""
 
 
-def evaluate(facts: Mapping[str, Any], text: str, expression: str) -> Evaluation:
+def evaluate(
+    facts: Mapping[str, Any],
+    text: str,
+    expression: str,
+    *,
+    data: Mapping[str, Any] | None = None,
+    files: TemplateFiles | None = None,
+    worker: RenderWorker | None = None,
+) -> Evaluation:
     """
-    Evaluate an expression, and all expressions of a manifest. Blocking.
+    Evaluate an expression, and all expressions and templates of a manifest. Blocking.
 
     Args:
         facts: The node's facts.
         text: The manifest; "" for none.
         expression: With or without `{{ }}`; "" for none.
+        data: The data of documents, which go over those of the manifest. Secrets must be masked in them: no result is masked
+            afterwards, because what is masked would tell whether a guess is right.
+        files: The files beside the manifest; None: none.
+        worker: Renders templates; None: none is rendered.
     """
     from ccm_agent.hiera.resolve import resolve_values
     from ccm_agent.manifest.expressions import holds_templates
@@ -69,37 +87,35 @@ def evaluate(facts: Mapping[str, Any], text: str, expression: str) -> Evaluation
         if not isinstance(root, dict):
             return Evaluation(error="the manifest must be a mapping")
         has_data = any(key in root for key in ("data", "hierarchy", "overrides"))
-        data = resolve_values(root, facts, "manifest").data if has_data else {}
+        own = resolve_values(root, facts, "manifest").data if has_data else {}
     except CcmError as err:
         return Evaluation(error=err.message)
-    values = _Values(facts, data)
+    beside = files or TemplateFiles()
+    environment = TemplateEnvironment(facts, merge.deep(own, data or {}), beside, worker)
+    values = _Values(environment)
     found = [
         (path, one)
         for path, one in _texts(root.get("ccm"), ["ccm"])
         if holds_templates(one) or _is_condition(path)
     ]
+    result = values.expression(expression) if expression.strip() else None
+    previewed, files_left_out = preview_files(root, environment, beside)
+    shown = {(*one.path, "content") for one in previewed if one.origin == "content"}
+    others = [(path, one) for path, one in found if tuple(path) not in shown]
     return Evaluation(
-        result=values.expression(expression) if expression.strip() else None,
-        rendered=[values.text(path, one) for path, one in found[:RENDERED]],
-        left_out=max(0, len(found) - RENDERED),
+        result=result,
+        rendered=[values.text(path, one) for path, one in others[:RENDERED]],
+        left_out=max(0, len(others) - RENDERED),
+        files=previewed,
+        files_left_out=files_left_out,
     )
 
 
 class _Values:
     """Evaluates with one allowance for all."""
 
-    def __init__(self, facts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-        from ccm_agent.templates.allowance import Allowance
-        from ccm_agent.templates.env import Environment
-        from ccm_agent.templates.resolve import HOST_FUNCTIONS
-
-        self._environment = Environment(
-            facts=dict(facts),
-            data=dict(data),
-            is_restricted=True,
-            extra_functions={name: _refuse(name) for name in HOST_FUNCTIONS},
-            allowance=Allowance(STEPS, MEMORY_BYTES, CPU_S, is_timed=True),
-        )
+    def __init__(self, environment: TemplateEnvironment) -> None:
+        self._environment = environment
 
     def expression(self, text: str) -> RenderedValue:
         """The value of an expression, as JSON."""
@@ -127,18 +143,9 @@ class _Values:
         try:
             value = json_safe(make())
         except CcmError as err:
-            return RenderedValue(path=path, error=json_safe(err.message[:TEXT_CHARACTERS]))
+            return RenderedValue(path=path, error=json_safe(str(err)[:TEXT_CHARACTERS]))
         is_cut = len(value) > TEXT_CHARACTERS
         return RenderedValue(path=path, value=f"{value[:TEXT_CHARACTERS]} …" if is_cut else value)
-
-
-def _refuse(name: str) -> Any:
-    def refused(*_arguments: object) -> NoReturn:
-        raise ExpressionError(
-            f"{name}() reads something of the node, so it is evaluated there only; a plan shows it"
-        )
-
-    return refused
 
 
 def _is_condition(path: list[str | int]) -> bool:

@@ -18,23 +18,28 @@ from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.dashboard.action_pages import name_of
 from ccm_ctl.dashboard.middleware import READING, answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
+from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.background_runs import BackgroundRuns
 from ccm_ctl.fleet.content import INLINE_LIMIT_BYTES, Content, as_bundle
 from ccm_ctl.fleet.discovery import TargetSpec, read_facts, read_inventory, resolve
+from ccm_ctl.fleet.hiera_explain import list_sources, read_masked_data
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.run_request import prepare
 from ccm_ctl.fleet.stored_session import read_session_events
 from ccm_ctl.render.resource_diffs import diff_blocks
-from ccm_ctl.studio.evaluation import evaluate
+from ccm_ctl.studio.evaluation import Evaluation, evaluate
 from ccm_ctl.studio.studio_pages import lint_text, read_body
+from ccm_ctl.studio.template_files import TemplateFiles
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from ccm_agent.model.ports import RenderWorker
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
+    from ccm_ctl.studio.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +50,27 @@ PLANS_KEPT = 50
 """Plans whose state is kept for the page. That of older ones is read from the broker."""
 PLAN_LIMIT_S = 900.0
 """Nodes that have not ended by then are lost. A plan that takes longer is one for `ccmctl plan`."""
+DOCUMENTS = 10
+"""Documents whose data a manifest sees."""
 NODES_SHOWN = 50
 """Nodes of a plan whose events are read for the page."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 class EvaluateRequest(Struct, frozen=True, kw_only=True):
-    """A manifest, an expression, and the node whose facts they see."""
+    """
+    A manifest, an expression, and the node whose facts they see.
+
+    Attributes:
+        path: The manifest's file in the folder that is open; "" if it is not saved yet.
+        data: The documents whose data they see, each over those before it and over the data of the manifest.
+    """
 
     node: str
     text: str = ""
     expression: str = ""
+    path: str = ""
+    data: tuple[str, ...] = ()
 
 
 class PlanRequest(Struct, frozen=True, kw_only=True):
@@ -75,19 +90,32 @@ class BundleRequest(Struct, frozen=True, kw_only=True):
 
 
 class StudioFleetPages:
-    """The interface of the Studio page to a fleet. `require_user` checks the right to act for plans and bundles."""
+    """
+    The interface of the Studio page to a fleet. `require_user` checks the right to act for plans and bundles.
 
-    def __init__(self, fleet: Fleet) -> None:
+    Args:
+        fleet: The bus.
+        worker: Renders templates; it is closed with the server. None: none is rendered.
+        workspace: The folder whose files templates may read; None: none.
+    """
+
+    def __init__(
+        self, fleet: Fleet, worker: RenderWorker | None = None, workspace: Workspace | None = None
+    ) -> None:
         self._fleet = fleet
+        self._worker = worker
+        self._workspace = workspace
         self._facts = RecentAnswers()
         self._plans = BackgroundRuns(fleet, at_once=PLANS_AT_ONCE, limit_s=PLAN_LIMIT_S, kept=PLANS_KEPT)
-        self._evaluating = asyncio.Semaphore(2)
+        self._data = RecentAnswers()
+        self._evaluating = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
         """Serve it. An evaluation changes nothing."""
         application.on_cleanup.append(self._end)
         application[READING].add("/api/studio/evaluate")
         application.router.add_get("/api/studio/nodes", self._nodes)
+        application.router.add_get("/api/studio/data", self._documents)
         application.router.add_post("/api/studio/evaluate", self._evaluate)
         application.router.add_post("/api/studio/plan", self._plan)
         application.router.add_get("/api/studio/plan/{run}", self._planned)
@@ -95,6 +123,8 @@ class StudioFleetPages:
 
     async def _end(self, _application: web.Application) -> None:
         await self._plans.end()
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.close)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         """Names of the nodes."""
@@ -112,8 +142,26 @@ class StudioFleetPages:
             return dict(node.facts)
 
         facts = await self._facts.give(said.node, read)
-        async with self._evaluating:
-            return answer(await asyncio.to_thread(evaluate, facts, said.text, said.expression))
+        urls = said.data[:DOCUMENTS]
+        data = await self._data.give((said.node, urls), lambda: read_masked_data(self._fleet, facts, urls))
+        files = TemplateFiles(self._workspace, said.path)
+        user = sender_of(request).name
+
+        async def work() -> Evaluation:
+            async with self._evaluating.place(user):
+                return await asyncio.to_thread(
+                    evaluate, facts, said.text, said.expression, data=data, files=files, worker=self._worker
+                )
+
+        # a browser that leaves does not end the thread, so its place is held until it ends
+        task = asyncio.create_task(work(), name="studio:evaluate")
+        task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        return answer(await asyncio.shield(task))
+
+    async def _documents(self, request: web.Request) -> web.Response:
+        """`?node=NAME`: the documents that each assignment of a node reads."""
+        sources = await list_sources(self._fleet, request.query.get("node", ""))
+        return answer({"sources": sources})
 
     async def _plan(self, request: web.Request) -> web.Response:
         """Start a plan, whose page shows what would change; nothing is changed."""

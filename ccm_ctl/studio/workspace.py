@@ -105,7 +105,7 @@ class Workspace:
             InputError: The path leads elsewhere, or the file is not text or too large.
             NotFoundError: There is no such file.
         """
-        with self._folder_of(path) as (folder, name):
+        with self._folder_of(path, self._manifest_parts(path)) as (folder, name):
             content, _ = _read(folder, name, path)
         try:
             text = content.decode()
@@ -129,17 +129,39 @@ class Workspace:
         content = text.encode(errors="surrogatepass")
         if len(content) > FILE_BYTES:
             raise InputError(f"{path}: larger than {FILE_BYTES >> 10} KiB")
-        with self._folder_of(path) as (folder, name):
+        with self._folder_of(path, self._manifest_parts(path)) as (folder, name):
             try:
                 _replace(folder, name, path, content, digest)
             except OSError as err:
                 raise InputError(f"{path}: cannot be written: {err.strerror}") from err
         return digest_of(content)
 
+    def read_bytes(self, path: str) -> bytes:
+        """
+        The content of a file of any kind that a manifest names.
+
+        Raises:
+            InputError: The path leads elsewhere, or the file is too large.
+            NotFoundError: There is no such file.
+        """
+        with self._folder_of(path, self._beside(path)) as (folder, name):
+            return _read(folder, name, path)[0]
+
     @contextlib.contextmanager
-    def _folder_of(self, path: str) -> Iterator[tuple[int, str]]:
+    def opened_directory(self, path: str) -> Iterator[int]:
+        """
+        A directory that a manifest names, open within the block.
+
+        Raises:
+            InputError: The path leads elsewhere, or is no directory.
+            NotFoundError: There is no such directory.
+        """
+        with self._folder_of(path, [*self._beside(path), "."]) as (folder, _):
+            yield folder
+
+    @contextlib.contextmanager
+    def _folder_of(self, path: str, parts: list[str]) -> Iterator[tuple[int, str]]:
         """The open folder of a file, and its name."""
-        parts = self._parts(path)
         with contextlib.ExitStack() as stack:
             folder = os.open(self.root, _FOLDER & ~os.O_NOFOLLOW)  # the operator may have named a link
             stack.callback(os.close, folder)
@@ -153,15 +175,27 @@ class Workspace:
                 stack.callback(os.close, folder)
             yield folder, parts[-1]
 
-    def _parts(self, path: str) -> list[str]:
-        parts = path.split("/")
-        if not all(parts) or any(part.startswith(".") or "\0" in part for part in parts):
-            raise InputError(f"{path}: not a path below the folder that is open")
+    def _beside(self, path: str) -> list[str]:
+        if self.only:
+            raise InputError(
+                f"{path}: only {self.only} is open; `ccmctl studio FOLDER` reads what is beside it"
+            )
+        return _parts(path)
+
+    def _manifest_parts(self, path: str) -> list[str]:
+        parts = _parts(path)
         if not path.endswith(SUFFIXES):
             raise InputError(f"{path}: manifests are named *.yaml or *.yml")
         if self.only and path != self.only:
             raise InputError(f"{path}: only {self.only} is open; `ccmctl studio FOLDER` opens a folder")
         return parts
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split("/")
+    if not all(parts) or any(part.startswith(".") or "\0" in part for part in parts):
+        raise InputError(f"{path}: not a path below the folder that is open")
+    return parts
 
 
 def digest_of(content: bytes) -> str:

@@ -74,7 +74,8 @@ FROM_AGENT_BY_ROOM = {
     "studio": {"model", "clikit", "templates", "hiera", "manifest", "resources"},
     # engine: `bundle get` unpacks a bundle with the same checks as an agent
     "commands": {"model", "bus", "clikit", "templates", "registration", "manifest", "engine"},
-    "app": {"model", "bus", "clikit", "templates", "registration"},
+    # system: the render process, which renders templates of users of the studio
+    "app": {"model", "bus", "clikit", "templates", "registration", "system"},
     "main": {"model", "bus", "clikit"},
 }
 

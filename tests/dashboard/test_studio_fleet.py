@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.conftest import SCRIPT, Site, context_of, serious
+from tests.support.fleet import a_file, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -26,22 +29,31 @@ ccm:
 """
 
 
-@pytest.fixture
-def acting(browser: Browser, site: Site) -> Iterator[Page]:
-    """The Studio page of a user who may act, with a manifest on it."""
-    site.fleet.write("studio/site.yaml", MANIFEST)
+@contextlib.contextmanager
+def studio_of(browser: Browser, site: Site, **settings: Any) -> Iterator[Page]:
+    """The Studio page of a user who may act, with the folder `studio` open."""
     served = Site(site.fleet)
     served.process = site.fleet.begin(
         "studio", str(site.fleet.directory / "studio"), "--port", "0", "--allow-actions"
     )
     site.fleet.wait_for(lambda: served.printed, "the studio to print its address")
-    with context_of(browser) as context:
-        page = context.new_page()
-        page.goto(served.printed)
+    try:
+        with context_of(browser, **settings) as context:
+            page = context.new_page()
+            page.goto(served.printed)
+            yield page
+    finally:
+        served.stop()
+
+
+@pytest.fixture
+def acting(browser: Browser, site: Site) -> Iterator[Page]:
+    """The same with a manifest on it."""
+    site.fleet.write("studio/site.yaml", MANIFEST)
+    with studio_of(browser, site) as page:
         page.get_by_label("File", exact=True).select_option("site.yaml")
         expect(page.locator(".findings")).to_contain_text("lint finds nothing")
         yield page
-    served.stop()
 
 
 def test_expressions_give_the_values_of_the_chosen_node(acting: Page) -> None:
@@ -49,15 +61,84 @@ def test_expressions_give_the_values_of_the_chosen_node(acting: Page) -> None:
     acting.get_by_label("Expression").fill("Facts.role + '!'")
 
     expect(acting.locator(".fleet .result").first).to_have_text('"web!"')
-    rendered = acting.locator(".rendered tbody")
-    expect(rendered).to_contain_text("from web")
-    expect(rendered).to_contain_text(SCRIPT)
+    expect(acting.locator(".rendered tbody")).to_contain_text("/studio")
+    expect(acting.get_by_label("Content of /")).to_contain_text(f"from web\n{SCRIPT}")
     assert acting.title() == "Studio · CCM fleet"
 
     acting.get_by_label("Expression").fill("readFile('/etc/passwd')")
     expect(acting.locator(".fleet .bad").first).to_contain_text("evaluated there only")
     acting.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
     assert serious(acting) == []
+
+
+SHOP = """\
+data: {port: 80}
+ccm:
+  resources:
+    - scaffold:
+        - /etc/shop:
+            ensure: present
+            engine: jinja
+            source: templates/shop
+    - file:
+        - /etc/shop.key: {ensure: present, content: "{{ Data.db.password }}", owner: "0", group: "0", mode: "0600"}
+"""
+DATA = "data: {port: 8443, db: {host: db1, password: planted-secret}}\n"
+TEMPLATE = "listen {{ data.port }} on {{ facts.role }}\ndb {{ data.db.host }} {{ data.db.password }}\n"
+
+
+@pytest.fixture
+def shop(site: Site) -> Iterator[Site]:
+    """A folder with a scaffold, and data with a secret that an assignment of web1 reads."""
+    site.fleet.write("studio/shop.yaml", SHOP)
+    site.fleet.write("studio/templates/shop/site.conf", TEMPLATE)
+    site.fleet.write("studio/templates/shop/broken.conf", "one\n{{ data.nothing.there }}\n")
+    run = site.fleet.ctl
+    assert run("data", "put", "shop", site.fleet.write("shop-data.yaml", DATA)).code == 0
+    path = site.fleet.write("shop-assigned.yaml", manifest(a_file("shop")))
+    assert run("assign", "shop", path, "-t", "node=web1", "--data", "kv://CCM_DATA/shop", "--yes").code == 0
+    yield site
+    assert run("unassign", "shop", "--yes").code == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (375, "dark")])
+def test_templates_are_rendered_for_the_chosen_node_without_secrets(
+    browser: Browser, shop: Site, width: int, scheme: Any
+) -> None:
+    with studio_of(browser, shop, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
+        answers: list[str] = []
+        page.on("response", lambda one: answers.append(one.text()) if "/api/studio/" in one.url else None)
+        page.get_by_label("File", exact=True).select_option("shop.yaml")
+        page.get_by_label("Node", exact=True).fill("web1")
+        page.keyboard.press("Tab")
+
+        expect(page.get_by_label("Data", exact=True)).to_have_value("kv://CCM_DATA/shop")
+        broken = page.locator(".preview").filter(has_text="✗ error")
+        expect(broken).to_contain_text("broken.conf:2")
+        shop.fleet.write("studio/templates/shop/broken.conf", "mended\n")
+        page.get_by_label("Expression").press_sequentially("Data.db")
+        expect(page.locator(".fleet .result").first).to_have_text('{"host":"db1","password":"***"}')
+        expect(page.get_by_label("Content of /etc/shop/broken.conf")).to_have_text("mended\n")
+        expect(page.get_by_label("Content of /etc/shop/site.conf")).to_have_text(
+            "listen 8443 on web\ndb db1 ***\n"
+        )
+        expect(page.get_by_label("Content of /etc/shop.key")).to_have_text("***")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.evaluate("scrollTo(0, 0)")
+        assert serious(page) == []
+
+        summary = page.locator(".preview summary").filter(has_text="/etc/shop/site.conf")
+        summary.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("Content of /etc/shop/site.conf")).to_be_hidden()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator(".cm-activeLine")).to_contain_text("/etc/shop")
+
+        page.get_by_label("Data", exact=True).select_option("")
+        expect(page.locator(".preview").filter(has_text="site.conf")).to_contain_text("site.conf:2")
+        assert "planted-secret" not in page.content() + "".join(answers)
 
 
 def test_a_plan_shows_what_would_change_and_changes_nothing(acting: Page, site: Site) -> None:

@@ -218,6 +218,16 @@ export function Output({ text, lines = 0 }) {
   return html`<pre class="output" tabindex=${lines ? undefined : 0}>${(lines ? all.slice(-lines) : all).join("\n")}</pre>`;
 }
 
+// A field whose value counts when it is left, or Enter is pressed. What is typed meanwhile survives that the page is drawn again.
+export function Draft({ value, onDone, ...rest }) {
+  const [draft, set] = useState(null);
+  const done = (event) => {
+    set(null);
+    onDone(event.target.value);
+  };
+  return html`<input ...${rest} value=${draft ?? value} onInput=${(event) => set(event.target.value)} onChange=${done} onBlur=${() => set(null)} />`;
+}
+
 export function Problem({ error }) {
   return error ? html`<p class="problem" role="alert">${error.message || String(error)}</p>` : null;
 }

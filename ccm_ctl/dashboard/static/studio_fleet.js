@@ -1,8 +1,9 @@
 // The part of the Studio page that needs a fleet: the manifest on one node, a plan on nodes, and a bundle in the store.
-import { html, useEffect, useState, ask, session, plural, runPath, Problem } from "./lib.js";
+import { html, useEffect, useRef, useState, ask, session, plural, runPath, Draft, Problem } from "./lib.js";
 
 const PAUSE_MS = 400;
 const LOOK_MS = 1500;
+const OPEN_LINES = 30; // a longer file is folded
 
 export function Fleet(properties) {
   if (!session.fleet) {
@@ -12,46 +13,113 @@ export function Fleet(properties) {
   return html`<section class="fleet" aria-label="Fleet"><${OnNode} ...${properties} />${session.right === "act" && html`<${Actions} ...${properties} />`}</section>`;
 }
 
-function OnNode({ text, isBroken, onShow }) {
+// What a node makes of the manifest. One question is asked at a time: what is typed meanwhile is asked when its answer is there.
+function useEvaluation(question) {
+  const [{ said, of, error }, set] = useState({ said: null, of: null, error: null });
+  const key = question && JSON.stringify(question);
+  const wanted = useRef(null);
+  const isBusy = useRef(false);
+  useEffect(() => {
+    wanted.current = key;
+    if (!key) return undefined;
+    let isGone = false;
+    const put = async () => {
+      if (isBusy.current || isGone || wanted.current !== key) return;
+      isBusy.current = true;
+      try {
+        set({ said: await ask("/api/studio/evaluate", { method: "POST", body: JSON.parse(key) }), of: key, error: null });
+      } catch (problem) {
+        set({ said: null, of: key, error: problem });
+      } finally {
+        isBusy.current = false;
+      }
+    };
+    // an answer that comes late sets `of`, and this effect runs again
+    const timer = of === key ? 0 : setTimeout(put, PAUSE_MS);
+    return () => {
+      isGone = true;
+      clearTimeout(timer);
+    };
+  }, [key, of]);
+  return { said: key ? said : null, error, isCurrent: of === key };
+}
+
+// Sets of documents that the assignments of a node read, each with the names of its assignments.
+function choicesOf(sources) {
+  const found = new Map();
+  for (const [name, urls] of Object.entries(sources)) found.set(urls.join(" "), [...(found.get(urls.join(" ")) || []), name]);
+  return [...found].map(([urls, names]) => ({ urls, label: `${urls.split(" ").map((url) => url.replace("kv://CCM_DATA/", "")).join(", ")}, as in ${names.join(", ")}` }));
+}
+
+function OnNode({ text, name, isBroken, onShow }) {
   const [nodes, setNodes] = useState([]);
+  const [problem, fail] = useState(null);
   const [node, choose] = useState("");
   const [expression, setExpression] = useState("");
-  const [{ said, error }, set] = useState({ said: null, error: null });
-  useEffect(() => void ask("/api/studio/nodes").then((got) => setNodes(got.nodes), (problem) => set({ said: null, error: problem })), []);
+  const [{ choices, chosen, of }, setData] = useState({ choices: [], chosen: "", of: "" });
+  useEffect(() => void ask("/api/studio/nodes").then((got) => setNodes(got.nodes), fail), []);
   useEffect(() => {
-    if (!node || isBroken) return undefined;
-    const stop = new AbortController();
-    const timer = setTimeout(
-      () =>
-        ask("/api/studio/evaluate", { method: "POST", body: { node, text, expression }, signal: stop.signal }).then(
-          (got) => set({ said: got, error: null }),
-          (problem) => stop.signal.aborted || set({ said: null, error: problem }),
-        ),
-      PAUSE_MS,
+    if (!node) return;
+    const stem = (name.split("/").pop() || "").replace(/\.ya?ml$/, "");
+    ask(`/api/studio/data?node=${encodeURIComponent(node)}`).then(
+      ({ sources }) => {
+        const choices = choicesOf(sources);
+        setData((before) => ({ choices, of: node, chosen: choices.some((one) => one.urls === before.chosen) ? before.chosen : (sources[stem] || []).join(" ") }));
+        fail(null);
+      },
+      (error) => {
+        setData({ choices: [], chosen: "", of: node });
+        fail(error);
+      },
     );
-    return () => {
-      clearTimeout(timer);
-      stop.abort();
-    };
-  }, [node, text, expression, isBroken]);
+  }, [node]);
+  const isAsked = node && of === node && !isBroken && !problem;
+  const { said, error, isCurrent } = useEvaluation(isAsked ? { node, text, expression, path: name, data: chosen ? chosen.split(" ") : [] } : null);
   return html`<h2>On a node</h2>
     <div class="add">
       <label for="studio-node">Node</label>
-      <input id="studio-node" list="studio-nodes" value=${node} autocomplete="off" spellcheck=${false} onChange=${(event) => choose(event.target.value.trim())} />
+      <${Draft} id="studio-node" list="studio-nodes" value=${node} autocomplete="off" spellcheck=${false} onDone=${(value) => choose(value.trim())} />
       <datalist id="studio-nodes">${nodes.slice(0, 2000).map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
+      ${choices.length > 0 && html`<label for="studio-data">Data</label>
+      <select id="studio-data" value=${chosen} onChange=${(event) => setData((before) => ({ ...before, chosen: event.target.value }))}>
+        <option value="">of the manifest alone</option>
+        ${choices.map((one) => html`<option key=${one.urls} value=${one.urls}>${one.label}</option>`)}
+      </select>`}
       <label for="studio-expression">Expression</label>
       <input id="studio-expression" value=${expression} placeholder="Facts.role" autocomplete="off" spellcheck=${false} onInput=${(event) => setExpression(event.target.value)} />
     </div>
-    <${Problem} error=${error} />
-    ${!node && html`<p class="quiet">Choose a node to see what the expressions of the manifest give there.</p>`}
-    ${node && said?.error && html`<p class="problem" role="alert">${said.error}</p>`}
-    ${node && expression.trim() && said?.result && html`<div role="status"><${Value} one=${said.result} /></div>`}
-    ${node && said && !said.error && html`<p class="sub">${said.rendered.length ? `${plural(said.rendered.length, "value")} with expressions, as ${node} would get them` : "The manifest has no expressions."}${said.left_out ? `; ${plural(said.left_out, "more value")} left out` : ""}</p>`}
-    ${node && said?.rendered.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Values on the node"><table class="rendered">
+    <${Problem} error=${problem || error} />
+    ${!node && html`<p class="quiet">Choose a node to see the values of expressions, and the files of the manifest, as they would be there.</p>`}
+    ${chosen && html`<p class="hint">Secrets of these documents are <code>***</code> here.</p>`}
+    ${said?.error && html`<p class="problem" role="alert">${said.error}</p>`}
+    ${expression.trim() && said?.result && html`<div role="status"><${Value} one=${said.result} /></div>`}
+    ${said && !said.error && html`<${OnThisNode} ...${{ said, node, onShow, isCurrent }} />`}`;
+}
+
+function OnThisNode({ said, node, onShow, isCurrent }) {
+  const more = (count, word) => (count ? `; ${plural(count, `more ${word}`)} left out` : "");
+  return html`<div aria-busy=${isCurrent ? "false" : "true"}>
+    <p class="sub">${said.rendered.length ? `${plural(said.rendered.length, "value")} with expressions, as ${node} would get them` : `No other value has expressions`}${more(said.left_out, "value")}</p>
+    ${said.rendered.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Values on the node"><table class="rendered">
       <thead><tr><th scope="col">Where</th><th scope="col">Value</th></tr></thead>
       <tbody>${said.rendered.map((one, place) => html`<tr key=${place}>
         <td><button type="button" class="plain" onClick=${() => onShow(one.path)}>${one.path.slice(2).join(" › ")}</button></td><td><${Value} one=${one} /></td></tr>`)}</tbody>
-    </table></div>`}`;
+    </table></div>`}
+    ${said.files.length > 0 && html`<h3>Files on ${node}</h3>
+      ${said.files.map((one, place) => html`<${Preview} key=${`${one.name} ${place}`} one=${one} onShow=${onShow} />`)}
+      ${said.files_left_out > 0 && html`<p class="sub">${plural(said.files_left_out, "more file")} left out.</p>`}`}
+  </div>`;
+}
+
+// A file that the node would have. Its text is a text node, whatever it contains.
+function Preview({ one, onShow }) {
+  const lines = one.text.split("\n").length - (one.text.endsWith("\n") ? 1 : 0);
+  return html`<details class="fold preview" open=${lines <= OPEN_LINES}>
+    <summary><code class="name">${one.name || one.origin}</code>${one.name && html` <span class="sub">${one.origin}</span>`}${one.error && html` <span class="bad">✗ error</span>`}</summary>
+    <div class="tools"><button type="button" onClick=${() => onShow(one.path)}>Show in the YAML</button></div>
+    ${one.note && html`<p class="hint">${one.note}</p>`}
+    ${one.error ? html`<p class="bad">${one.error}</p>` : (one.text || !one.note) && html`<pre class="output" tabindex="0" aria-label=${`Content of ${one.name || one.origin}`}>${one.text || " "}</pre>`}
+  </details>`;
 }
 
 const Value = ({ one }) => (one.error ? html`<p class="bad">${one.error}</p>` : html`<pre class="result">${one.value}</pre>`);

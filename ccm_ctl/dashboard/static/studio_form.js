@@ -1,5 +1,5 @@
 // Forms of values, made from their schema. A field writes into the manifest's text as one types.
-import { html, useEffect, useLayoutEffect, useRef, useState, plural } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, plural, Draft } from "./lib.js";
 import { get, isMapping, isNull, textOf } from "./studio_text.js";
 import { kindOf, resolve } from "./studio_schema.js";
 
@@ -185,7 +185,7 @@ export function ResourceForm({ resource, type, form, onReveal, onMove, isFirst, 
     ${inside.filter((one) => one.path.length <= at.length || !own.includes(one.path[at.length]) && !type?.common.has(one.path[at.length])).map((one) => html`<span class=${`found ${one.level === "error" ? "bad" : "change"}`}>${one.level}: ${one.message}</span>`)}
     <div class="field">
       <label for=${`${id}-name`}>name <span class="sub">(required)</span></label>
-      <input id=${`${id}-name`} value=${name} autocomplete="off" spellcheck=${false} onChange=${(event) => event.target.value && form.rename(resource, event.target.value)} aria-describedby=${`${id}-name-hint`} />
+      <${Draft} id=${`${id}-name`} value=${name} autocomplete="off" spellcheck=${false} onDone=${(value) => value && form.rename(resource, value)} aria-describedby=${`${id}-name-hint`} />
       <p class="hint" id=${`${id}-name-hint`}><${Words} text=${type?.title || "The resource's name."} /></p>
     </div>
     ${type && html`<${Fields} at=${at} schema=${type.schema} form=${form} names=${own} floor=${floor} />

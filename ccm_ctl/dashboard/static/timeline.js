@@ -59,8 +59,8 @@ export function Timeline({ brush }) {
     </svg>
     <div class="scale" aria-hidden="true"><span>1 h ago</span><span>30 min</span><span>now</span></div>
     <div class="brushing">
-      <label>From <input type="range" min="0" max=${all - 1} value=${minutes(shown ? shown[0] : begin)} aria-valuetext=${`${all - minutes(shown ? shown[0] : begin)} minutes ago`} onChange=${slide(0)} /></label>
-      <label>to <input type="range" min="1" max=${all} value=${minutes(shown ? shown[1] : end)} aria-valuetext=${`${all - minutes(shown ? shown[1] : end)} minutes ago`} onChange=${slide(1)} /></label>
+      <label>From <input type="range" min="0" max=${all - 1} value=${minutes(shown ? shown[0] : begin)} aria-valuetext=${`${all - minutes(shown ? shown[0] : begin)} minutes ago`} onInput=${slide(0)} /></label>
+      <label>to <input type="range" min="1" max=${all} value=${minutes(shown ? shown[1] : end)} aria-valuetext=${`${all - minutes(shown ? shown[1] : end)} minutes ago`} onInput=${slide(1)} /></label>
       ${shown ? html`<span>${clock(shown[0] * 1000)}–${clock(shown[1] * 1000)} UTC</span><button type="button" onClick=${() => choose(null)}>Whole hour</button>` : null}
       <span class="spacer"></span>
       ${meanings.map((meaning, place) => html`<span class=${`key ${meaning || "other"}`} key=${meaning}><i aria-hidden="true"></i> ${totals[place]} ${NAMES[meaning]}</span>`)}

@@ -17,6 +17,7 @@ import pytest
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.ports import RenderWorker
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.access import ONE_USE_S, SESSION_S, Access, DashboardUser, Right
 from ccm_ctl.dashboard.middleware import HEADERS
@@ -24,6 +25,7 @@ from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, FurtherPages, 
 from ccm_ctl.fleet.live_events import LiveEvent
 from ccm_ctl.fleet.messages import AgentMessage
 from ccm_ctl.studio.fleet_pages import StudioFleetPages
+from ccm_ctl.studio.workspace import Workspace
 from tests.support.controller import NOW, FakeNode, event, fleet_on
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"
@@ -68,7 +70,9 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def served(*pages: FurtherPages, **tokens: DashboardUser) -> AsyncIterator[Site]:
+async def served(
+    *pages: FurtherPages, studio: tuple[RenderWorker, Workspace] | None = None, **tokens: DashboardUser
+) -> AsyncIterator[Site]:
     broker = MemoryBroker(now=lambda: NOW)
     for node in (FakeNode("web1", {"role": "web"}), FakeNode("db1", {"role": "db"}, is_present=False)):
         await node.begin(broker)
@@ -79,7 +83,7 @@ async def served(*pages: FurtherPages, **tokens: DashboardUser) -> AsyncIterator
         port=0,
         access=access,
         explain=lambda _: {},
-        pages=(*pages, StudioFleetPages(fleet)),
+        pages=(*pages, StudioFleetPages(fleet, *(studio or ()))),
     )
     board = Dashboard(fleet, options)
     async with board.serving() as address:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ccm_agent.system.render_process import RenderLimits, RenderProcess
 from ccm_agent.testing.memory_bus import MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
+from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.history import History
 from ccm_ctl.studio.studio_pages import BODY_BYTES, StudioPages
 from ccm_ctl.studio.workspace import Workspace
@@ -166,3 +169,90 @@ async def test_a_bundle_is_stored_under_its_digest() -> None:
         stored = await fleet_on(MemoryBus(site.broker, "op")).manifests.get(said["digest"], 1 << 20)
 
     assert hashlib.sha256(stored).hexdigest() == said["digest"]
+
+
+SECRETS = """\
+hierarchy: {order: [], secret: ["tls.key"]}
+data:
+  port: 8080
+  db: {password: planted-one, host: db1}
+  tls: {key: planted-two, cert: public}
+  list: [{token: planted-three}, plain]
+  url: "https://ann:planted-four@example.com/"
+  copy: "before planted-one after"
+  pin: 123456
+"""
+PROTECTED = "data: {banner: planted-five, numbers: [98765, {deep: planted-six}]}\n"
+"""A document that only its node can read."""
+
+
+async def put_data(site: Site, **documents: str) -> None:
+    """Store documents as an operator does."""
+    fleet = fleet_on(MemoryBus(site.broker, "op"))
+    for key, text in documents.items():
+        await Documents(fleet, fleet.data, "CCM_DATA").change(key, lambda _, text=text: text)  # type: ignore[misc]
+
+
+async def test_no_expression_or_template_shows_a_secret_of_the_data_or_a_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "all.jet").write_text("[[ data ]] [[ Data.db.password ]]")
+    data = "[[ data.db.password[:3] ]]"
+    manifest = f"""\
+data: {{mine: "visible {{{{ Facts.role }}}}"}}
+ccm:
+  resources:
+    - file:
+        - /etc/all: {{content: "{{{{ toJSON(Data) }}}} {{{{ jet('all.jet') }}}} {{{{ jet('{data}') }}}}"}}
+        - /etc/part: {{content: "{{{{ Data.db.password[0:8] }}}} {{{{ lookup('data.tls.key') }}}} {{{{ Data.mine }}}}"}}
+        - /etc/guess: {{content: "{{{{ Data.db.password == 'planted-one' }}}} {{{{ 'planted-' + 'one' }}}}"}}
+"""
+    worker = RenderProcess(RenderLimits(cpu_s=3, grace_s=1))
+    async with served(StudioPages(None), studio=(worker, Workspace(tmp_path))) as site:
+        await site.sign_in()
+        await put_data(site, common=SECRETS, **{"node/gone/own": PROTECTED})
+        said = {}
+        for urls in (["kv://CCM_DATA/common"], ["kv://CCM_DATA/common", "kv://CCM_DATA/node/gone/own"]):
+            body = {
+                "node": "web1",
+                "text": manifest,
+                "expression": "toJSON(Data)",
+                "path": "m.yaml",
+                "data": urls,
+            }
+            status, said[len(urls)] = await site.ask(
+                "POST", "/api/studio/evaluate", headers=genuine(site), body=body
+            )
+            assert status == 200
+
+    everything = json.dumps(said).replace("'planted-' + 'one'", "")
+    # a guess of the user is shown as it was typed: were it masked, the page would say whether it is right
+    guess = said[1]["files"][2]["text"]
+    assert guess == "false planted-one"
+    everything = everything.replace(guess, "")
+    assert [word for word in ("planted", "lant", "123456", "98765") if word in everything] == []
+    shown = json.loads(json.loads(said[1]["result"]["value"]))
+    assert shown == {
+        "mine": "visible web",
+        "port": 8080,
+        "db": {"password": "***", "host": "db1"},
+        "tls": {"key": "***", "cert": "public"},
+        "list": [{"token": "***"}, "plain"],
+        "url": "https://***@example.com/",
+        "copy": "before *** after",
+        "pin": "***",
+    }
+    assert said[1]["files"][1]["text"] == "*** *** visible web"
+    protected = json.loads(json.loads(said[2]["result"]["value"]))
+    assert (protected["banner"], protected["port"], protected["numbers"]) == (
+        "***",
+        "***",
+        ["***", {"deep": "***"}],
+    )
+
+
+async def test_documents_of_the_assignments_of_a_node_are_listed() -> None:
+    async with served(**READER) as site:
+        await site.sign_in(TOKEN)
+        status, said = await site.ask("GET", "/api/studio/data?node=web1")
+        unknown, _ = await site.ask("GET", "/api/studio/data?node=none")
+
+    assert (status, said, unknown) == (200, {"sources": {}}, 404)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccm_ctl.studio.evaluation import RENDERED, Evaluation, RenderedValue, evaluate
+from ccm_ctl.studio.previews import PreviewedFile
 
 FACTS = {"role": "web", "cpus": 4}
 MANIFEST = """\
@@ -30,23 +31,39 @@ def test_all_texts_with_expressions_are_those_of_the_node() -> None:
         result=RenderedValue(value="8"),
         rendered=[
             RenderedValue(path=NAMED, value="/etc/web"),
-            RenderedValue(path=[*NAMED, "content"], value="port 443\n"),
             RenderedValue(path=[*NAMED, "control", "if"], value="true"),
         ],
+        files=[PreviewedFile(path=NAMED, name="/etc/web", origin="content", text="port 443\n")],
     )
 
 
 @pytest.mark.parametrize(
-    "call", ["readFile('{path}')", "file('{path}')", "template('{path}')", "jet('x')", "kvGet('b', 'k')"]
+    "call", ["readFile('{path}')", "file('{path}')", "template('{path}.templ')", "jet('{path}.jet')"]
 )
-def test_no_expression_reads_this_host_or_the_broker(tmp_path: Path, call: str) -> None:
+def test_no_expression_reads_this_host(tmp_path: Path, call: str) -> None:
     secret = tmp_path / "secret.txt"
-    secret.write_text("hunter2")
+    for suffix in ("", ".templ", ".jet"):
+        secret.with_name(f"{secret.name}{suffix}").write_text("hunter2")
 
     found = evaluate(FACTS, "", call.format(path=secret)).result
 
     assert found is not None
     assert (found.value, "evaluated there only" in found.error) == ("", True)
+
+
+@pytest.mark.parametrize("call", ["kvGet('b', 'k')", "registrations('prod', 'http', 'web', '*')"])
+def test_no_expression_asks_the_broker(call: str) -> None:
+    found = evaluate(FACTS, "", call).result
+
+    assert found is not None
+    assert (found.value, "on the node only" in found.error) == ("", True)
+
+
+def test_without_a_render_process_no_template_is_rendered() -> None:
+    found = evaluate(FACTS, "", "jet('[[ 1 ]]')").result
+
+    assert found is not None
+    assert (found.value, "templates are not rendered here" in found.error) == ("", True)
 
 
 def test_the_environment_of_this_process_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,116 @@
+"""
+What expressions and templates of a manifest see in a preview: the facts and data of a node, and files beside the manifest.
+
+The text comes from a browser, and this process has the operator's credentials. Expressions are evaluated here, with the limits of
+an agent; templates are rendered in the render process (ADR 31). Neither sees environment variables, the broker, or other files.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ccm_agent.model.errors import ExpressionError, TemplateError, TemplateLimitError
+from ccm_agent.templates.allowance import Allowance, size_of
+from ccm_agent.templates.env import Environment
+from ccm_agent.templates.rendering import Renderer
+from ccm_agent.templates.values import from_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ccm_agent.model.ports import RenderWorker
+    from ccm_ctl.studio.template_files import TemplateFiles
+
+CPU_S = 3.0
+STEPS = 4_000_000
+MEMORY_BYTES = 64 << 20
+RENDER_S = 10.0
+"""Seconds after which no further template of a manifest is rendered."""
+RENDERED_BYTES = 8 << 20
+"""What all templates of a manifest may give together."""
+
+
+class TemplateEnvironment(Environment):
+    """
+    The environment of one preview. Blocking: use it in one thread.
+
+    Args:
+        facts, data: Those of the node; secrets are masked already.
+        files: The files beside the manifest.
+        worker: Renders templates; None: none is rendered.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        data: Mapping[str, Any],
+        files: TemplateFiles,
+        worker: RenderWorker | None,
+    ) -> None:
+        super().__init__(
+            facts=dict(facts),
+            data=dict(data),
+            registrations=_refuse("registrations"),
+            kv_get=_refuse("kvGet"),
+            allowance=Allowance(STEPS, MEMORY_BYTES, CPU_S, is_timed=True),
+            renderer=Renderer(_BudgetedWorker(worker)) if worker else None,
+        )
+        self._given_facts = facts
+        self._files = files
+        self._worker = worker
+
+    def with_data(self, data: Mapping[str, Any]) -> TemplateEnvironment:
+        """The same environment with other data, and the same allowances."""
+        made = TemplateEnvironment(self._given_facts, data, self._files, self._worker)
+        made.allowance, made.renderer = self.allowance, self.renderer
+        return made
+
+    def read_file(self, path: str) -> str:
+        """A file beside the manifest."""
+        text = from_bytes(self._files.read(path))
+        self.allowance.hold(size_of(text))
+        return text
+
+    def render(self, engine: str, body: str, **options: Any) -> str:
+        """As `Environment.render`, never in this process."""
+        if self.renderer is None:
+            raise TemplateError("templates are not rendered here; a plan shows them")
+        text = super().render(engine, body, **options)
+        self.allowance.hold(size_of(text))
+        return text
+
+
+class _BudgetedWorker:
+    """A `RenderWorker` whose jobs have one allowance of time and output."""
+
+    def __init__(self, worker: RenderWorker) -> None:
+        self._worker = worker
+        self._end = time.monotonic() + RENDER_S
+        self._room = RENDERED_BYTES
+
+    def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
+        if time.monotonic() > self._end:
+            raise TemplateLimitError(f"the templates of the manifest take more than {RENDER_S:g} s")
+
+        def counted(message: bytes) -> bytes | None:
+            self._room -= len(message)
+            if self._room < 0:
+                raise TemplateLimitError(
+                    f"the templates of the manifest give more than {RENDERED_BYTES >> 20} MiB"
+                )
+            return hear(message)
+
+        self._worker.call(request, counted)
+
+    def close(self) -> None:
+        """The worker belongs to all previews."""
+
+
+def _refuse(name: str) -> Any:
+    def refused(*_arguments: object) -> NoReturn:
+        raise ExpressionError(
+            f"{name}() asks the broker, so it is evaluated on the node only; a plan shows it"
+        )
+
+    return refused

@@ -1,0 +1,121 @@
+"""
+Templates beside the manifest that is open, for previews.
+
+They are read below the folder that `ccmctl studio` opened, step by step and without following links, as manifests are. The
+dashboard opens no folder, so there no template reads a file.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import CcmError, ExpressionError
+from ccm_agent.model.ports import Tree, TreeEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccm_ctl.studio.workspace import Workspace
+
+ENTRIES = 500
+"""Files and directories of one scaffold."""
+TREE_BYTES = 4 << 20
+DEPTH = 20
+
+
+class TemplateFiles:
+    """
+    The files that templates of one manifest may name.
+
+    Args:
+        workspace: The folder that is open; None: none.
+        manifest: The path of the manifest in it; names are relative to its directory. "" for a manifest that is not saved yet.
+    """
+
+    def __init__(self, workspace: Workspace | None = None, manifest: str = "") -> None:
+        self._workspace = workspace
+        self._directory = posixpath.dirname(manifest)
+
+    def read(self, name: str) -> bytes:
+        """
+        The content of a file.
+
+        Raises:
+            ExpressionError: The name leads elsewhere, or there is no such file.
+        """
+        workspace, path = self._find(name)
+        try:
+            return workspace.read_bytes(path)
+        except CcmError as err:
+            raise ExpressionError(err.message) from err
+
+    def read_tree(self, name: str) -> Tree:
+        """
+        A directory of templates. Links are entries of the kind "other", which no scaffold renders.
+
+        Raises:
+            ExpressionError: The name leads elsewhere, there is no such directory, or it is too large.
+        """
+        workspace, path = self._find(name)
+        try:
+            with workspace.opened_directory(path) as directory:
+                return Tree(
+                    kind="directory", entries=tuple(_entries(directory, "", [ENTRIES, TREE_BYTES], path))
+                )
+        except CcmError as err:
+            raise ExpressionError(err.message) from err
+        except OSError as err:
+            raise ExpressionError(f"{path}: cannot be read: {err.strerror}") from err
+
+    def _find(self, name: str) -> tuple[Workspace, str]:
+        if name.startswith("/"):
+            raise ExpressionError(
+                f"{name} is read on the node, so it is evaluated there only; a plan shows it"
+            )
+        if self._workspace is None:
+            raise ExpressionError(
+                f"{name}: no folder is open here; `ccmctl studio FOLDER` reads templates beside the manifest"
+            )
+        path = posixpath.normpath(posixpath.join(self._directory, name))
+        if path == ".." or path.startswith("../"):
+            raise ExpressionError(f"{name} is not in the folder that is open")
+        return self._workspace, path
+
+
+def _entries(directory: int, above: str, room: list[int], source: str) -> Iterator[TreeEntry]:
+    """The entries of an open directory, in the order of a walk; `room` counts entries and bytes that may still come."""
+    for name in sorted(os.listdir(directory)):
+        path = f"{above}{name}"
+        room[0] -= 1
+        if room[0] < 0 or path.count("/") >= DEPTH:
+            raise ExpressionError(f"{source}: more than {ENTRIES} entries or {DEPTH} levels; a plan shows it")
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            yield TreeEntry(path=path, kind="directory")
+            inner = os.open(
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory
+            )
+            try:
+                yield from _entries(inner, f"{path}/", room, source)
+            finally:
+                os.close(inner)
+        elif stat.S_ISREG(mode):
+            content = _content(name, directory, room[1], source)
+            room[1] -= len(content)
+            yield TreeEntry(path=path, content=content)
+        else:
+            yield TreeEntry(path=path, kind="other")
+
+
+def _content(name: str, directory: int, room: int, source: str) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ExpressionError(f"{source}: {name} is not a regular file any longer")
+        content = file.read(room + 1)
+    if len(content) > room:
+        raise ExpressionError(f"{source}: more than {TREE_BYTES >> 20} MiB; a plan shows it")
+    return content
