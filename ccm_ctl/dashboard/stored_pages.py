@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.model.errors import BusError
-from ccm_ctl.dashboard.middleware import answer
+from ccm_agent.model.errors import BusError, DocumentError
+from ccm_ctl.dashboard.middleware import answer, sender_of
+from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.assignment_history import find_past
 from ccm_ctl.fleet.assignments import format_scope
-from ccm_ctl.fleet.document_history import read_history
+from ccm_ctl.fleet.document_changes import find_changes
+from ccm_ctl.fleet.document_history import find_revision, read_history
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.find_run import read_schedules
+from ccm_ctl.fleet.registered_services import describe_service
 from ccm_ctl.fleet.slot_holders import find_locks, need_slots, read_slots
 
 if TYPE_CHECKING:
@@ -23,14 +27,17 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 DATA = "CCM_DATA"
+CHANGES = 500
+"""Values that one revision changed that are given."""
 
 
 class StoredPages:
-    """The interface of these pages. It never serves the texts of documents, because they can contain secrets."""
+    """The interface of these pages. It never serves the texts of documents: they can contain secrets, which are masked."""
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
         self._fleet = fleet
         self._state = state
+        self._work = WorkLimiter()
 
     def add_to(self, application: web.Application) -> None:
         """Serve it."""
@@ -78,9 +85,34 @@ class StoredPages:
         return answer({"documents": [document_fields(one) for one in documents]})
 
     async def _document(self, request: web.Request) -> web.Response:
-        """The revisions of a document that are kept, newest first."""
-        kept = await read_history(self._fleet.data, request.match_info["key"], "document", "ccmctl data ls")
+        """The revisions of a document that are kept, newest first; with `?changes=REVISION`, what that revision changed."""
+        key = request.match_info["key"]
+        kept = await read_history(self._fleet.data, key, "document", "ccmctl data ls")
+        if "changes" in request.query:
+            return await self._changes(kept, request)
         return answer({"revisions": [document_fields(one) for one in reversed(kept)]})
+
+    async def _changes(self, kept: list[StoredDocument], request: web.Request) -> web.Response:
+        wanted = request.query["changes"]
+        new = find_revision(kept, int(wanted) if wanted.isdecimal() and len(wanted) < 20 else 0)
+        older = [one for one in kept if one.revision < new.revision]
+        texts = [one.body if isinstance(one.body, str) else None for one in (*older[-1:], new)]
+        problem, changes = "", []
+        async with self._work.place(sender_of(request).name):
+            is_protected = await self._fleet.data.is_kept_apart(new.key)
+            try:
+                before = texts[0] if older else None
+                changes = await asyncio.to_thread(find_changes, before, texts[-1], is_protected=is_protected)
+            except DocumentError:  # the error could quote the text
+                problem = "a revision is not readable YAML; `ccmctl data diff` shows the texts"
+        return answer(
+            {
+                "before": older[-1].revision if older else 0,
+                "changes": changes[:CHANGES],
+                "left_out": max(0, len(changes) - CHANGES),
+                "problem": problem,
+            }
+        )
 
     async def _schedules(self, _request: web.Request) -> web.Response:
         """The schedules, with their last and next time."""
@@ -89,13 +121,14 @@ class StoredPages:
         return answer({"schedules": [schedule_fields(one) | {"next": one.next_after(now)} for one in found]})
 
     async def _registrations(self, _request: web.Request) -> web.Response:
-        """The services that nodes have registered. An entry is there for as long as its service is healthy."""
+        """The services that nodes have registered, and those that are gone and still known."""
         if self._fleet.services is None:
             return answer({"registrations": [], "problem": "the broker cannot be asked"})
         try:
-            found = await self._fleet.services.registrations("*", "*", "*", "*")
+            stored = await self._fleet.services.stored()
         except BusError as err:
             return answer({"registrations": [], "problem": err.message})
+        found = [describe_service(one) for one in stored if not one.is_spoilt]
         return answer({"registrations": found, "problem": ""})
 
     async def _slots(self, _request: web.Request) -> web.Response:

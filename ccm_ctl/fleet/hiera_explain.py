@@ -90,12 +90,21 @@ async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequenc
 
 def mask_data(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[str, Any]:
     """Data in which each secret is masked, as `masked` does it, also where it is a part of another value or a key."""
-    shown = {name: masked(name, value, declared) for name, value in data.items()}
-    masker = Masker()
-    for secret in _hidden(data, shown):
-        masker.learn(secret)
-    found: dict[str, Any] = masker.value(shown)
+    found: dict[str, Any] = masker_of([data], declared).value(_masked_layer(data, declared))
     return found
+
+
+def masker_of(layers: Sequence[Mapping[str, Any]], declared: tuple[str, ...]) -> Masker:
+    """A masker that knows the secrets of these data."""
+    masker = Masker()
+    for layer in layers:
+        for secret in _hidden(layer, _masked_layer(layer, declared)):
+            masker.learn(secret)
+    return masker
+
+
+def _masked_layer(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[str, Any]:
+    return {name: masked(name, value, declared) for name, value in data.items()}
 
 
 def _hidden(value: object, shown: object) -> Iterator[str | float]:

@@ -1,5 +1,5 @@
 // The document of all pages: signs in, shows the page that the address names.
-import { html, render, useEffect, useState, useAddress, ask, session, whenSignedOut, Link } from "./lib.js";
+import { html, render, useEffect, useRef, useState, useAddress, ask, session, whenSignedOut, Link } from "./lib.js";
 import { live, start, useLive } from "./live.js";
 import { FleetPage } from "./fleet.js";
 import { NodePage } from "./node.js";
@@ -90,10 +90,12 @@ function Connection() {
 }
 
 function Header({ address }) {
+  const nav = useRef(null);
+  useEffect(() => nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [address.pathname]);
   return html`<header>
     <a class="skip" href="#main">To the content</a>
     <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="22" height="22" /> CCM fleet<//>
-    <nav aria-label="Pages">
+    <nav ref=${nav} aria-label="Pages">
       ${shownPages().map(
         ([to, name]) =>
           html`<${Link} to=${to} aria-current=${isCurrent(address.pathname, to) ? "page" : undefined}>${name}<//>`,

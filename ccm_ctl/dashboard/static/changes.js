@@ -78,7 +78,7 @@ export function ChangesPage({ address }) {
     setAgain((count) => count + 1);
   };
   return html`
-    <div class="title"><h1>Changes</h1><p class="sub">${found.events ? plural(events.length, "event") : ""}</p><span class="spacer"></span><${Export} name="changes" table=${() => exportedEvents(events)} /></div>
+    <div class="title"><h1>Changes</h1><p class="sub">${found.events ? plural(events.length, "event") : ""}</p><span class="spacer"></span><${Export} isOfPage name="changes" table=${() => exportedEvents(events)} /></div>
     <form class="filters" role="search" onSubmit=${submit} key=${key}>
       ${input("text", "Text", said)}
       ${input("node", "Node", said, { example: "web*" })}

@@ -151,7 +151,7 @@ export function FleetPage({ address }) {
       <label class="sort">Sort by <select value=${sort} onChange=${(event) => go(withQuery({ sort: event.target.value === "name" ? "" : event.target.value }))}>
         ${Object.entries(SORTS).map(([key, text]) => html`<option value=${key}>${text}</option>`)}
       </select></label>
-      <${Export} name="fleet" table=${() => exported(list, assignments, paths, factOf)} />
+      <${Export} isOfPage name="fleet" table=${() => exported(list, assignments, paths, factOf)} />
     </div>
     <${Filters} query=${query} factNames=${factNames} />
     <${Problem} error=${error} />

@@ -69,7 +69,7 @@ function Row({ row, place, assignments, paths, factOf, onOpen, isOpen }) {
 
 export function HeatMap({ rows, assignments, paths, factOf, onOpen, open }) {
   const [box, first, last] = useWindow(rows.length);
-  const columns = ["var(--name)", "8.5rem", ...assignments.map(() => "2.2rem"), ...paths.map(() => "8rem"), "10.5rem", "minmax(16rem, 1fr)"].join(" ");
+  const columns = ["var(--name)", "var(--state)", ...assignments.map(() => "2.2rem"), ...paths.map(() => "var(--fact)"), "var(--last)", "minmax(var(--note), 1fr)"].join(" ");
   const count = assignments.length + paths.length + 4;
   return html`<div class="heat-map" ref=${box} tabindex="0" role="region" aria-label="Nodes and assignments">
     <div role="table" aria-label="Nodes and assignments" aria-rowcount=${rows.length + 1} aria-colcount=${count} style=${{ "--columns": columns }}>

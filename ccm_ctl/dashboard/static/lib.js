@@ -147,6 +147,8 @@ export const STATES = {
   offline: ["○", "quiet"],
   "never seen": ["·", "quiet"],
   unassigned: ["–", "quiet"],
+  healthy: ["✓", "good"],
+  gone: ["✗", "bad"],
   present: ["●", "good"],
   well: ["✓", "good"],
   running: ["▸", "change"],
@@ -189,12 +191,13 @@ export function save(name, kind, columns, rows) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-export function Export({ name, table }) {
+// The buttons of a table. The one that heads a page also copies the address of the page.
+export function Export({ name, table, isOfPage = false }) {
   const give = (kind) => () => save(name, kind, ...table());
   return html`<span class="export">
     <button type="button" onClick=${give("csv")}>CSV</button>
     <button type="button" onClick=${give("json")}>JSON</button>
-    <${Share} />
+    ${isOfPage && html`<${Share} />`}
   </span>`;
 }
 
@@ -209,7 +212,7 @@ export function Share() {
     }
     setTimeout(() => set(""), 2000);
   };
-  return html`<button type="button" onClick=${copy}>Link</button><span class="said" role="status">${said}</span>`;
+  return html`<button type="button" title="Copy the address of what you see" onClick=${copy}>Link</button><span class="said" role="status">${said}</span>`;
 }
 
 export function Output({ text, lines = 0 }) {

@@ -1,6 +1,7 @@
 // The page of a node: why it is as it is, what it should be, its resources, facts and events.
 import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem, Export, Output, Share, fact, short, stamp, runPath } from "./lib.js";
 import { live, useLive } from "./live.js";
+import { Table, exported } from "./tables.js";
 import { EventTable, exportedEvents } from "./events.js";
 import { NodePast } from "./node_past.js";
 import { FactHistory, NodeData } from "./node_data.js";
@@ -39,19 +40,22 @@ function Why({ why }) {
   </section>`;
 }
 
-function Standings({ why }) {
-  if (!why.assignments?.length) return html`<p class="empty">No assignment selects this node.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Assignments"><table>
-    <thead><tr><th scope="col">Assignment</th><th scope="col">State</th><th scope="col">Revision</th><th scope="col">Since</th><th scope="col">Run</th><th scope="col">Reason</th></tr></thead>
-    <tbody>${why.assignments.map(
-      (one) => html`<tr key=${one.name}><td>${one.name}</td><td><${State} state=${one.state} /></td>
-        <td>${one.revision || "none"}${one.revision !== one.wanted && html` <span class="change">(wanted: ${one.wanted})</span>`}</td>
-        <td><${Ago} time=${one.since} /></td><td>${one.run && html`<${Link} to=${runPath(one.run)}><code>${short(one.run)}</code><//>`}</td>
-        <td class="long">${one.reason}${one.next_time && html` next attempt <${Ago} time=${one.next_time} />`}</td></tr>`,
-    )}</tbody>
-  </table></div>`;
+const standings = [
+  ["Assignment", (one) => one.name],
+  ["State", (one) => html`<${State} state=${one.state} />`, (one) => one.state],
+  ["Revision", (one) => html`${one.revision || "none"}${one.revision !== one.wanted && html` <span class="change">(wanted: ${one.wanted})</span>`}`, (one) => one.revision],
+  ["Since", (one) => html`<${Ago} time=${one.since} />`, (one) => one.since],
+  ["Run", (one) => one.run && html`<${Link} to=${runPath(one.run)}><code>${short(one.run)}</code><//>`, (one) => one.run],
+  ["Reason", (one) => html`${one.reason}${one.next_time && html` next attempt <${Ago} time=${one.next_time} />`}`, (one) => one.reason],
+];
+
+function Standings({ why, name }) {
+  const rows = why.assignments || [];
+  return html`<section aria-label="Assignments of the node"><div class="title"><h2>Assignments</h2><span class="spacer"></span>${rows.length > 0 && html`<${Export} name=${`assignments-${name}`} table=${() => exported(standings, rows)} />`}</div>
+    ${rows.length ? html`<${Table} label="Assignments" rows=${rows} columns=${standings} />` : html`<p class="empty">No assignment selects this node.</p>`}</section>`;
 }
 
+const LONG_VALUE = 200;
 const columns = ["resource", "origin", "outcome", "time", "changes", "changed", "corrective", "run", "error"];
 
 function Resources({ resources, name }) {
@@ -73,14 +77,21 @@ function Resources({ resources, name }) {
     })}</tbody></table></div>`;
 }
 
-function Facts({ said }) {
+// A long value is folded: lists of processors and addresses would push everything else away.
+function FactValue({ value }) {
+  const text = fact(value);
+  return text.length <= LONG_VALUE ? text : html`<details class="value"><summary>${text.slice(0, 100)} …</summary>${text}</details>`;
+}
+
+function Facts({ said, name: node }) {
   const [search, set] = useState("");
   const all = flat(said.facts).sort(([one], [other]) => natural(one, other));
   const assigned = new Set(flat(said.assigned).map(([name]) => name));
   const found = all.filter(([name, value]) => `${name}=${fact(value)}`.toLowerCase().includes(search.toLowerCase()));
-  return html`<div class="title"><label class="inline">Search facts <input type="search" value=${search} onInput=${(event) => set(event.target.value)} /></label><span class="sub">${found.length} of ${all.length}</span></div>
+  return html`<div class="title"><label class="inline">Search facts <input type="search" value=${search} onInput=${(event) => set(event.target.value)} /></label><span class="sub">${found.length} of ${all.length}</span><span class="spacer"></span>
+      <${Export} name=${`facts-${node}`} table=${() => [["fact", "value", "assigned"], found.map(([name, value]) => [name, value, assigned.has(name)])]} /></div>
     <dl class="pairs facts">${found.slice(0, 400).map(
-      ([name, value]) => html`<dt key=${name}>${name}${assigned.has(name) && html` <span class="tag">assigned</span>`}</dt><dd>${fact(value)}</dd>`,
+      ([name, value]) => html`<dt key=${name}>${name}${assigned.has(name) && html` <span class="tag">assigned</span>`}</dt><dd><${FactValue} value=${value} /></dd>`,
     )}</dl>`;
 }
 
@@ -98,11 +109,11 @@ export function NodePage({ params, address }) {
       ${why.said?.version && html`<span class="sub">agent ${why.said.version}</span>`}<span class="spacer"></span><span class="export"><${Share} /></span></div>
     <${Problem} error=${why.error || facts.error || resources.error} />
     ${why.said ? html`<${Why} why=${why.said} />` : !why.error && html`<p class="empty" aria-busy="true">Asking the agent …</p>`}
-    ${why.said && html`<section><h2>Assignments</h2><${Standings} why=${why.said} /></section>`}
+    ${why.said && html`<${Standings} why=${why.said} name=${name} />`}
     ${resources.said && html`<section><h2>Resources</h2><${Resources} resources=${resources.said.resources} name=${name} /></section>`}
     ${facts.said && html`<section aria-label="Past"><h2>Past</h2><${NodePast} path=${path} name=${name} when=${`${newest} ${loads}`} address=${address} /></section>`}
     <section><div class="title"><h2>Events of the last hour</h2><span class="spacer"></span><${Export} name=${`events-${name}`} table=${() => exportedEvents(mine)} /></div>
       ${mine.length ? html`<${EventTable} events=${mine.slice(0, 100)} label="Events" />` : html`<p class="empty">No events.</p>`}</section>
     ${facts.said && html`<section aria-label="Data"><h2>Data</h2><${NodeData} path=${path} name=${name} address=${address} /></section>`}
-    ${facts.said && html`<section><h2>Facts</h2><${Facts} said=${facts.said} /><${FactHistory} path=${path} name=${name} when=${loads} /></section>`}`;
+    ${facts.said && html`<section><h2>Facts</h2><${Facts} said=${facts.said} name=${name} /><${FactHistory} path=${path} name=${name} when=${loads} /></section>`}`;
 }

@@ -43,7 +43,7 @@ export function RunsPage({ address }) {
   const columns = ["run", "time", "cause", "origin", "requester", "action", "name", "targets", "where", "nodes", "state", "counts"];
   return html`
     <div class="title"><h1>Runs</h1>${shown.runs && html`<p class="sub">${plural(runs.length, "run")}, newest first</p>`}<span class="spacer"></span>
-      <${Export} name="runs" table=${() => [columns, runs.map((run) => columns.map((column) => run[column]))]} /></div>
+      <${Export} isOfPage name="runs" table=${() => [columns, runs.map((run) => columns.map((column) => run[column]))]} /></div>
     <${Filters} query=${address.searchParams} />
     <${Problem} error=${shown.error} />
     ${shown.runs && !runs.length && html`<p class="empty">No such run.</p>`}

@@ -1,7 +1,7 @@
 // Tables of what is stored: assignments, data, schedules, registrations.
-import { html, natural, plural, span, Ago, Link, short, runPath } from "./lib.js";
+import { html, natural, plural, span, fact, go, withQuery, Problem, Ago, Link, State, short, runPath } from "./lib.js";
 import { Tally } from "./runs.js";
-import { TablePage, useRead } from "./tables.js";
+import { TablePage, TableSection, useRead } from "./tables.js";
 
 const whom = (row) => (row.targets.join(" or ") || "all nodes") + (row.where ? ` where ${row.where}` : "");
 const time = (name) => [(row) => html`<${Ago} time=${row[name]} />`, (row) => row[name]];
@@ -39,7 +39,7 @@ export function AssignmentPage({ params, address }) {
 
 export function DataPage() {
   const { said, error } = useRead("/api/data");
-  return html`<${TablePage} title="Data" name="data" error=${error} rows=${said?.documents} sub="Hiera documents; texts may contain secrets, so ccmctl data get shows them" empty="No data yet." columns=${[
+  return html`<${TablePage} title="Data" name="data" error=${error} rows=${said?.documents} sub="Hiera documents" empty="No data yet." columns=${[
     ["Key", (row) => html`<${Link} to=${`/data/${row.key}`}>${row.key}<//>`, (row) => row.key],
     ["Revision", (row) => row.revision],
     ["By", (row) => row.written_by],
@@ -48,15 +48,37 @@ export function DataPage() {
   ]} />`;
 }
 
-export function DocumentPage({ params }) {
-  const { said, error } = useRead(`/api/data/${params[0].split("/").map(encodeURIComponent).join("/")}`);
+const KINDS = { added: "good", removed: "bad", changed: "change" };
+const changes = [
+  ["Value", (row) => html`<code class="value">${row.path}</code>`, (row) => row.path],
+  ["What", (row) => html`<span class=${KINDS[row.kind]}>${row.kind}</span>`, (row) => row.kind],
+  ["Before", (row) => html`<code class="value">${fact(row.before)}</code>`, (row) => row.before],
+  ["After", (row) => html`<code class="value">${fact(row.after)}</code>`, (row) => row.after],
+];
+
+// What one revision changed. Secrets are masked by the server.
+function DocumentChanges({ path, revision, name }) {
+  const { said, error } = useRead(`${path}?changes=${revision}`);
+  const sub = said && (said.before ? `compared with revision ${said.before}` : "the first revision that is kept");
+  return html`<${Problem} error=${error || (said?.problem && { message: said.problem })} />
+    ${said && html`<${TableSection} title=${`Changes of revision ${revision}`} sub=${sub} name=${`changes-${name}-${revision}`} rows=${said.changes} columns=${changes} empty="No value is different.">
+      ${said.left_out > 0 && html`<p class="quiet">${plural(said.left_out, "more change")} left out.</p>`}
+      <p class="hint quiet">Secrets are <code>***</code>. <code>ccmctl data diff ${name} ${said.before || revision} ${said.before ? revision : ""}</code> shows the texts.</p>
+    <//>`}`;
+}
+
+export function DocumentPage({ params, address }) {
+  const path = `/api/data/${params[0].split("/").map(encodeURIComponent).join("/")}`;
+  const { said, error } = useRead(path);
+  const chosen = address.searchParams.get("changes") || "";
   return html`<${TablePage} title=${params[0]} name="revisions" error=${error} rows=${said?.revisions} sub="revisions that are kept, newest first" columns=${[
     ["Revision", (row) => row.revision],
     ["By", (row) => row.written_by],
     ["When", ...time("time")],
     ["Message", (row) => (row.removed ? "removed" : row.message)],
-    ["Compare", (row) => html`<code>ccmctl data diff ${row.key} ${row.revision}</code>`, () => ""],
-  ]} />`;
+    ["Changes", (row) => html`<button type="button" class="plain link" aria-expanded=${chosen === String(row.revision)} onClick=${() => go(withQuery({ changes: chosen === String(row.revision) ? "" : String(row.revision) }))}>show<span class="hidden"> changes of revision ${row.revision}</span></button>`, () => ""],
+  ]} />
+  ${chosen && html`<${DocumentChanges} key=${chosen} path=${path} revision=${chosen} name=${params[0]} />`}`;
 }
 
 export function SchedulesPage() {
@@ -72,16 +94,21 @@ export function SchedulesPage() {
   ]} />`;
 }
 
+// Why the broker says that an entry is no longer there.
+const GONE = { MaxAge: "its node did not renew it: the service is not healthy, or the node is away", Remove: "its node removed it", Purge: "an operator removed it" };
+
 export function RegistrationsPage() {
   const { said, error } = useRead("/api/registrations");
-  const rows = said?.registrations && [...said.registrations].sort((one, other) => natural(one.service, other.service) || natural(one.address, other.address));
-  return html`<${TablePage} title="Registrations" name="registrations" error=${error || (said?.problem && { message: said.problem })} rows=${rows} sub="services that nodes registered; an entry ends when its service is not healthy" empty="No service is registered." columns=${[
+  const rows = said?.registrations && [...said.registrations].sort((one, other) => Number(one.is_gone) - Number(other.is_gone) || natural(one.service, other.service) || natural(one.address, other.address));
+  return html`<${TablePage} title="Registrations" name="registrations" error=${error || (said?.problem && { message: said.problem })} rows=${rows} sub="services that nodes registered while they were healthy" empty="No service is registered." columns=${[
+    ["Health", (row) => (row.is_gone ? html`<${State} state="gone" /> <span class="quiet">${GONE[row.reason] || row.reason}</span>` : html`<${State} state="healthy" />`), (row) => (row.is_gone ? "gone" : "healthy")],
     ["Service", (row) => row.service],
     ["Cluster", (row) => row.cluster],
     ["Protocol", (row) => row.protocol],
     ["Address", (row) => row.address],
     ["Port", (row) => row.port ?? ""],
     ["Priority", (row) => row.priority ?? ""],
+    ["Last heard of", (row) => html`<${Ago} time=${row.time} />${!row.is_gone && row.ttl && html` <span class="quiet">lasts ${row.ttl}</span>`}`, (row) => row.time],
     ["Annotations", (row) => Object.entries(row.annotations || {}).map(([name, value]) => `${name}=${value}`).join(", ")],
   ]} />`;
 }

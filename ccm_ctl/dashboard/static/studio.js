@@ -188,6 +188,7 @@ export default function StudioPage({ address }) {
       </section>
       <section class="text" aria-label="YAML">
         <${Editor} source=${current} outside=${outside} onChange=${type} findings=${findings} reveal=${reveal} label="YAML of the manifest" />
+        <pre class="printed">${text}</pre>
         <${Findings} findings=${findings} isEmpty=${!text.trim()} isDone=${lint.of === text} onShow=${(one) => setReveal({ place: lineStart(text, one.place.line) })} />
       </section>
     </div>

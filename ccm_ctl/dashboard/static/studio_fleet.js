@@ -1,5 +1,5 @@
 // The part of the Studio page that needs a fleet: the manifest on one node, a plan on nodes, and a bundle in the store.
-import { html, useEffect, useRef, useState, ask, session, plural, runPath, Draft, Problem } from "./lib.js";
+import { html, useEffect, useRef, useState, ask, session, plural, runPath, Draft, Export, Problem } from "./lib.js";
 
 const PAUSE_MS = 400;
 const LOOK_MS = 1500;
@@ -77,16 +77,16 @@ function OnNode({ text, name, isBroken, onShow }) {
   const { said, error, isCurrent } = useEvaluation(isAsked ? { node, text, expression, path: name, data: chosen ? chosen.split(" ") : [] } : null);
   return html`<h2>On a node</h2>
     <div class="add">
-      <label for="studio-node">Node</label>
-      <${Draft} id="studio-node" list="studio-nodes" value=${node} autocomplete="off" spellcheck=${false} onDone=${(value) => choose(value.trim())} />
+      <span class="pair"><label for="studio-node">Node</label>
+        <${Draft} id="studio-node" list="studio-nodes" value=${node} autocomplete="off" spellcheck=${false} onDone=${(value) => choose(value.trim())} /></span>
       <datalist id="studio-nodes">${nodes.slice(0, 2000).map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
-      ${choices.length > 0 && html`<label for="studio-data">Data</label>
+      ${choices.length > 0 && html`<span class="pair"><label for="studio-data">Data</label>
       <select id="studio-data" value=${chosen} onChange=${(event) => setData((before) => ({ ...before, chosen: event.target.value }))}>
         <option value="">of the manifest alone</option>
         ${choices.map((one) => html`<option key=${one.urls} value=${one.urls}>${one.label}</option>`)}
-      </select>`}
-      <label for="studio-expression">Expression</label>
-      <input id="studio-expression" value=${expression} placeholder="Facts.role" autocomplete="off" spellcheck=${false} onInput=${(event) => setExpression(event.target.value)} />
+      </select></span>`}
+      <span class="pair"><label for="studio-expression">Expression</label>
+        <input id="studio-expression" value=${expression} placeholder="Facts.role" autocomplete="off" spellcheck=${false} onInput=${(event) => setExpression(event.target.value)} /></span>
     </div>
     <${Problem} error=${problem || error} />
     ${!node && html`<p class="quiet">Choose a node to see the values of expressions, and the files of the manifest, as they would be there.</p>`}
@@ -96,14 +96,22 @@ function OnNode({ text, name, isBroken, onShow }) {
     ${said && !said.error && html`<${OnThisNode} ...${{ said, node, onShow, isCurrent }} />`}`;
 }
 
+// The place of a value: its resource, then the way to it.
+function place(path) {
+  const [, , , type, ...rest] = path;
+  return typeof rest[0] === "number" ? [`${type}#${rest[1]}`, ...rest.slice(2)].join(" › ") : path.slice(type === undefined ? 1 : 3).join(" › ");
+}
+
 function OnThisNode({ said, node, onShow, isCurrent }) {
   const more = (count, word) => (count ? `; ${plural(count, `more ${word}`)} left out` : "");
   return html`<div aria-busy=${isCurrent ? "false" : "true"}>
-    <p class="sub">${said.rendered.length ? `${plural(said.rendered.length, "value")} with expressions, as ${node} would get them` : `No other value has expressions`}${more(said.left_out, "value")}</p>
+    ${said.rendered.length > 0 && html`<div class="title"><h3>Values on ${node}</h3><p class="sub">${plural(said.rendered.length, "value")} with expressions${more(said.left_out, "value")}</p><span class="spacer"></span>
+      <${Export} name=${`values-${node}`} table=${() => [["where", "value", "error"], said.rendered.map((one) => [place(one.path), one.value, one.error])]} /></div>`}
+    ${!said.rendered.length && !said.files.length && html`<p class="sub">The manifest has neither expressions nor files.</p>`}
     ${said.rendered.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Values on the node"><table class="rendered">
       <thead><tr><th scope="col">Where</th><th scope="col">Value</th></tr></thead>
-      <tbody>${said.rendered.map((one, place) => html`<tr key=${place}>
-        <td><button type="button" class="plain" onClick=${() => onShow(one.path)}>${one.path.slice(2).join(" › ")}</button></td><td><${Value} one=${one} /></td></tr>`)}</tbody>
+      <tbody>${said.rendered.map((one, number) => html`<tr key=${number}>
+        <td><button type="button" class="plain" onClick=${() => onShow(one.path)}>${place(one.path)}</button></td><td><${Value} one=${one} /></td></tr>`)}</tbody>
     </table></div>`}
     ${said.files.length > 0 && html`<h3>Files on ${node}</h3>
       ${said.files.map((one, place) => html`<${Preview} key=${`${one.name} ${place}`} one=${one} onShow=${onShow} />`)}
@@ -163,8 +171,8 @@ function Actions({ text, name, hasErrors }) {
   const isIdle = Boolean(text.trim()) && !hasErrors && !isBusy;
   return html`<h2>Plan</h2>
     <form class="add" onSubmit=${plan}>
-      <label for="studio-targets">Nodes</label>
-      <input id="studio-targets" value=${targets} placeholder="role=web or node=db1" autocomplete="off" spellcheck=${false} onInput=${(event) => setTargets(event.target.value)} />
+      <span class="pair"><label for="studio-targets">Nodes</label>
+        <input id="studio-targets" value=${targets} placeholder="role=web or node=db1" autocomplete="off" spellcheck=${false} onInput=${(event) => setTargets(event.target.value)} /></span>
       <button type="submit" class="primary" disabled=${!isIdle || !targets.trim()}>Plan on these nodes</button>
       <button type="button" disabled=${!isIdle} onClick=${() => act("/api/studio/bundle", {})}>Store as a bundle</button>
     </form>

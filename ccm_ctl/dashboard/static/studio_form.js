@@ -144,11 +144,11 @@ export function FreeMapping({ at, schema, form, label, floor }) {
       <button type="button" onClick=${() => form.remove([...at, key], floor ?? at.length - 1)} aria-label=${`Remove ${key}`}>Remove</button>
     </div>`)}
     <form class="add" onSubmit=${add}>
-      <label for=${`${id}-key`}>Name of a new key of ${label}</label><input id=${`${id}-key`} name="key" autocomplete="off" spellcheck=${false} />
-      <label for=${`${id}-kind`}>Kind of the new key of ${label}</label><select id=${`${id}-kind`} value=${kind} onChange=${(event) => choose(event.target.value)}>
+      <span class="pair"><label for=${`${id}-key`}>Name of a new key of ${label}</label><input id=${`${id}-key`} name="key" autocomplete="off" spellcheck=${false} /></span>
+      <span class="pair"><label for=${`${id}-kind`}>Kind of the new key of ${label}</label><select id=${`${id}-kind`} value=${kind} onChange=${(event) => choose(event.target.value)}>
         <option value="text">value</option><option value="list">list</option><option value="mapping">mapping</option>
-      </select>
-      ${kind === "text" && html`<label for=${`${id}-value`}>Value of the new key of ${label}</label><input id=${`${id}-value`} name="value" autocomplete="off" spellcheck=${false} />`}
+      </select></span>
+      ${kind === "text" && html`<span class="pair"><label for=${`${id}-value`}>Value of the new key of ${label}</label><input id=${`${id}-value`} name="value" autocomplete="off" spellcheck=${false} /></span>`}
       <button type="submit">Add to ${label}</button>
     </form>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}

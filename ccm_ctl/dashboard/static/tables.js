@@ -40,7 +40,7 @@ export function TableSection({ title, sub, rows, columns, empty, name, children 
 // A page that is one table.
 export function TablePage({ title, sub, rows, columns, error, empty, name }) {
   return html`
-    <div class="title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}<span class="spacer"></span>${rows && html`<${Export} name=${name} table=${() => exported(columns, rows)} />`}</div>
+    <div class="title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}<span class="spacer"></span>${rows && html`<${Export} isOfPage name=${name} table=${() => exported(columns, rows)} />`}</div>
     <${Problem} error=${error} />
     ${!rows && !error && html`<p class="empty" aria-busy="true">Reading …</p>`}
     ${rows && !rows.length && html`<p class="empty">${empty}</p>`}

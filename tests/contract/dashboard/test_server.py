@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
@@ -71,13 +72,16 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def served(
-    *pages: FurtherPages, studio: tuple[RenderWorker, Workspace] | None = None, **tokens: DashboardUser
+    *pages: FurtherPages,
+    studio: tuple[RenderWorker, Workspace] | None = None,
+    services: Any = None,
+    **tokens: DashboardUser,
 ) -> AsyncIterator[Site]:
     broker = MemoryBroker(now=lambda: NOW)
     for node in (FakeNode("web1", {"role": "web"}), FakeNode("db1", {"role": "db"}, is_present=False)):
         await node.begin(broker)
     access = Access(b"k" * 32, "op", tokens, lambda: 1000.0, may_act=True)
-    fleet = fleet_on(MemoryBus(broker, "op"))
+    fleet = replace(fleet_on(MemoryBus(broker, "op")), services=services)
     options = DashboardOptions(
         listen="127.0.0.1",
         port=0,
