@@ -87,7 +87,7 @@ export function NodePast({ path, name, when, address }) {
   const earlier = changes.find((one) => one < (at || end + 1));
   const later = at ? changes.findLast((one) => one > at) : undefined;
   return html`<div class="brushing past">
-      <label>State at <input type="range" min=${begin} max=${end} step=${STEP_S} value=${at || end} aria-valuetext=${at ? stamp(at * 1000) : "now"} onInput=${(event) => setMoved(Number(event.target.value))} onChange=${(event) => choose(Number(event.target.value))} /></label>
+      <label>State at <input type="range" min=${begin} max=${end} step=${Math.max(1, Math.min(STEP_S, Math.round((end - begin) / 200)))} value=${at || end} aria-valuetext=${at ? stamp(at * 1000) : "now"} onInput=${(event) => setMoved(Number(event.target.value))} onChange=${(event) => choose(Number(event.target.value))} /></label>
       <span>${at ? stamp(at * 1000) : "now"}</span>
       <button type="button" disabled=${earlier === undefined} onClick=${() => choose(earlier)}>Earlier change</button>
       <button type="button" disabled=${later === undefined} onClick=${() => choose(later)}>Later change</button>
