@@ -41,7 +41,7 @@ def test_each_table_shows_what_is_stored(page: Page, stored: Site) -> None:
         "/assignments": "2 converged",
         "/assignments/web": "role=web",
         "/data": "<b>first</b>",
-        "/data/common": "ccmctl data diff common 1",
+        "/data/common": "show changes of revision",
         "/schedules": "apply nightly",
     }
     for path, text in shown.items():

@@ -51,7 +51,7 @@ const standings = [
 
 function Standings({ why, name }) {
   const rows = why.assignments || [];
-  return html`<section aria-label="Assignments of the node"><div class="title"><h2>Assignments</h2><span class="spacer"></span>${rows.length > 0 && html`<${Export} name=${`assignments-${name}`} table=${() => exported(standings, rows)} />`}</div>
+  return html`<section><div class="title"><h2>Assignments</h2><span class="spacer"></span>${rows.length > 0 && html`<${Export} name=${`assignments-${name}`} table=${() => exported(standings, rows)} />`}</div>
     ${rows.length ? html`<${Table} label="Assignments" rows=${rows} columns=${standings} />` : html`<p class="empty">No assignment selects this node.</p>`}</section>`;
 }
 

@@ -79,7 +79,9 @@ async def test_services_are_shown_with_their_health() -> None:
         away, problem = await site.ask("GET", "/api/registrations")
 
     assert status == away == 200
-    assert [(one["address"], one["port"], one["is_gone"], one["reason"]) for one in said["registrations"]] == [
+    assert [
+        (one["address"], one["port"], one["is_gone"], one["reason"]) for one in said["registrations"]
+    ] == [
         ("192.0.2.2", 8080, False, ""),
         ("192.0.2.2", None, True, "MaxAge"),
     ]
