@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ccm_agent.registration.entries import StreamEntry
 
 
-class RegisteredService(Struct, frozen=True, kw_only=True):
+class KnownService(Struct, frozen=True, kw_only=True):
     """
     A service that a node has registered, or one that is gone and that the broker still knows.
 
@@ -64,12 +64,12 @@ class RegisteredServices:
         raise NotImplementedError(f"a gate cannot read {key} of {bucket}")
 
 
-def describe_service(stored: StreamEntry) -> RegisteredService:
+def describe_service(stored: StreamEntry) -> KnownService:
     """What the registry stores of one service."""
     entry = stored.entry
     if entry is None:
         cluster, protocol, service, address = parse_registration(stored.subject)
-        return RegisteredService(
+        return KnownService(
             cluster=cluster,
             service=service,
             protocol=protocol,
@@ -78,7 +78,7 @@ def describe_service(stored: StreamEntry) -> RegisteredService:
             is_gone=True,
             reason=stored.reason,
         )
-    return RegisteredService(
+    return KnownService(
         cluster=entry.cluster,
         service=entry.service,
         protocol=entry.protocol,
