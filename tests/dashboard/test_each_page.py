@@ -197,6 +197,8 @@ def test_each_table_is_saved_for_programs_with_the_keyboard(
         assert without == []
         tables = page.locator(".export").filter(has=page.get_by_role("button", name="CSV"))
         for place in range(tables.count()):
+            if place and place % 4 == 0:
+                opened(page, site, PAGES[name], full)  # Chromium lets a page start ten downloads
             saved = {}
             for kind in ("CSV", "JSON"):
                 with page.expect_download() as download:
