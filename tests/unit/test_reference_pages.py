@@ -29,7 +29,7 @@ PROGRAMS: dict[str, click.Command] = {"ccm": program, "ccmctl": CtlProgram(VERBS
 
 def walk(name: str, command: click.Command, parent: click.Context | None) -> Iterator[click.Context]:
     """The context of each command that help shows, with all below it."""
-    with click.Context(command, info_name=name, parent=parent) as context:
+    with click.Context(command, info_name=name, parent=parent, **command.context_settings) as context:
         yield context
         if isinstance(command, click.Group):
             for child in command.list_commands(context):
