@@ -378,7 +378,7 @@ class Run:
         if isinstance(event, SessionStart):
             return  # it is not kept
         for name in _ALIKE[type(event)]:
-            setattr(event, name, sys.intern(getattr(event, name)))
+            setattr(event, name, sys.intern(str(getattr(event, name))))
         if isinstance(event, TransactionEvent) and event.diff is not None:
             digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
             event.diff = self._diffs.setdefault(digest, event.diff)
