@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     options=[
         run_argument(),
         *[option for option in run_options() if option.name not in ("all", "limit")],
+        click.Option(["--redo"], is_flag=True, help="Undo a run that is an undo: apply its changes again."),
         click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
         diff_option(),
     ],
@@ -53,7 +54,7 @@ def undo(application: Application, run: str, **options: Any) -> Exit:
     operator that was not a plan. Each node restores what it kept itself, for a week by default.
 
     Without --yes, a plan with diffs is shown first. A resource that has changed since the run is left alone, and what cannot be
-    undone, such as a command, is named. The undo is a run: it can be watched, stopped, retried and undone.
+    undone, such as a command, is named. The undo is a run: it can be watched, stopped and retried. With --redo, it can be undone.
 
     Exit codes are those of `ccmctl apply`.
     """
@@ -76,7 +77,7 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
     from ccm_ctl.fleet.discovery import read_inventory, resolve
     from ccm_ctl.fleet.run_again import read_known
 
-    recorded = await find_undoable(fleet, word)
+    recorded = await find_undoable(fleet, word, redo=options["redo"])
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
     before = await read_known(fleet, recorded)
     nodes = changed_nodes(recorded, before)

@@ -28,15 +28,30 @@ OWN_SCOPES_LIMIT = 1000
 """So many nodes get the request on their own subjects; more get it on those of the run."""
 
 
-async def find_undoable(fleet: Fleet, word: str) -> Recorded:
+async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recorded:
     """
     Find the run to undo: as `find_run` does, but `last` is the newest run that is not a plan.
 
     A plan of the undo is often the newest run.
 
+    Args:
+        fleet: The bus.
+        word: What the operator typed.
+        redo: The run may itself be an undo.
+
     Raises:
-        RunError: There is no such run, or it changes nothing.
+        RunError: There is no such run, it changes nothing, or it is an undo.
     """
+    recorded = await _find(fleet, word)
+    undone = recorded.record.request.get("undo")
+    if undone and not redo:
+        raise RunError(
+            f"{recorded.record.run}: this run is the undo of {undone}; --redo undoes it, which applies those changes again"
+        )
+    return recorded
+
+
+async def _find(fleet: Fleet, word: str) -> Recorded:
     history = History(fleet)
     if word == NEWEST:
         async for record, _, _ in history.newest_first([]):

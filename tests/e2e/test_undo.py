@@ -26,7 +26,9 @@ def test_content_and_mode_come_back_and_what_cannot_be_undone_is_named(trio: Fle
     other.write_text("edited\n")
     undone = trio.ctl("undo", run, "--yes", "--json")
     shown = trio.ctl("run", "show", undone.run)
-    again = trio.ctl("undo", undone.run, "-t", "node=web1", "--yes", "--json")
+    refused = trio.ctl("undo", undone.run, "-t", "node=web1", "--yes")
+    kept_by_refusal = mine.read_text()
+    again = trio.ctl("undo", undone.run, "-t", "node=web1", "--yes", "--json", "--redo")
 
     assert applied.code == 0, applied.err
     assert planned.code == 0, planned.err
@@ -40,6 +42,8 @@ def test_content_and_mode_come_back_and_what_cannot_be_undone_is_named(trio: Fle
     assert f"apply undo of {run[:8]} by " in shown.out
     assert f"changed since the run {run}: its content" in shown.err
     # the undo of the undo
+    assert (refused.code, refused.out, kept_by_refusal) == (1, "", "old 0\n")
+    assert f"this run is the undo of {run}; --redo undoes it" in refused.err
     assert again.states == {"web1": "changed"}, again.out + again.err
     assert (mine.read_text(), oct(mine.stat().st_mode & 0o777)) == ("new\n", "0o644")
 
