@@ -35,7 +35,7 @@ def command(type_name: str, name: str, as_json: bool) -> None:
     kind = app.catalog.find(type_name)
     if not kind.can_status:
         # The exit code stays 0, as that of Choria CCM.
-        why = f"`ccm status` does not support `{kind.name}`: {kind.why_no_status}"
+        why = f"the status of `{kind.name}` resources is not supported: {kind.why_no_status}"
         sys.stdout.write(
             records.record(records.ERROR, code=ManifestError.code, message=why) if as_json else f"{why}\n"
         )

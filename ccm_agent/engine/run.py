@@ -239,7 +239,9 @@ class LocalEngine:
         """
         kind = self.deps.catalog.find(type_name)
         if not kind.can_status:
-            raise ManifestError(f"`ccm status` does not support `{type_name}`: {kind.why_no_status}")
+            raise ManifestError(
+                f"the status of `{type_name}` resources is not supported: {kind.why_no_status}"
+            )
         state = await self._begin(options)
         with state.secrets.kept_out_of_errors():
             return await self._status(kind, name, state)
