@@ -493,7 +493,10 @@ def test_the_status_of_a_file_is_that_of_its_cleaned_path(
 def test_status_of_a_type_that_needs_more_than_a_name_is_a_record(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    why = "the status of `exec` resources is not supported: whether a command would run depends on its guards, which are in a manifest"
+    why = (
+        "the status of `exec` resources is not supported: "
+        "whether a command would run depends on its guards, which are in a manifest"
+    )
 
     code = main.run(["status", "exec", "x", "--json"])
     record = checked("ccm_record", capsys.readouterr().out)

@@ -650,7 +650,7 @@ class TestStatus:
 
     async def test_of_a_type_that_a_name_does_not_say_enough_about(self) -> None:
         with pytest.raises(
-            ManifestError, match="`ccm status` does not support `apply`: use `ccm apply --noop`"
+            ManifestError, match="the status of `apply` resources is not supported: use `ccm apply --noop`"
         ):
             await bench().engine.status("apply", "x.yaml", ApplyOptions())
 
