@@ -19,6 +19,9 @@ def sh(script: str, **more: Any) -> Command:
     return Command(argv=("sh", "-c", script), **more)
 
 
+NO_PROGRAM = "ccm-no-such-program: no such program in the search path; install it, or write its absolute path"
+
+
 @pytest.fixture(params=["fake", "host"])
 def runner(request: pytest.FixtureRequest) -> Runner:
     """The runner of this host, and a fake that has been told what the commands of these tests do."""
@@ -30,7 +33,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     fake.when("sh", "-c", "printf 0123456789", stdout="0123456789")
     fake.when("sh", "-c", "printf 'one\\ntwo\\n\\nlast'", stdout="one\ntwo\n\nlast")
     fake.when("sh", "-c", "echo begun; sleep 60", stdout="begun\n", hangs=True)
-    fake.when("ccm-no-such-program", error="ccm-no-such-program: no such program in /bin")
+    fake.when("ccm-no-such-program", error=NO_PROGRAM)
     return fake
 
 
@@ -88,4 +91,4 @@ async def test_a_program_that_cannot_start_is_an_error(runner: Runner) -> None:
     with pytest.raises(CommandError) as caught:
         await runner.run(Command(argv=("ccm-no-such-program",), search_path="/bin"))
 
-    assert caught.value.message == "ccm-no-such-program: no such program in /bin"
+    assert caught.value.message == NO_PROGRAM
