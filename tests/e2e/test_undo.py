@@ -122,7 +122,8 @@ def test_agents_killed_during_the_undo_leave_whole_files_and_the_next_undo_compl
     site.wait_present(agent.name for agent in agents)
     site.wait_for(lambda: all(agent.ended for agent in agents), "the agents to converge")
     path = site.write("killed-undo.yaml", manifest(a_file("first", NEW), a_file("last", NEW)))
-    applied = site.ctl("apply", path, "--all", "--yes", "--json")
+    mine = f"node in ({','.join(agent.name for agent in agents)})"
+    applied = site.ctl("apply", path, "-t", mine, "--yes", "--json")
     for agent, point in zip(agents, POINTS, strict=True):
         agent.die(point)
 
