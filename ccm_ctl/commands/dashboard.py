@@ -166,7 +166,8 @@ def _provider(path: Path) -> OidcProvider:
 
     if find_spec("joserfc") is None:
         raise InputError(
-            "--oidc needs the Python package joserfc; `pip install 'ccm-fleet[oidc]'` installs it"
+            "--oidc needs the Python package joserfc, which the .deb and .rpm do not contain; "
+            "`pip install 'ccm-fleet[oidc]'` installs ccmctl with it"
         )
     return OidcProvider(*read_settings(path))
 

@@ -27,6 +27,9 @@ LEFT_OUT = {".pyc", ".pyx", ".pxd", ".c", ".h"}
 UNUSED = {"pygments", "markdown-it-py", "mdurl"}
 """What rich shows code and Markdown with, of which we show none: a quarter of all files. `check` says when we do."""
 
+OPTIONAL = {"joserfc"}
+"""What the extra `oidc` brings. With cryptography it takes 15 MB, and a node serves no dashboard."""
+
 NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 """What pip notes about an installation; the package manager has its own."""
 
@@ -81,12 +84,14 @@ def copy_ours(project: Path, to: Path) -> None:
 def check(library: Path) -> None:
     """
     Import whatever our modules import, wherever in them they do, with nothing at hand but the package and Python's own library.
+    `OPTIONAL` is left out.
 
     Raises:
         SystemExit: Something is missing.
     """
     paths = [path for name in OURS for path in sorted((library / name).rglob("*.py"))]
     wanted = {name for path in paths if "testing" not in path.parts for name in _imported(path)}
+    wanted = {name for name in wanted if name.partition(".")[0] not in OPTIONAL}
     script = "import importlib, sys; sys.path.append(sys.argv[1]); [importlib.import_module(n) for n in sys.argv[2:]]"
     words = [sys.executable, "-ISB", "-c", script, str(library), *sorted(wanted)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
