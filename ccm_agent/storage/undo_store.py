@@ -42,7 +42,7 @@ FILE_LIMIT_BYTES = 32 << 20
 UNKNOWN_END = "it is not known what the run left: the agent ended while it changed this"
 
 LOST = ".lost"
-"""How the file ends that stands for a run whose record could not be written."""
+"""The suffix of the file that marks a run whose record could not be written."""
 
 
 class UndoLine(Struct, kw_only=True, omit_defaults=True):

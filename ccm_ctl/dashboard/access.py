@@ -194,7 +194,7 @@ class Access:
             return None
 
     def derive(self, purpose: str, text: str) -> str:
-        """64 characters that belong to a text, and that nobody can guess who knows only the text."""
+        """64 characters derived from a text. Without this dashboard's key they cannot be computed."""
         return self._signature(purpose, text)
 
     def forgery_token(self, cookie: str) -> str:

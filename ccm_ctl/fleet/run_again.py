@@ -192,8 +192,8 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     """
     Rebuild the request of a run from its record.
 
-    The operator who started the run wrote the record, and whoever sends the request again signs it. So what is shown of the run
-    must be what the request asks for.
+    The operator who started the run wrote the record, and the operator who retries it signs the request. So what is shown of
+    the run must be what the request asks for.
 
     Raises:
         RunError: The record does not contain it, or says that the run does something else.

@@ -153,7 +153,7 @@ class Workspace:
         A directory that a manifest names, open within the block.
 
         Raises:
-            InputError: The path leads elsewhere, or is no directory.
+            InputError: The path leads out of the folder, or is not a directory.
             NotFoundError: There is no such directory.
         """
         with self._folder_of(path, [*self._beside(path), "."]) as (folder, _):

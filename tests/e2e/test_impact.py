@@ -17,7 +17,7 @@ WEB = ("web1", "web2", "web3")
 
 
 def a_service(**entry: Any) -> tuple[str, str, dict[str, Any]]:
-    """A file that stands for a service, and registers its node's own address."""
+    """A file resource that registers a service at its node's own address."""
     kind, name, properties = a_file("service", "up")
     registered = {
         "cluster": "prod",

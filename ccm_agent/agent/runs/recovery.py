@@ -122,7 +122,7 @@ class Recovery:
         build_job: Callable[[RequestLogEntry], QueuedRun | None],
     ) -> None:
         """
-        Report the end of runs that were interrupted, and queue those that had not started and are no step of a rollout.
+        Report the end of runs that were interrupted, and queue those that had not started, except steps of a rollout.
 
         Args:
             left: Runs without an end in the request log, in order of arrival.

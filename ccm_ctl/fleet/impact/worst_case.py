@@ -1,7 +1,7 @@
 """
 The worst choice of nodes that a rollout can have in progress at the same time.
 
-Slots of a rollout refill as nodes end, in an order that nobody knows. So any set of nodes of a wave can be in progress together,
+Slots of a rollout refill as nodes end, in an order that is not known. So any set of nodes of a wave can be in progress together,
 up to the size of the batch, and up to the count of each slot of the manifest. Such sets are the independent sets of a matroid (a
 truncated transversal matroid), for which taking the heaviest node that still fits gives the heaviest set.
 

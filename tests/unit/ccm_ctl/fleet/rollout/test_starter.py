@@ -274,7 +274,7 @@ def cases() -> list[object]:
     one, narrow = Fleetwide(), Fleetwide(schedules=False)
     other_body = replace(ROLLOUT, start_within_s=1.0)
     return [
-        pytest.param("it is not signed", due_at(), one, id="nobody signed it"),
+        pytest.param("it is not signed", due_at(), one, id="not signed"),
         pytest.param(
             "which is not in the signers list",
             due_at(signature=one.sign(SigningKey(new_seed()))),
