@@ -22,14 +22,14 @@ from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import StateChange
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.rollout.gate import check_gate
-from ccm_ctl.fleet.rollout.plan import RolloutOptions, plan_from_options
+from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutOptions, make_plan
 from ccm_ctl.fleet.run_request import prepare, send_stop
 from ccm_ctl.fleet.run_session import follow_rollout, follow_run, new_rollout, new_run, record_rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import Node
     from ccm_ctl.fleet.node_run import News, NodeRun
@@ -215,14 +215,16 @@ class FleetClient:
             BusDeniedError: The credentials do not allow it.
             RunError: A rollout has paused; the message says why and how to continue.
         """
-        rollout = RolloutOptions(batch=batch, canary=canary, bake_s=bake_s, gate=gate, failed=max_failures)
+        options = RolloutOptions(batch=batch, canary=canary, bake_s=bake_s, gate=gate, failed=max_failures)
         spec = _spec(targets, where, all_nodes, limit)
 
         async def start(run: FleetRun) -> None:
             fleet = self._fleet
             content = await asyncio.to_thread(_read, Path(path), name, force)
-            _, resolved = await resolve(fleet, spec)
-            if rollout.is_rollout:
+            inventory, resolved = await resolve(fleet, spec)
+            rollout = None
+            if options.is_rollout:
+                rollout = make_plan(RolloutDefinition(options=options), inventory, resolved)
                 content = as_bundle(content)
             if content.bundle is not None:
                 await fleet.manifests.put(content.digest, content.packed)
@@ -238,7 +240,7 @@ class FleetClient:
             )
             launch = prepare(fleet, request, resolved, "plan" if noop else "apply", content.name)
             run.id = launch.record.run
-            if rollout.is_rollout:
+            if rollout is not None:
                 await self._roll_out(run, launch, rollout, deadline_s)
             else:
                 await self._follow(run, launch, timeout_s)
@@ -267,17 +269,11 @@ class FleetClient:
         await History(fleet).finish(state)
 
     async def _roll_out(
-        self, run: FleetRun, launch: Launch, options: RolloutOptions, deadline_s: float
+        self, run: FleetRun, launch: Launch, rollout: tuple[RolloutPlan, list[str]], deadline_s: float
     ) -> None:
-        fleet, offline = self._fleet, set(launch.resolved.offline)
-        if options.gate:
-            check_gate(options.gate)
-        order = [node for node in launch.resolved.nodes if node not in offline]
-        if not order:
-            raise UsageError("all nodes are offline; a rollout needs at least one node that is present")
-        state = RolloutState(run=run.id, plan=plan_from_options(options, len(order)), deadline_s=deadline_s)
-        resolved = msgspec.structs.replace(launch.resolved, nodes=[*order, *launch.resolved.offline])
-        launch = msgspec.structs.replace(launch, resolved=resolved)
+        fleet, (plan, order) = self._fleet, rollout
+        state = RolloutState(run=run.id, plan=plan, deadline_s=deadline_s)
+        launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
         revision = await record_rollout(fleet, launch, state)
         recorded = await History(fleet).load(run.id)
         nodes, driver = new_rollout(fleet, recorded, state, revision, launch.request)

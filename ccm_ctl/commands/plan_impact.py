@@ -108,9 +108,7 @@ class PlanImpact:
         """Show the impact as far as it is known without asking a node."""
         from ccm_ctl.fleet.impact.changes import assume_change
 
-        offline = set(self._resolved.offline)
-        present = [node for node in self._resolved.nodes if node not in offline]
-        await self._show([assume_change(node, self._resources, STORED) for node in present])
+        await self._show([assume_change(node, self._resources, STORED) for node in self._resolved.present])
 
     async def _show(self, changes: Sequence[NodeChange], run: str = "") -> None:
         from ccm_ctl.commands.impact_lines import (

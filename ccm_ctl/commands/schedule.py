@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import clock, fold_names, one_line
@@ -122,58 +123,103 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
     )
     store = _store_rollout if is_scheduled_rollout(options) else _store
     content = read_checked(application, path, options["manifest"], force=options["force"])
+    new = _NewSchedule(name=name, content=content, when=when, zone=zone, options=options)
 
     async def work(broker: Broker) -> Exit:
-        return await store(application, broker, name, content, when, zone, options)
+        return await store(application, broker, new)
 
     return application.run_on_broker(work)
 
 
-async def _store(
-    application: Application,
-    broker: Broker,
-    name: str,
-    content: Content,
-    when: str,
-    zone: str,
-    options: dict[str, Any],
-) -> Exit:
-    """Ask, and store a schedule."""
-    from ccm_ctl.fleet.discovery import resolve
+class _NewSchedule(Struct, frozen=True, kw_only=True):
+    """What the operator asked for; `when` and `zone` as the broker words them."""
 
+    name: str
+    content: Content
+    when: str
+    zone: str
+    options: dict[str, Any]
+
+    @property
+    def words(self) -> str:
+        """Its times, for people."""
+        return format_when(self.when, self.zone)
+
+    def ends(self, fleet: Fleet) -> datetime:
+        """When its signature ends, if it is stored now."""
+        return fleet.clock.now() + timedelta(seconds=self.options["valid_for"])
+
+
+async def _store(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
+    """Ask, and store a schedule."""
     terminal, schedules, fleet = application.terminal, _open(broker), broker.fleet
-    inventory, resolved = await resolve(fleet, target_spec(options))
-    refuse_older_agents(resolved, "a schedule")
+    inventory, resolved = await _resolve(fleet, new)
     if len(resolved.scopes) != 1:
         raise UsageError(
             f"a schedule goes to one subject, these nodes are reached by {len(resolved.scopes)}: "
             "make one for each --targets"
         )
     [scope] = resolved.scopes
-    request = _request(fleet.operator, content, resolved, options)
-    place = await schedules.place(request.protocol, scope, name)
+    request = _request(fleet.operator, new.content, resolved, new.options)
+    place = await schedules.place(request.protocol, scope, new.name)
     older = _older_agents(inventory, resolved) if place.has_own_subject else []
     if older:
-        terminal.warn(_format_refusal(name, scope, older))
-    words = format_when(when, zone)
-    if not await confirm(application, f"schedule {content.name}, {words}, for", resolved, yes=options["yes"]):
+        terminal.warn(_format_refusal(new.name, scope, older))
+    what = f"schedule {new.content.name}, {new.words}, for"
+    if not await confirm(application, what, resolved, yes=new.options["yes"]):
         return NOT_AGREED
-    if content.bundle is not None:
-        await fleet.manifests.put(content.digest, content.packed)
-    ends = fleet.clock.now() + timedelta(seconds=options["valid_for"])
-    is_new = not await schedules.put(name, scope, when, zone, request, ends=ends)
+    if new.content.bundle is not None:
+        await fleet.manifests.put(new.content.digest, new.content.packed)
+    ends = new.ends(fleet)
+    is_new = not await schedules.put(new.name, scope, new.when, new.zone, request, ends=ends)
+    _show_stored(application, fleet, new, ends, is_new=is_new, scope=scope, refused_by=older or None)
+    return Exit.OK
+
+
+async def _store_rollout(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
+    """Ask, and store the schedule of a rollout."""
+    from ccm_ctl.commands.schedule_rollout import make_rollout, tell_servers
+    from ccm_ctl.fleet.content import as_bundle
+
+    schedules, fleet, content = _open(broker), broker.fleet, as_bundle(new.content)
+    inventory, resolved = await _resolve(fleet, new)
+    rollout = make_rollout(fleet, content, inventory, resolved, new.options)
+    await schedules.check_rollout(new.name)
+    waves = one_line(str(rollout.definition))
+    what = f"schedule a rollout of {content.name}, {new.words}, {waves}, on"
+    if not await confirm(application, what, resolved, yes=new.options["yes"]):
+        return NOT_AGREED
+    await fleet.manifests.put(content.digest, content.packed)
+    ends = new.ends(fleet)
+    is_new = not await schedules.put_rollout(new.name, new.when, new.zone, rollout, ends=ends)
+    servers = await tell_servers(application, fleet)
     _show_stored(
-        application, fleet, name, when, zone, ends, is_new=is_new, scope=scope, refused_by=older or None
+        application,
+        fleet,
+        new,
+        ends,
+        is_new=is_new,
+        scope=rollout.scope,
+        rollout=waves,
+        start_within_s=rollout.start_within_s,
+        servers=servers,
     )
     return Exit.OK
+
+
+async def _resolve(fleet: Fleet, new: _NewSchedule) -> tuple[Inventory, TargetSet]:
+    """The nodes that match now, and their agents know schedules."""
+    from ccm_ctl.fleet.discovery import resolve
+
+    inventory, resolved = await resolve(fleet, target_spec(new.options))
+    refuse_older_agents(resolved, "a schedule")
+    return inventory, resolved
 
 
 def _show_stored(
     application: Application,
     fleet: Fleet,
-    name: str,
-    when: str,
-    zone: str,
+    new: _NewSchedule,
     ends: datetime,
     *,
     is_new: bool,
@@ -183,64 +229,21 @@ def _show_stored(
     from ccm_ctl.fleet.stored_schedule import next_time
 
     now = fleet.clock.now()
-    due = next_time(when, zone, since=now, now=now)
+    due = next_time(new.when, new.zone, since=now, now=now)
     application.terminal.record(
         records.SCHEDULE,
-        name=name,
-        when=when,
-        zone=zone or None,
+        name=new.name,
+        when=new.when,
+        zone=new.zone or None,
         new=is_new,
         next=due,
         ends=ends if fleet.signatory else None,
         **fields,
     )
-    words = format_when(when, zone)
-    next_words = f", next {clock(due)}" if due is not None and not when.startswith("@") else ""
+    next_words = f", next {clock(due)}" if due is not None and not new.when.startswith("@") else ""
     until = f", signed until {ends:%Y-%m-%d}" if fleet.signatory else ""
-    application.terminal.show(f"{name}: {'stored' if is_new else 'replaced'}, {words}{next_words}{until}\n")
-
-
-async def _store_rollout(
-    application: Application,
-    broker: Broker,
-    name: str,
-    content: Content,
-    when: str,
-    zone: str,
-    options: dict[str, Any],
-) -> Exit:
-    """Ask, and store the schedule of a rollout."""
-    from ccm_ctl.commands.schedule_rollout import make_rollout, tell_servers
-    from ccm_ctl.fleet.content import as_bundle
-    from ccm_ctl.fleet.discovery import resolve
-
-    schedules, fleet, content = _open(broker), broker.fleet, as_bundle(content)
-    inventory, resolved = await resolve(fleet, target_spec(options))
-    refuse_older_agents(resolved, "a schedule")
-    rollout = make_rollout(fleet, content, inventory, resolved, options)
-    await schedules.check_rollout(name)
-    waves = one_line(str(rollout.definition))
-    what = f"schedule a rollout of {content.name}, {format_when(when, zone)}, {waves}, on"
-    if not await confirm(application, what, resolved, yes=options["yes"]):
-        return NOT_AGREED
-    await fleet.manifests.put(content.digest, content.packed)
-    ends = fleet.clock.now() + timedelta(seconds=options["valid_for"])
-    is_new = not await schedules.put_rollout(name, when, zone, rollout, ends=ends)
-    servers = await tell_servers(application, fleet)
-    _show_stored(
-        application,
-        fleet,
-        name,
-        when,
-        zone,
-        ends,
-        is_new=is_new,
-        scope=rollout.scope,
-        rollout=waves,
-        start_within_s=rollout.start_within_s,
-        servers=servers,
-    )
-    return Exit.OK
+    stored = "stored" if is_new else "replaced"
+    application.terminal.show(f"{new.name}: {stored}, {new.words}{next_words}{until}\n")
 
 
 def _format_refusal(name: str, scope: str, older: list[str]) -> str:

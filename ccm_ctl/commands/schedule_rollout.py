@@ -117,8 +117,7 @@ async def run_rollout_now(
     from ccm_ctl.fleet.rollout.plan import make_plan
 
     plan, order = make_plan(rollout.definition, inventory, launch.resolved)
-    resolved = msgspec.structs.replace(launch.resolved, nodes=[*order, *launch.resolved.offline])
-    launch = msgspec.structs.replace(launch, resolved=resolved)
+    launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
     state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
     return await start_rollout(application, fleet, launch, state, offline_ok=False)
 

@@ -28,7 +28,7 @@ from ccm_ctl.dashboard.id_token import NoRightError, SignInError, user_of
 from ccm_ctl.dashboard.middleware import ACCESS, PROVIDER_HOST, cookie_name
 from ccm_ctl.dashboard.oidc_provider import OidcProviderError
 from ccm_ctl.dashboard.oidc_settings import is_loopback
-from ccm_ctl.dashboard.session_pages import set_session
+from ccm_ctl.dashboard.session_pages import set_cookie, set_session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,15 +90,7 @@ class OidcPages:
             return problem_page(err, wanted)
         response = redirect_to(url)
         # Lax: the provider's page leads back here, which a Strict cookie does not survive
-        response.set_cookie(
-            attempt_cookie(request),
-            cookie,
-            max_age=ATTEMPT_S,
-            httponly=True,
-            samesite="Lax",
-            secure=request.secure,
-            path="/",
-        )
+        set_cookie(request, response, attempt_cookie(request), cookie, max_age_s=ATTEMPT_S, same_site="Lax")
         return response
 
     async def _finish(self, request: web.Request) -> web.Response:

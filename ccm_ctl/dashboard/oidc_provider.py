@@ -22,6 +22,7 @@ from ccm_agent.model.errors import CcmError, InputError
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.id_token import SignInError, UnknownKeyError, values_of, verified_claims
 from ccm_ctl.dashboard.oidc_settings import is_safe_url
+from ccm_ctl.fleet.http_problems import describe_http_problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -42,7 +43,8 @@ FRESH_S = 3600.0
 """Discovery document and keys are read again after this time, so that keys that the provider withdrew are forgotten."""
 
 AGAIN_S = 10.0
-"""The least time before it is read again after a failure or for an unknown key: nobody makes the dashboard flood a provider."""
+"""The least time before it is read again after a failure or for an unknown key, so that users cannot
+make the dashboard flood the provider."""
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 
@@ -298,7 +300,8 @@ class OidcProvider:
         except TimeoutError:
             raise self._error(f"no answer within {ANSWER_S:g} s") from None
         except (ClientError, ValueError, OSError) as err:
-            raise self._error(_reason(err)) from None  # the error's own text may contain the code
+            # the error's own text may contain the code
+            raise self._error(describe_http_problem(err) or "the connection broke off") from None
 
     def _refused(self, body: bytes) -> CcmError:
         """Why the provider gave no token."""
@@ -316,20 +319,3 @@ class OidcProvider:
 
     def _error(self, what: str) -> OidcProviderError:
         return OidcProviderError(f"{self.settings.host}: {what}")
-
-
-def _reason(err: Exception) -> str:
-    from aiohttp import (
-        ClientConnectorCertificateError,
-        ClientConnectorDNSError,
-        ClientConnectorError,
-        ClientSSLError,
-    )
-
-    if isinstance(err, ClientConnectorDNSError):
-        return "the host name was not found"
-    if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
-        return "its TLS certificate is not valid"
-    if isinstance(err, ClientConnectorError):
-        return f"no connection: {err.os_error.strerror or 'it cannot be reached'}"
-    return "the connection broke off"

@@ -77,12 +77,19 @@ def set_session(request: web.Request, response: web.Response, cookie: str) -> No
 
     Strict, also after a provider led here: pages are the same for all users, and what they ask for comes from this site.
     """
+    set_cookie(request, response, cookie_name(request), cookie, max_age_s=SESSION_S, same_site="Strict")
+
+
+def set_cookie(
+    request: web.Request, response: web.Response, name: str, content: str, *, max_age_s: int, same_site: str
+) -> None:
+    """Give the browser a cookie that scripts cannot read, and that needs TLS if the request came with it."""
     response.set_cookie(
-        cookie_name(request),
-        cookie,
-        max_age=SESSION_S,
+        name,
+        content,
+        max_age=max_age_s,
         httponly=True,
-        samesite="Strict",
+        samesite=same_site,
         secure=request.secure,
         path="/",
     )

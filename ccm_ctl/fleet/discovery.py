@@ -160,6 +160,16 @@ class TargetSet(Struct, frozen=True, kw_only=True):
     where: str = ""
     older: list[str] = []
 
+    @property
+    def present(self) -> list[str]:
+        """The nodes that are present, in the order of `nodes`."""
+        offline = set(self.offline)
+        return [node for node in self.nodes if node not in offline]
+
+    def in_order(self, order: Sequence[str]) -> TargetSet:
+        """The same nodes for the record of a rollout: the present ones in the order of the waves, then the offline ones."""
+        return msgspec.structs.replace(self, nodes=[*order, *self.offline])
+
 
 async def read_inventory(fleet: Fleet) -> Inventory:
     """Read every node that has connected or has assigned facts, without its gathered facts."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError
+from ccm_ctl.fleet.http_problems import describe_http_problem
 
 if TYPE_CHECKING:
     from ccm_ctl.notify.rules import NotificationRule
@@ -104,27 +105,10 @@ async def _post(rule: NotificationRule, notification: Notification) -> None:
         ):
             status = response.status
     except (ClientError, ValueError, OSError) as err:
-        # the error's own text may repeat the URL, which often is a password
-        raise DeliveryError(f"{rule.channel}: {_reason(err)}") from None
+        why = describe_http_problem(err) or f"the request failed: {type(err).__name__}"
+        raise DeliveryError(f"{rule.channel}: {why}") from None
     if not 200 <= status < 300:
         raise DeliveryError(f"{rule.channel}: the server answered with HTTP status {status}")
-
-
-def _reason(err: Exception) -> str:
-    from aiohttp import (
-        ClientConnectorCertificateError,
-        ClientConnectorDNSError,
-        ClientConnectorError,
-        ClientSSLError,
-    )
-
-    if isinstance(err, ClientConnectorDNSError):
-        return "the host name was not found"
-    if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
-        return "the TLS certificate of the server is not valid"
-    if isinstance(err, ClientConnectorError):
-        return f"no connection: {err.os_error.strerror or 'the server cannot be reached'}"
-    return f"the request failed: {type(err).__name__}"
 
 
 async def _execute(rule: NotificationRule, notification: Notification) -> None:

@@ -175,8 +175,10 @@ class _Previews:
     def _note(self, properties: Mapping[str, Any]) -> str:
         """Whether the node skips the resource."""
         control = properties.get("control")
-        for word, wanted in (("if", True), ("unless", False)) if isinstance(control, Mapping) else ():
-            condition = control.get(word) if isinstance(control, Mapping) else None
+        if not isinstance(control, Mapping):
+            return ""
+        for word, wanted in (("if", True), ("unless", False)):
+            condition = control.get(word)
             if isinstance(condition, str) and evaluate_condition(condition, self._environment) is not wanted:
                 return f"The node skips it: `control.{word}` says so."
         return ""

@@ -93,6 +93,7 @@ ONE_IMPORTER: dict[str, set[str]] = {
         "ccm_ctl/dashboard",
         "ccm_ctl/studio",
         "ccm_ctl/notify/channels.py",
+        "ccm_ctl/fleet/http_problems.py",
     },
     "joserfc": {"ccm_ctl/dashboard/id_token.py"},
     "yaml": {"ccm_agent/model"},

@@ -50,7 +50,7 @@ async def make_report(
     present = {name for name, node in inventory.nodes.items() if node.is_present}
     placed = await asyncio.to_thread(place_instances, entries, addresses, present)
     offline = set(resolved.offline)
-    plan, order = rollout or (None, [node for node in resolved.nodes if node not in offline])
+    plan, order = rollout or (None, resolved.present)
     waves = waves_of(plan, order)
     in_waves = [one for one in changes if one.node not in offline]
     services = await asyncio.to_thread(measure_impact, placed, in_waves, waves, resources.counts)

@@ -304,8 +304,7 @@ def make_plan(
     Raises:
         UsageError: The definition makes no sense for these nodes.
     """
-    offline = set(resolved.offline)
-    order = [node for node in resolved.nodes if node not in offline]
+    order = resolved.present
     if not order:
         raise UsageError("all nodes are offline; a rollout needs at least one node that is present")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -290,17 +292,25 @@ async def test_nothing_is_kept_where_the_configuration_says_so(
         await store.find(new_id(NOON))
 
 
-async def test_a_run_whose_record_cannot_be_written_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = await opened(tmp_path / "undo")
-    await change(store, RUN, entry("/a"))
+@contextlib.contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No journal can be written within the block."""
 
     def full(journal: Journal, payload: bytes) -> int:
         raise FileError("no space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "append", full)
+        yield
+
+
+async def test_a_run_whose_record_cannot_be_written_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path / "undo")
+    await change(store, RUN, entry("/a"))
+
+    with full_disk(monkeypatch):
         await store.before(RUN, entry("/b"))
     await change(store, RUN, entry("/c"))
     await store.close(RUN)
@@ -315,11 +325,7 @@ async def test_a_run_whose_record_was_removed_has_none_after_a_restart_either(
     store = await opened(tmp_path / "undo")
     await change(store, RUN, entry("/a"))
 
-    def full(journal: Journal, payload: bytes) -> int:
-        raise FileError("no space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Journal, "append", full)
+    with full_disk(monkeypatch):
         await store.before(RUN, entry("/b"))
 
     store = await opened(tmp_path / "undo")

@@ -1,0 +1,21 @@
+"""Why an HTTP request failed, without the text of the error: it may contain the URL, which often holds a secret."""
+
+from __future__ import annotations
+
+
+def describe_http_problem(err: Exception) -> str:
+    """What went wrong before there was an answer; "" for other errors."""
+    from aiohttp import (
+        ClientConnectorCertificateError,
+        ClientConnectorDNSError,
+        ClientConnectorError,
+        ClientSSLError,
+    )
+
+    if isinstance(err, ClientConnectorDNSError):
+        return "the host name was not found"
+    if isinstance(err, ClientConnectorCertificateError | ClientSSLError):
+        return "its TLS certificate is not valid"
+    if isinstance(err, ClientConnectorError):
+        return f"no connection: {err.os_error.strerror or 'it cannot be reached'}"
+    return ""
