@@ -88,6 +88,12 @@ class Signatory:
         signature = self._key.sign(SignatureKind.DOCUMENT, subject, body, issued_ms=self._now_ms())
         return {SIGNATURE_HEADER: signature}
 
+    def rollout(self, subject: str, body: bytes, *, expires_ms: int) -> str:
+        """The signature of a rollout that is handed over; `expires_ms` is in milliseconds since 1970."""
+        return self._key.sign(
+            SignatureKind.ROLLOUT, subject, body, issued_ms=self._now_ms(), expires_ms=expires_ms
+        )
+
     def object(self, subject: str, digest: str) -> dict[str, str]:
         """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
         signature = self._key.sign(SignatureKind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())

@@ -59,6 +59,8 @@ class SignatureKind(StrEnum):
     OBJECT = "object"
     EVENT = "event"
     SIGNERS = "signers"
+    ROLLOUT = "rollout"
+    """A rollout that an operator handed to the rollout servers."""
     NODE = "node"
     """A node's certificate: the root key certifies the key that a node signs with."""
 

@@ -166,6 +166,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         wave_forgiven: The same for the current wave.
         deadline_s: How long after its request a node may still start.
         is_detached: A rollout server is to drive it.
+        signature: Of the operator who handed it to the rollout servers (`ccm_ctl.fleet.rollout.handover`); "": not signed.
         record_digest: SHA-256 of the run's record, whose request is sent to the nodes (`ccm_ctl.fleet.run_request`);
             "": not known, in a rollout of an older controller.
         is_completing: All waves have ended, and the driver makes the new revision of an assignment the current one.
@@ -189,6 +190,7 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wave_forgiven: dict[str, Count] = {}
     deadline_s: float = 3600.0
     is_detached: bool = False
+    signature: str = ""
     record_digest: str = ""
     is_completing: bool = False
     lease: Lease | None = None

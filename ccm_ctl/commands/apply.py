@@ -328,13 +328,17 @@ async def roll_out(
         plan=plan,
         start_at=parse_deadline(text, now, "--at") if text else None,
         deadline_s=(parse_deadline(options["deadline"], now) - now).total_seconds(),
-        is_detached=options.get("detach", False),
     )
     # the record lists the nodes in the order of the waves
-    resolved = msgspec.structs.replace(launch.resolved, nodes=[*order, *launch.resolved.offline])
-    launch = msgspec.structs.replace(launch, resolved=resolved)
+    launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
     return await start_rollout(
-        application, fleet, launch, state, offline_ok=options["offline"] == "ok", prepare=prepare
+        application,
+        fleet,
+        launch,
+        state,
+        offline_ok=options["offline"] == "ok",
+        prepare=prepare,
+        detach=options["detach"],
     )
 
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         "ccmctl assign web site/ --targets role=web --interval 30m --data kv://CCM_DATA/common --yes",
         "ccmctl assign web site/ --targets node=web1 --mode plan # overrides the role's assignment on one node",
         "ccmctl assign web site/ -t role=web --canary 1 --bake 10m --batch 10%  # wave after wave",
+        "ccmctl assign web site/ -t role=web --batch 10% --detach --yes  # a rollout server brings it to the nodes",
         "ccmctl assign web --refresh                             # re-pins the current data",
         "ccmctl assign web site/ --targets role=www --move       # moves it from role=web to role=www",
     ],
@@ -101,7 +102,7 @@ if TYPE_CHECKING:
         ),
         message_option(),
         yes_option(),
-        *rollout_options(can_detach=False),
+        *rollout_options(),
     ],
 )
 def assign(application: Application, name: str, path: str, **options: Any) -> Exit:

@@ -103,7 +103,15 @@ class AssignmentRollout:
         async def store() -> None:
             await store_assignment(fleet, hold_back(before, assignment, number, run), known, message)
 
-        return await start_rollout(self._application, fleet, launch, state, offline_ok=True, prepare=store)
+        return await start_rollout(
+            self._application,
+            fleet,
+            launch,
+            state,
+            offline_ok=True,
+            prepare=store,
+            detach=self._options["detach"],
+        )
 
 
 def _refuse_older_agents(inventory: Inventory, nodes: list[str]) -> None:

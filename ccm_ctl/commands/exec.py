@@ -49,6 +49,7 @@ class Exec(CtlCommand):
         "ccmctl exec -t role=web -- uptime",
         "ccmctl exec -t role=web --yes -- systemctl is-active nginx",
         "ccmctl exec -t role=web --batch 10% --max-failures 0 --yes -- systemctl restart nginx",
+        "ccmctl exec -t role=web --canary 1 --bake 10m --batch 10% --detach --yes -- systemctl restart nginx",
         "ccmctl exec -t node=db1 --shell -- 'journalctl -n 100 | grep -c error'",
         "ccmctl exec --all --yes --json -- uname -r | jq -r 'select(.record == \"output\") | [.node, .output] | @tsv'",
     ],
@@ -56,7 +57,7 @@ class Exec(CtlCommand):
     options=[
         Argument(["words"], metavar="COMMAND [ARG]...", nargs=-1, type=click.UNPROCESSED),
         *[option for option in run_options() if option.name != "timeout"],
-        *rollout_options(can_detach=False),
+        *rollout_options(),
         click.Option(
             ["--timeout"],
             type=Duration(),

@@ -173,7 +173,7 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
     from ccm_ctl.fleet.rollout.store import RolloutStore
 
     store, driven = RolloutStore(fleet), dict[str, asyncio.Task[None]]()
-    starter = RolloutStarter(fleet, application.terminal.note)
+    starter, said = RolloutStarter(fleet, application.terminal.note), dict[str, str]()
     is_first = True
     async with asyncio.TaskGroup() as tasks:
         while True:
@@ -186,8 +186,8 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
                 waiting = []
             driven = {run: task for run, task in driven.items() if not task.done()}
             for state in waiting:
-                if state.run not in driven:
-                    job = _drive_one(application, fleet, state.run)
+                if state.run not in driven and not (once and state.run in said):
+                    job = _drive_one(application, fleet, state.run, said)
                     driven[state.run] = tasks.create_task(job, name=f"rollout:{state.run}")
             if once and not driven:
                 return
@@ -202,8 +202,8 @@ def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
     return state.is_detached and state.phase in (Phase.RUNNING, Phase.BAKING) and not is_held
 
 
-async def _drive_one(application: Application, fleet: Fleet, run: str) -> None:
-    """Drive one rollout to its end; a failure is said, and another attempt follows."""
+async def _drive_one(application: Application, fleet: Fleet, run: str, said: dict[str, str]) -> None:
+    """Drive one rollout to its end; a failure is said once, and another attempt follows."""
     from ccm_agent.model.errors import CcmError
     from ccm_ctl.commands.rollout_drive import resume_driving
     from ccm_ctl.fleet.history import History
@@ -211,14 +211,19 @@ async def _drive_one(application: Application, fleet: Fleet, run: str) -> None:
     try:
         await resume_driving(application, fleet, await History(fleet).load(run), is_served=True)
     except CcmError as err:
-        application.terminal.note(f"run {run}: not driven: {err}")
+        if said.get(run) != str(err):
+            said[run] = str(err)
+            application.terminal.note(f"run {run}: not driven: {err}")
 
 
 def _driver(state: RolloutState, fleet: Fleet) -> str:
+    from ccm_agent.model.rollout_records import Phase
+
     lease: Any = state.lease
     if lease is not None and lease.until > fleet.clock.now():
         return f"{lease.operator} on {lease.host}"
-    return "waits for a server" if state.is_detached else "none; ccmctl run resume continues"
+    is_waiting_for_server = state.is_detached and state.phase is not Phase.PAUSED
+    return "waits for a server" if is_waiting_for_server else "none; ccmctl run resume continues"
 
 
 rollout.add_command(_list)

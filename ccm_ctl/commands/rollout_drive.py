@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.text import short_id
-from ccm_agent.model.errors import CcmError, UsageError
+from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
@@ -14,6 +14,7 @@ from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.rollout.driver import RolloutDriver, skip_reason
+from ccm_ctl.fleet.rollout.handover import check_can_hand_over, check_handover, hand_over
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import build_exec, build_request
 from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
@@ -45,12 +46,25 @@ async def start_rollout(
     *,
     offline_ok: bool,
     prepare: Callable[[], Awaitable[None]] | None = None,
+    detach: bool = False,
 ) -> Exit:
     """
-    Put a rollout on record and drive it to its end; with `is_detached` only the first.
+    Put a rollout on record and drive it to its end.
 
-    `prepare` is called when it is on record and nothing was sent; if it fails, the rollout is aborted.
+    Args:
+        application: Shows it.
+        fleet: The bus.
+        launch: Its request and nodes.
+        state: Its waves.
+        offline_ok: Nodes that stay offline are not a failure.
+        prepare: Called when it is on record and nothing was sent; if it fails, the rollout is aborted.
+        detach: Hand it to the rollout servers instead of driving it.
+
+    Raises:
+        UsageError: It cannot be handed over; nothing is on record.
     """
+    if detach:
+        check_can_hand_over(fleet, launch.record.action)
     revision = await record_rollout(fleet, launch, state)
     if prepare is not None:
         try:
@@ -60,7 +74,10 @@ async def start_rollout(
             raise
     terminal = application.terminal
     terminal.note_drawn(wave_lines(state.plan, terminal.live_style))
-    if state.is_detached:
+    if detach:
+        # only now: a server begins at once
+        handed = hand_over(fleet, state, launch.record, launch.resolved.nodes)
+        await RolloutStore(fleet).write(handed, revision)
         terminal.record(records.RUN, **run_fields(launch.record))
         run = short_id(state.run)
         terminal.show(
@@ -75,37 +92,21 @@ async def resume_driving(
     application: Application, fleet: Fleet, recorded: Recorded, *, is_served: bool = False
 ) -> Exit:
     """Continue a rollout that has no driver; `is_served`: in a rollout server, which has no operator in front of it."""
-    if is_served:
-        check_servable(recorded)
     is_command = recorded.record.action == "exec"
     state, revision = await RolloutStore(fleet).need(recorded.record.run)
+    request = build_exec(fleet, recorded) if is_command else build_request(fleet, recorded)
+    is_sent_to_scopes = is_served and not await check_handover(fleet, state, recorded, request)
     return await drive(
         application,
         fleet,
         recorded,
         state,
         revision,
-        build_exec(fleet, recorded) if is_command else build_request(fleet, recorded),
+        request,
         offline_ok=False,
+        is_sent_to_scopes=is_sent_to_scopes,
         view_type=ServedView if is_served else RolloutView,
     )
-
-
-def check_servable(recorded: Recorded) -> None:
-    """
-    Refuse to hand a run of a command or of an assignment to a rollout server.
-
-    A server sends and signs with its own credentials. It would run commands, and write assignments, for operators who may write
-    rollouts only.
-
-    Raises:
-        UsageError: It is one.
-    """
-    what = {"exec": "run commands", "assign": "write assignments"}.get(recorded.record.action)
-    if what is not None:
-        raise UsageError(
-            f"{recorded.record.run}: a rollout server does not {what}; continue it without --detach"
-        )
 
 
 class RolloutWatch:
@@ -179,6 +180,7 @@ async def drive(
     request: Request,
     *,
     offline_ok: bool,
+    is_sent_to_scopes: bool = False,
     view_type: type[RolloutView] | None = None,
 ) -> Exit:
     """
@@ -187,7 +189,7 @@ async def drive(
     Raises:
         RunError: Another driver holds it.
     """
-    run, driver = new_rollout(fleet, recorded, state, revision, request)
+    run, driver = new_rollout(fleet, recorded, state, revision, request, is_sent_to_scopes=is_sent_to_scopes)
     proof = await read_proof(fleet)
     view = (view_type or RolloutView)(
         application, fleet, recorded, run, driver, offline_ok=offline_ok, proof=proof

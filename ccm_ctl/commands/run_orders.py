@@ -109,17 +109,16 @@ def promote_run(application: Application, run: str, detach: bool) -> Exit:
 
 def _continue(application: Application, run: str, *, is_promoted: bool, detach: bool) -> Exit:
     async def work(fleet: Fleet) -> Exit:
-        from msgspec.structs import replace
-
         from ccm_agent.model.rollout_records import Phase
-        from ccm_ctl.commands.rollout_drive import check_servable, resume_driving
+        from ccm_ctl.commands.rollout_drive import resume_driving
         from ccm_ctl.fleet.rollout.driver import check_lease
+        from ccm_ctl.fleet.rollout.handover import check_can_hand_over, hand_over
         from ccm_ctl.fleet.rollout.state import promote, resume
         from ccm_ctl.fleet.run_again import known_ends
 
         recorded = await _find(fleet, run)
         if detach:
-            check_servable(recorded)
+            check_can_hand_over(fleet, recorded.record.action)
         ends = await known_ends(fleet, recorded)
 
         def change(state: RolloutState) -> RolloutState:
@@ -127,7 +126,7 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
                 check_lease(state, fleet.clock.now())
             order = recorded.nodes[: state.plan.total]
             changed = (promote if is_promoted else resume)(state, order, ends, fleet.operator)
-            return replace(changed, is_detached=detach or changed.is_detached)
+            return hand_over(fleet, changed, recorded.record, recorded.nodes) if detach else changed
 
         state = await _store(fleet, recorded, change)
         is_driven = state.lease is not None and state.lease.until > fleet.clock.now()

@@ -11,6 +11,7 @@ from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.discovery import TargetSet
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.run_request import scopes_of_record
 
 if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import Inventory
@@ -116,7 +117,7 @@ def undo_targets(
         raise UsageError(
             f"{fold_names(older)}: the agent is too old to undo runs; upgrade it, or select other nodes with --targets"
         )
-    scopes = sorted({subject.partition(".request.")[2] for subject in record.subjects})
+    scopes = scopes_of_record(record)
     if chosen is not None:
         scopes = chosen.scopes
     elif not scopes and len(left) <= OWN_SCOPES_LIMIT:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signing import SignatureError, SignatureKind, verify
+from ccm_agent.bus.signing import SignatureError, SignatureKind
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.model.errors import (
@@ -30,6 +30,7 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.selector import Selector, parse_selector, parse_targets
 from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.documents import Documents, decode_document
+from ccm_ctl.fleet.operator_signatures import verify_operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -215,9 +216,10 @@ def check_author(entry: KeyValueEntry, signers: SignersList | None, now_ms: int)
     """
     subject = key_subject(TRUST_BUCKET, entry.key)
     try:
-        claims = verify(entry.signature, SignatureKind.DOCUMENT, subject, entry.value, now_ms=now_ms)
-        signer = signers.by_key(claims.key, now_ms) if signers is not None else None
-        if signer is None or not signer.admin:
+        _, signer = verify_operator(
+            signers, SignatureKind.DOCUMENT, subject, entry.value, entry.signature, now_ms=now_ms
+        )
+        if not signer.admin:
             raise SignatureError(f"{subject}: not signed by an operator with `--admin`")
     except SignatureError:
         if signers is None or not signers.allows_unsigned(now_ms):

@@ -28,7 +28,7 @@ from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import restore_ends, run_on_record
 from ccm_ctl.fleet.joining import admit_none
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.run_request import prepare
+from ccm_ctl.fleet.run_request import prepare, scopes_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -182,7 +182,7 @@ def _targets(recorded: Recorded, left: list[str], inventory: Inventory) -> Targe
     return TargetSet(
         nodes=left,
         offline=[name for name in left if name not in nodes or not nodes[name].is_present],
-        scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
+        scopes=scopes_of_record(record),
         targets=[f"{text},{names}" for text in record.targets] or [names],
         where=record.where,
     )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.errors import BusUnavailableError, RunError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.secret import mask_url, mask_urls
@@ -21,6 +21,7 @@ from ccm_ctl.fleet.older_selectors import refuse_too_many
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.ports import Fleet
@@ -94,6 +95,25 @@ def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
     return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
+def check_record(state: RolloutState, record: RunRecord, nodes: Sequence[str]) -> None:
+    """
+    Check that a record is the one that a rollout was started with; see `digest_record`.
+
+    Raises:
+        RunError: It is another one.
+    """
+    if state.record_digest not in ("", digest_record(record, nodes)):
+        raise RunError(
+            f"{state.run}: its record is not the one that it was started with; "
+            f"`ccmctl run abort {state.run}` ends it"
+        )
+
+
+def scopes_of_record(record: RunRecord) -> list[str]:
+    """The scopes that the request of a run was sent to, sorted."""
+    return sorted({subject.partition(".request.")[2] for subject in record.subjects})
+
+
 async def send(fleet: Fleet, launch: Launch) -> None:
     """
     Send the request.
@@ -137,8 +157,7 @@ async def send_stop(
     stop = StopRequest(
         protocol=RUN_STOP, run=new_id(now), stop=record.run, time=now, requester=fleet.operator, kill=is_kill
     )
-    scopes = {subject.partition(".request.")[2] for subject in record.subjects}
-    return await ask(fleet, stop, sorted(scopes), nodes)
+    return await ask(fleet, stop, scopes_of_record(record), nodes)
 
 
 _TOLD = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.follow import Follower
@@ -21,7 +21,14 @@ from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run import LIMIT_S, Run
-from ccm_ctl.fleet.run_request import digest_record, put_on_record, send, send_again
+from ccm_ctl.fleet.run_request import (
+    check_record,
+    digest_record,
+    put_on_record,
+    scopes_of_record,
+    send,
+    send_again,
+)
 from ccm_ctl.fleet.staging import complete_stage
 
 if TYPE_CHECKING:
@@ -119,19 +126,28 @@ async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> i
 
 
 def new_rollout(
-    fleet: Fleet, recorded: Recorded, state: RolloutState, revision: int, request: Request
+    fleet: Fleet,
+    recorded: Recorded,
+    state: RolloutState,
+    revision: int,
+    request: Request,
+    *,
+    is_sent_to_scopes: bool = False,
 ) -> tuple[Run, RolloutDriver]:
     """
     The state of a rollout's run as it is on record, and a driver that continues it.
 
+    Args:
+        fleet: The bus.
+        recorded: The run on record.
+        state, revision: The rollout as it is stored.
+        request: What each node is sent.
+        is_sent_to_scopes: It is sent on the scopes of the record only, and names the nodes.
+
     Raises:
         RunError: The record is not the one that the rollout was started with.
     """
-    if state.record_digest not in ("", digest_record(recorded.record, recorded.nodes)):
-        raise RunError(
-            f"{state.run}: its record is not the one that it was started with; "
-            f"`ccmctl run abort {state.run}` ends it"
-        )
+    check_record(state, recorded.record, recorded.nodes)
     record, order = recorded.record, recorded.nodes[: state.plan.total]
     planned, now = set(order[state.asked :]), asyncio.get_running_loop().time()
     run = run_on_record(recorded, now, asked=True, limit_s=ROLLOUT_LIMIT_S, planned=planned)
@@ -144,7 +160,8 @@ def new_rollout(
         fleet=fleet,
         store=RolloutStore(fleet),
         request=request,
-        scopes=sorted({subject.partition(".request.")[2] for subject in record.subjects}),
+        scopes=scopes_of_record(record),
+        is_sent_to_scopes=is_sent_to_scopes,
         order=order,
         find_back=find_back,
         complete=_completion(fleet, request, state),

@@ -14,10 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import ASSIGNMENTS
+from ccm_agent.bus.signing import SignatureError, SignatureKind
+from ccm_agent.bus.subjects import key_subject, parse_assignment_key
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import Assignment
+from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.operator_signatures import verify_operator
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None
 
     Raises:
         RunError: The assignment was written or removed by another operator meanwhile.
+        SignatureError: The stored assignment is not signed by an operator who may assign there.
         BusDeniedError: This operator may not assign there.
     """
 
@@ -80,8 +85,36 @@ async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None
             )
         return msgspec.to_builtins(following)
 
+    revision = await _check_author(fleet, stage.key)
     documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)
-    await documents.change(stage.key, promote)
+    await documents.change(stage.key, promote, revision=revision)
+
+
+async def _check_author(fleet: Fleet, key: str) -> int | None:
+    """
+    Check that an operator who may assign there wrote an assignment, which this operator is about to sign again.
+
+    Returns:
+        Its revision; None: there is none, or the fleet does not use signatures.
+
+    Raises:
+        SignatureError: No such operator wrote it.
+    """
+    entry = await fleet.assignments.get(key) if fleet.trust is not None else None
+    if entry is None or fleet.trust is None:
+        return None
+    signers = await read_newest_signers(fleet, fleet.trust)
+    subject, now_ms = key_subject(ASSIGNMENTS, key), int(fleet.clock.now().timestamp() * 1000)
+    try:
+        _, signer = verify_operator(
+            signers, SignatureKind.DOCUMENT, subject, entry.value, entry.signature, now_ms=now_ms
+        )
+        if not signer.may_assign(parse_assignment_key(key)[0]):
+            raise SignatureError(f"{subject}: {signer.name} signed it, and may not assign there")
+    except SignatureError:
+        if signers is None or not signers.allows_unsigned(now_ms):
+            raise
+    return entry.revision
 
 
 async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_aborted: bool) -> None:

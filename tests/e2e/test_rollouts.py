@@ -278,7 +278,10 @@ def test_command_in_batches_stops_at_a_failure_and_another_driver_continues(four
 
     assert (paused.code, paused.states) == (2, {"web1": "failed"}), paused.err
     assert shown.states == {"web1": "failed", **dict.fromkeys(NODES[1:], "planned")}
-    assert (served.code, "a rollout server does not run commands" in served.err) == (1, True)
+    assert (served.code, "rollout servers run commands only for operators who sign" in served.err) == (
+        1,
+        True,
+    )
     assert (resumed.code, resumed.states) == (2, {"web1": "failed", "web2": "failed"}), resumed.err
     assert [one["node"] for one in resumed.named("output")] == ["web1", "web2"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import nkeys
@@ -31,9 +32,10 @@ def now_ms() -> int:
 
 
 class Keyring:
-    """A fleet's root and its operators."""
+    """A fleet's root and its operators, at the time that `at_ms` returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_ms: Callable[[], int] = now_ms) -> None:
+        self.at_ms = at_ms
         self.root = new_key()
         self.signers: list[Signer] = []
         self.number = 0
@@ -42,12 +44,12 @@ class Keyring:
         """A new operator, who is in the list from now on."""
         key = new_key()
         self.signers.append(Signer(name=name, key=key.public_key, **role))  # type: ignore[arg-type]
-        return Signatory(key, now_ms)
+        return Signatory(key, self.at_ms)
 
     def listed(self, **others: object) -> SignersList:
         """The list as it is now, under a new number."""
         self.number += 1
-        return SignersList(number=self.number, issued=now_ms(), signers=tuple(self.signers), **others)  # type: ignore[arg-type]
+        return SignersList(number=self.number, issued=self.at_ms(), signers=tuple(self.signers), **others)  # type: ignore[arg-type]
 
     def trust(self, **others: object) -> Trust:
         """What credentials that are made now say."""

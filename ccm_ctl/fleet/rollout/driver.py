@@ -90,6 +90,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         store: Where the state of the rollout is.
         request: What each node is sent; its run, targets and requester are filled in.
         scopes: The scopes of the run, for an operator who may not send to single nodes.
+        is_sent_to_scopes: Requests go to these scopes only, also if the broker allows more.
         order: The nodes of all waves, in the plan's order.
         find_back: Returns those of some nodes that have come back.
         complete: Called when all waves have ended, before the rollout ends; may be called again. None: nothing is left to do.
@@ -102,6 +103,7 @@ class Driving(Struct, frozen=True, kw_only=True):
     order: list[str]
     find_back: Callable[[Sequence[str]], Awaitable[list[str]]]
     complete: Callable[[], Awaitable[None]] | None = None
+    is_sent_to_scopes: bool = False
 
 
 class RolloutDriver:
@@ -120,7 +122,7 @@ class RolloutDriver:
         self._process = new_id()
         self._stored_at = float("-inf")
         self._read_at = float("-inf")
-        self._to_scopes = False
+        self._to_scopes = driving.is_sent_to_scopes
 
     @property
     def is_over(self) -> bool:

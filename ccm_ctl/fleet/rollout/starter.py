@@ -1,9 +1,9 @@
 """
 Starts scheduled rollouts that are due. Each rollout server does this, and one of them begins each start.
 
-A server makes the run and puts it on record under an id that nobody else knows yet. Then it claims the start: it writes the
+A server makes the run and puts it on record under an id that no other operator knows yet. Then it claims the start: it writes the
 document of the schedule's starts, on the condition that no other server has written it since. The claim holds the whole state of
-the rollout, so whichever server is there stores it as a rollout (ADR 49).
+the rollout, so any server can store it as a rollout (ADR 49).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError, SignatureKind, verify
+from ccm_agent.bus.signing import SignatureError, SignatureKind
 from ccm_agent.bus.subjects import rollout_start_subject
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import (
@@ -34,10 +34,12 @@ from ccm_agent.model.wire import MANIFEST_PLAN
 from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.operator_signatures import verify_operator
+from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.plan import make_plan
 from ccm_ctl.fleet.rollout.starts import StartsStore, add_start, place_of
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_request import digest_record, prepare, put_on_record
+from ccm_ctl.fleet.run_request import prepare, put_on_record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -145,7 +147,7 @@ class RolloutStarter:
         Check that an operator who may add schedules signed this, for this time, and that the time was not taken.
 
         Raises:
-            SignatureError, ProtocolError: Nobody did; or the time is another one.
+            SignatureError, ProtocolError: No such operator did, or the time is another one.
         """
         now = self._fleet.clock.now()
         if (one.due - now).total_seconds() > AHEAD_S:
@@ -159,12 +161,9 @@ class RolloutStarter:
         now_ms = int(now.timestamp() * 1000)
         subject = rollout_start_subject(one.name)
         try:
-            claims = verify(one.signature, SignatureKind.SCHEDULE, subject, one.body, now_ms=now_ms)
-            signer = signers.by_key(claims.key, now_ms) if signers is not None else None
-            if signer is None:
-                raise SignatureError(
-                    f"{subject}: signed by the key {claims.key}, which is not in the signers list"
-                )
+            claims, signer = verify_operator(
+                signers, SignatureKind.SCHEDULE, subject, one.body, one.signature, now_ms=now_ms
+            )
             if not signer.schedules:
                 raise SignatureError(f"{subject}: {signer.name} signed it, and may not add schedules")
             await asyncio.to_thread(_check_time, claims, one, starts)
@@ -197,19 +196,13 @@ class RolloutStarter:
         fleet, rollout = self._fleet, one.rollout
         inventory, resolved = await resolve(fleet, requested_targets(rollout.request))
         plan, order = make_plan(rollout.definition, inventory, resolved)
-        resolved = replace(resolved, nodes=[*order, *resolved.offline])
+        resolved = resolved.in_order(order)
         request = replace(rollout.request, cause="request", deadline=None, deadline_s=0, catch_up=False)
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
         launch = prepare(fleet, request, resolved, action, request.name)
         launch = replace(launch, record=replace(launch.record, schedule=one.name))
-        state = RolloutState(
-            run=launch.record.run,
-            plan=plan,
-            deadline_s=rollout.deadline_s,
-            is_detached=True,
-            record_digest=digest_record(launch.record, resolved.nodes),
-        )
-        return launch, state
+        state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
+        return launch, hand_over(fleet, state, launch.record, resolved.nodes)
 
     async def _claim(
         self, one: DueRollout, starts: ScheduleStarts, revision: int, launch: Launch, state: RolloutState

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from ccm_agent.bus.subjects import ROLLOUTS, scopes_of
+from ccm_agent.bus.subjects import ROLLOUTS, request_subject, scopes_of
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import IncomingRequest
@@ -63,10 +63,11 @@ class Scene:
         self.fleet = fleet_on(MemoryBus(self.broker, "op"))
         self.store = LossyStore(self.fleet)
         self.heard: list[str] = []
+        self.subjects: list[str] = []
         self.back: list[str] = []
         self.id = new_id()
 
-    async def driver(self) -> RolloutDriver:
+    async def driver(self, *, is_sent_to_scopes: bool = False) -> RolloutDriver:
         """A driver of the stored rollout, which is stored now if it is not; nodes write down what they are asked."""
         found = await self.store.read(self.id)
         if found is None:
@@ -90,11 +91,22 @@ class Scene:
             scopes=["all"],
             order=NODES[:2],
             find_back=find_back,
+            is_sent_to_scopes=is_sent_to_scopes,
         )
         return RolloutDriver(driving, self.run, *found)
 
-    def _hear(self, node: str, _request: IncomingRequest) -> None:
+    async def begun_and_cut_off(self) -> RolloutDriver:
+        """A driver whose first step is stored, and that did not get the answer."""
+        driver = await self.driver()
+        await driver.begin()
+        self.store.loses = True
+        with pytest.raises(BusUnavailableError):
+            await driver.turn()
+        return driver
+
+    def _hear(self, node: str, request: IncomingRequest) -> None:
         self.heard.append(node)
+        self.subjects.append(request.subject)
 
     async def settle(self) -> list[str]:
         """Let what was sent arrive; the nodes that were asked until now, in order."""
@@ -110,12 +122,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 async def test_node_is_asked_whose_turn_was_stored_and_the_answer_to_that_was_lost(scene: Scene) -> None:
-    driver = await scene.driver()
-    await driver.begin()
-    scene.store.loses = True
-
-    with pytest.raises(BusUnavailableError):
-        await driver.turn()
+    driver = await scene.begun_and_cut_off()
     before = list(await scene.settle())
     await driver.turn()
 
@@ -160,11 +167,7 @@ async def test_next_driver_asks_a_node_that_came_back_and_may_not_have_been_aske
 
 
 async def test_nobody_is_asked_when_the_rollout_was_aborted_while_the_broker_was_away(scene: Scene) -> None:
-    driver = await scene.driver()
-    await driver.begin()
-    scene.store.loses = True
-    with pytest.raises(BusUnavailableError):
-        await driver.turn()
+    driver = await scene.begun_and_cut_off()
 
     await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", "lunch"))
     await driver.turn()
@@ -202,3 +205,17 @@ async def test_rollout_is_driven_on_after_the_broker_went_away_in_a_step(scene: 
         )
 
     assert (scene.heard, driver.state.phase) == (["n1", "n2"], Phase.DONE)
+
+
+@pytest.mark.parametrize(
+    ("is_sent_to_scopes", "scope"), [(False, "node.n1"), (True, "all")], ids=["to the node", "to the scope"]
+)
+async def test_request_goes_to_the_node_alone_or_to_the_scopes_of_the_run(
+    scene: Scene, is_sent_to_scopes: bool, scope: str
+) -> None:
+    driver = await scene.driver(is_sent_to_scopes=is_sent_to_scopes)
+    await driver.begin()
+    await driver.turn()
+    await scene.settle()
+
+    assert set(scene.subjects) == {request_subject(MANIFEST_APPLY, scope)}

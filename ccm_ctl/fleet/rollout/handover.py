@@ -1,0 +1,144 @@
+"""
+The handover of a rollout to the rollout servers, signed by an operator (ADR 58).
+
+A server sends requests with its own credentials, which reach more nodes than those of most operators. So an operator signs
+what is handed over: the record with its request and nodes, and the waves. A server drives a rollout only if that operator may
+send its request, and sends it only where that operator may.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.signing import SignatureError, SignatureKind
+from ccm_agent.bus.subjects import ROLLOUTS, key_subject, parse_assignment_key
+from ccm_agent.bus.trust import EVERYWHERE
+from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.wire import ManifestRequest
+from ccm_ctl.fleet.authors import read_newest_signers
+from ccm_ctl.fleet.operator_signatures import verify_operator
+from ccm_ctl.fleet.run_request import check_record, digest_record, scopes_of_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.trust import Signer
+    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_agent.model.run_records import RunRecord
+    from ccm_agent.model.wire import Request
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+
+VALID_MS = 30 * 86_400_000
+"""How long after its start a rollout can be driven by servers."""
+
+_SIGNED_ACTIONS = {"exec": "run commands", "assign": "write assignments"}
+"""What a server does only for an operator who signed: operators who may write rollouts need not have these rights."""
+
+
+def check_can_hand_over(fleet: Fleet, action: str) -> None:
+    """
+    Check that a server would drive a rollout of this action for this operator.
+
+    Raises:
+        UsageError: It would not, because the fleet does not use signatures.
+    """
+    what = _SIGNED_ACTIONS.get(action)
+    if what is not None and (fleet.trust is None or fleet.signatory is None):
+        raise UsageError(
+            f"rollout servers {what} only for operators who sign, and this fleet does not use signatures; "
+            "drive it from a terminal, without --detach"
+        )
+
+
+def hand_over(fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Sequence[str]) -> RolloutState:
+    """
+    Return the rollout as one that servers drive, signed by this operator.
+
+    Args:
+        fleet: The bus.
+        state: The rollout.
+        record, nodes: Its run on record, and the nodes of it.
+
+    Raises:
+        UsageError: Servers would not drive it.
+        RunError: The record is not the one that the rollout was started with.
+    """
+    check_can_hand_over(fleet, record.action)
+    check_record(state, record, nodes)
+    state = replace(state, is_detached=True, record_digest=digest_record(record, nodes), signature="")
+    if fleet.signatory is None:
+        return state
+    begins = max(fleet.clock.now(), state.start_at or fleet.clock.now())
+    signature = fleet.signatory.rollout(
+        _subject(state), _signed_body(state), expires_ms=int(begins.timestamp() * 1000) + VALID_MS
+    )
+    return replace(state, signature=signature)
+
+
+async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, request: Request) -> bool:
+    """
+    Check that the operator who handed over a rollout may send its request.
+
+    Returns:
+        Whether it may be sent to each node alone; False: only to the scopes of the record.
+
+    Raises:
+        SignatureError: No such operator signed it.
+        ProtocolError: It is a command or an assignment, and the fleet does not use signatures.
+    """
+    record = recorded.record
+    what = _SIGNED_ACTIONS.get(record.action)
+    if fleet.trust is None:
+        if what is not None:
+            raise ProtocolError(f"rollout servers do not {what} in a fleet without signatures")
+        return True
+    now_ms = int(fleet.clock.now().timestamp() * 1000)
+    signers = await read_newest_signers(fleet, fleet.trust)
+    try:
+        _, signer = verify_operator(
+            signers,
+            SignatureKind.ROLLOUT,
+            _subject(state),
+            _signed_body(state),
+            state.signature,
+            now_ms=now_ms,
+        )
+        _check_right(signer, record, request)
+    except SignatureError as err:
+        if what is None and signers is not None and signers.allows_unsigned(now_ms):
+            return True
+        raise SignatureError(
+            f"{err.message}; `ccmctl run resume {state.run} --detach` hands it over again"
+        ) from err
+    return signer.may_request(request.protocol, EVERYWHERE)
+
+
+def _check_right(signer: Signer, record: RunRecord, request: Request) -> None:
+    """
+    Check that an operator may send the request of a record.
+
+    Raises:
+        SignatureError: The operator may not, on one of its scopes.
+    """
+    for scope in scopes_of_record(record):
+        if not signer.may_request(request.protocol, scope):
+            raise SignatureError(f"{signer.name} handed it over, and may not {record.action} on {scope}")
+    stage = request.stage if isinstance(request, ManifestRequest) else None
+    if stage is not None and not signer.may_assign(parse_assignment_key(stage.key)[0]):
+        raise SignatureError(f"{signer.name} handed it over, and may not assign {stage.key}")
+
+
+def _subject(state: RolloutState) -> str:
+    return key_subject(RUNS, f"{ROLLOUTS}.{state.run}")
+
+
+def _signed_body(state: RolloutState) -> bytes:
+    """What does not change while it is driven."""
+    return msgspec.json.encode(
+        [state.run, state.record_digest, state.plan, state.start_at, state.deadline_s], order="sorted"
+    )
