@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 """How often the server looks for rollouts that wait for a driver, and for scheduled ones that are due."""
@@ -210,10 +213,15 @@ async def _drive_one(application: Application, fleet: Fleet, run: str, said: dic
 
     try:
         await resume_driving(application, fleet, await History(fleet).load(run), is_served=True)
+        return
     except CcmError as err:
-        if said.get(run) != str(err):
-            said[run] = str(err)
-            application.terminal.note(f"run {run}: not driven: {err}")
+        reason = str(err)
+    except Exception as err:  # what an operator stored must not end the server
+        log.exception("a rollout", extra={"run": run})
+        reason = f"{type(err).__name__}; --debug shows more"
+    if said.get(run) != reason:
+        said[run] = reason
+        application.terminal.note(f"run {run}: not driven: {reason}")
 
 
 def _driver(state: RolloutState, fleet: Fleet) -> str:

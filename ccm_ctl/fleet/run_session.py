@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.follow import Follower
@@ -145,9 +145,14 @@ def new_rollout(
         is_sent_to_scopes: It is sent on the scopes of the record only, and names the nodes.
 
     Raises:
-        RunError: The record is not the one that the rollout was started with.
+        RunError: The record is not the one that the rollout was started with, or does not have all of its nodes.
     """
     check_record(state, recorded.record, recorded.nodes)
+    if unknown := set(state.returned) - set(recorded.nodes):
+        raise RunError(
+            f"{state.run}: its rollout names {min(unknown)}, which is not in its record; "
+            f"`ccmctl run abort {state.run}` ends it"
+        )
     record, order = recorded.record, recorded.nodes[: state.plan.total]
     planned, now = set(order[state.asked :]), asyncio.get_running_loop().time()
     run = run_on_record(recorded, now, asked=True, limit_s=ROLLOUT_LIMIT_S, planned=planned)

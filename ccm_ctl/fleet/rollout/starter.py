@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.run_request import Launch
+
+log = logging.getLogger(__name__)
 
 _NO_TIME = (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError)
 """What `schedule_slot` raises."""
@@ -119,6 +122,9 @@ class RolloutStarter:
             )
         except CcmError as err:
             self._say(f"schedule {name}: not started: {err}")
+        except Exception as err:  # what an operator stored must not end the server
+            log.exception("a scheduled rollout", extra={"schedule": name})
+            self._say(f"schedule {name}: not started: {type(err).__name__}; --debug shows more")
 
     async def _begin(self, one: DueRollout, starts: ScheduleStarts, revision: int) -> None:
         """Decide about a start that is due, and begin it unless there is a reason not to."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 
+LONGEST_S = 10 * 366 * 86_400.0
+"""No wait of a rollout is longer, in seconds. Operators with `--apply` write these documents, and a server reads them."""
+
 
 class RolloutStore:
     """The rollouts that one operator can see."""
@@ -114,6 +117,12 @@ def _decode(entry: KeyValueEntry) -> RolloutState:
         raise ProtocolError(f"{entry.key}: not the state of a rollout: {err}; remove the key") from err
     if not is_id(run) or state.run != run:
         raise ProtocolError(f"{entry.key}: the state of another rollout; remove the key")
+    if not all(0 <= seconds <= LONGEST_S for seconds in _durations(state)):
+        raise ProtocolError(f"{entry.key}: a rollout with a time that is out of range; remove the key")
     if not state.plan.waves or any(wave.nodes < 1 or wave.slots < 1 for wave in state.plan.waves):
         raise ProtocolError(f"{entry.key}: a rollout without waves; remove the key")
     return state
+
+
+def _durations(state: RolloutState) -> list[float]:
+    return [state.deadline_s, state.plan.splay_s, *(wave.bake_s for wave in state.plan.waves)]

@@ -25,7 +25,22 @@ STAGE: dict[str, Any] = {
 }
 
 
-def forge(desk: Desk, action: str, request: dict[str, Any], *, is_rollout: bool = False) -> str:
+BUNDLE: dict[str, Any] = {
+    "protocol": MANIFEST_APPLY,
+    "name": "site",
+    "digest": "0" * 64,
+    "bundle": {"digest": "0" * 64, "size_bytes": 1},
+}
+
+
+def forge(
+    desk: Desk,
+    action: str,
+    request: dict[str, Any],
+    *,
+    is_rollout: bool = False,
+    returned: tuple[str, ...] = (),
+) -> str:
     """The operator eve records a run that did not reach web1; its id."""
     run = new_id(NOW)
 
@@ -40,7 +55,8 @@ def forge(desk: Desk, action: str, request: dict[str, Any], *, is_rollout: bool 
         await History(fleet).begin(record, ["web1"], [])
         if is_rollout:
             plan = RolloutPlan(waves=(Wave(name="1", nodes=1, slots=1),))
-            await RolloutStore(fleet).write(RolloutState(run=run, plan=plan, is_detached=True), 0)
+            state = RolloutState(run=run, plan=plan, is_detached=True, returned=returned)
+            await RolloutStore(fleet).write(state, 0)
         else:
             ends = RunEnds(run=run, nodes={"web1": NodeEnd(state=str(NodeState.UNREACHABLE))})
             await bus.bucket("CCM_RUNS").put(f"{encode_token('eve')}.{run}.ends.0", msgspec.json.encode(ends))
@@ -70,3 +86,29 @@ def test_a_rollout_of_an_assignment_that_is_listed_as_an_apply_is_not_driven_by_
 
     assert desk.nodes[0].heard == []
     assert "the record of eve says `apply`, and its request asks for something else" in said.err
+
+
+def test_a_rollout_with_a_node_that_is_not_in_its_record_is_not_driven() -> None:
+    desk = Desk(FakeNode("web1", {}, []))
+    run = forge(desk, "apply", BUNDLE, is_rollout=True, returned=("web9",))
+
+    said = desk.ccmctl("rollout", "serve", "--once")
+
+    assert (said.code, desk.nodes[0].heard) == (0, [])
+    assert f"run {run}: not driven: {run}: its rollout names web9, which is not in its record" in said.err
+
+
+def test_a_rollout_that_cannot_be_driven_for_any_reason_leaves_the_server_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(FakeNode("web1", {}, []))
+    run = forge(desk, "apply", BUNDLE, is_rollout=True)
+
+    async def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("ccm_ctl.commands.rollout_drive.resume_driving", fail)
+    said = desk.ccmctl("rollout", "serve", "--once")
+
+    assert said.code == 0
+    assert said.err.count(f"run {run}: not driven: ZeroDivisionError; --debug shows more") == 1

@@ -63,6 +63,9 @@ async def test_a_run_without_waves_is_not_a_rollout() -> None:
         b'{"run": "RUN", "plan": {"waves": [{"name": "a", "nodes": 0, "slots": 1}]}}',
         b'{"run": "RUN", "plan": {"waves": [{"name": "a", "nodes": 1, "slots": -1}]}}',
         b'{"run": "RUN", "asked": -1, "plan": {"waves": [{"name": "a", "nodes": 1, "slots": 1}]}}',
+        b'{"run": "RUN", "deadline_s": 1e300, "plan": {"waves": [{"name": "a", "nodes": 1, "slots": 1}]}}',
+        b'{"run": "RUN", "plan": {"splay_s": -1, "waves": [{"name": "a", "nodes": 1, "slots": 1}]}}',
+        b'{"run": "RUN", "plan": {"waves": [{"name": "a", "nodes": 1, "slots": 1, "bake_s": 1e18}]}}',
         b'{"run": "RUN", "asked": 1e30, "plan": {"waves": [{"name": "a", "nodes": 1, "slots": 1}]}}',
     ],
 )
