@@ -10,6 +10,7 @@ from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.commands.rollout_servers import tell_servers
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.proof import read_proof
@@ -83,6 +84,7 @@ async def start_rollout(
         terminal.show(
             f"run {run}: waiting for a rollout server\n  watch:  ccmctl run watch {run}\n  abort:  ccmctl run abort {run}\n"
         )
+        await tell_servers(application, fleet, "drives")
         return Exit.OK
     recorded = await History(fleet).load(state.run)
     return await drive(application, fleet, recorded, state, revision, launch.request, offline_ok=offline_ok)

@@ -111,6 +111,7 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.model.rollout_records import Phase
         from ccm_ctl.commands.rollout_drive import resume_driving
+        from ccm_ctl.commands.rollout_servers import tell_servers
         from ccm_ctl.fleet.rollout.driver import check_lease
         from ccm_ctl.fleet.rollout.handover import check_can_hand_over, hand_over
         from ccm_ctl.fleet.rollout.state import promote, resume
@@ -130,6 +131,8 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
 
         state = await _store(fleet, recorded, change)
         is_driven = state.lease is not None and state.lease.until > fleet.clock.now()
+        if detach and not is_driven:
+            await tell_servers(application, fleet, "drives")
         if is_driven or detach:
             return _say(application, state, "promoted" if is_promoted else "resumed")
         return await resume_driving(application, fleet, recorded)

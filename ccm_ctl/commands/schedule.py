@@ -178,7 +178,8 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
 
 async def _store_rollout(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
     """Ask, and store the schedule of a rollout."""
-    from ccm_ctl.commands.schedule_rollout import make_rollout, tell_servers
+    from ccm_ctl.commands.rollout_servers import tell_servers
+    from ccm_ctl.commands.schedule_rollout import make_rollout
     from ccm_ctl.fleet.content import as_bundle
 
     schedules, fleet, content = _open(broker), broker.fleet, as_bundle(new.content)
@@ -192,7 +193,7 @@ async def _store_rollout(application: Application, broker: Broker, new: _NewSche
     await fleet.manifests.put(content.digest, content.packed)
     ends = new.ends(fleet)
     is_new = not await schedules.put_rollout(new.name, new.when, new.zone, rollout, ends=ends)
-    servers = await tell_servers(application, fleet)
+    servers = await tell_servers(application, fleet, "starts")
     _show_stored(
         application,
         fleet,

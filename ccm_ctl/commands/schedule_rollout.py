@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.clikit.text import clock, one_line, plural, short_id
+from ccm_agent.clikit.text import clock, one_line, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
@@ -86,22 +86,6 @@ def make_rollout(
         start_within_s=float(within if within is not None else START_WITHIN_S),
         deadline_s=float(deadline if deadline is not None else DEADLINE_S),
     )
-
-
-async def tell_servers(application: Application, fleet: Fleet) -> list[str]:
-    """Say which rollout servers are there, and warn if none is; `operator@host` of each."""
-    from ccm_ctl.fleet.rollout.starts import read_servers
-
-    servers = await read_servers(fleet)
-    if servers:
-        names = ", ".join(f"{server.operator} on {server.host}" for server in servers)
-        application.terminal.note(f"{plural(len(servers), 'rollout server')}: {names}")
-    else:
-        application.terminal.warn(
-            "no rollout server runs, so nothing starts this; `ccmctl rollout serve` is one "
-            "(deploy/systemd/ccm-rollout.service)"
-        )
-    return [f"{server.operator}@{server.host}" for server in servers]
 
 
 async def run_rollout_now(

@@ -223,6 +223,7 @@ def test_a_server_drives_a_rollout_that_was_handed_over(four: Fleet) -> None:
 
     served = four.ctl("rollout", "serve", "--once")
 
+    assert "warning: no rollout server runs, so nothing drives this" in handed.err
     assert "waits for a server" in listed.out
     assert served.code == 0
     assert begun(four) == set(NODES)
