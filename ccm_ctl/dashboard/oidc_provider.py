@@ -99,6 +99,8 @@ class OidcProvider:
         self._read_at = self._failed_at = self._keys_at = float("-inf")
         self._failure = ""
         self._keys: list[dict[str, Any]] = []
+        self._keys_failed_at = float("-inf")
+        self._keys_failure = ""
         self._one_reads = asyncio.Lock()
 
     @contextlib.asynccontextmanager
@@ -250,9 +252,16 @@ class OidcProvider:
         """The provider's keys, read after a time."""
         url = (await self.metadata()).jwks_uri
         async with self._one_reads:
-            if self._keys_at <= since:
+            if self._keys_at > since:
+                return self._keys
+            if self._now() - self._keys_failed_at < AGAIN_S:
+                raise OidcProviderError(self._keys_failure)
+            try:
                 found = await self._read("GET", url, _KeySet, "key set")
-                self._keys, self._keys_at = found.keys[:KEYS_LIMIT], self._now()
+            except OidcProviderError as err:
+                self._keys_failed_at, self._keys_failure = self._now(), err.message
+                raise
+            self._keys, self._keys_at = found.keys[:KEYS_LIMIT], self._now()
             return self._keys
 
     async def _read(

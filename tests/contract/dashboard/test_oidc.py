@@ -367,6 +367,22 @@ async def test_tokens_of_unknown_keys_do_not_make_the_dashboard_flood_the_provid
     assert site.provider.asked.count("/keys") == 1
 
 
+async def test_keys_that_cannot_be_read_are_asked_for_again_after_a_while() -> None:
+    clock = Clock()
+    async with board(clock) as site:
+        site.provider.answers["/keys"] = status_of(503)
+        down = [await site.sign_in() for _ in range(5)]
+        del site.provider.answers["/keys"]
+        clock.now += AGAIN_S - 1
+        early, _, _ = await site.sign_in()
+        asked = site.provider.asked.count("/keys")
+        clock.now += 1
+        later, _, _ = await site.sign_in()
+
+    assert ([status for status, _, _ in down], early, asked, later) == ([502] * 5, 502, 1, 303)
+    assert all("instead of its key set it answered with HTTP status 503" in text for _, text, _ in down)
+
+
 async def test_the_keys_are_read_again_after_an_hour() -> None:
     clock = Clock()
     async with board(clock) as site:
