@@ -113,7 +113,7 @@ TIERS = [
         "the pages in a real browser",
         ["tests/dashboard"],
         without_browser,
-        ["--timeout=240", *SECOND_RUN],
+        ["-n", "2", "--dist", "loadfile", "--timeout=240", *SECOND_RUN],
     ),
     Tier(
         "host",

@@ -39,6 +39,7 @@ class Site:
         self.fleet = built
         self.process: Controller | None = None
         self.address = ""
+        self._signed_in: tuple[str, Any] = ("", None)
 
     def serve(self, *arguments: str, port: int = 0) -> str:
         """Start the dashboard; the address that opens once."""
@@ -53,6 +54,16 @@ class Site:
         assert self.process is not None
         lines = self.process.so_far.out.splitlines()
         return lines[-1] if lines else ""
+
+    def signed_in(self, browser: Browser) -> Any:
+        """The cookies of a browser that has signed in, which tests share: for `storage_state`."""
+        if self._signed_in[0] != self.address:
+            with context_of(browser) as context:
+                page = context.new_page()
+                page.goto(self.printed)
+                page.wait_for_selector("nav")
+                self._signed_in = (self.address, context.storage_state())
+        return self._signed_in[1]
 
     def stop(self) -> None:
         """End the dashboard."""
@@ -102,12 +113,9 @@ def is_problem(message: Any) -> bool:
 
 @pytest.fixture
 def page(browser: Browser, site: Site) -> Iterator[Page]:
-    """A page that is signed in, in a browser of its own."""
-    with context_of(browser) as context:
-        opened = context.new_page()
-        opened.goto(site.printed)
-        opened.wait_for_selector("header")
-        yield opened
+    """An empty page in a browser of its own, which is signed in."""
+    with context_of(browser, storage_state=site.signed_in(browser)) as context:
+        yield context.new_page()
 
 
 def serious(page: Page) -> list[str]:
@@ -122,6 +130,21 @@ def serious(page: Page) -> list[str]:
         for one in found
         if one["impact"] in ("serious", "critical")
     ]
+
+
+def looks_well(page: Page) -> None:
+    """What is shown fits the width of the page, and keeps nobody out."""
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert serious(page) == []
+
+
+def looks_well_everywhere(page: Page) -> None:
+    """The same on a wide screen and on a phone, in light and dark colors."""
+    for width in (1280, 375):
+        page.set_viewport_size({"width": width, "height": 800})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            looks_well(page)
 
 
 @pytest.fixture(scope="session")

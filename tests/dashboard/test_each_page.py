@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.conftest import Site, context_of, serious
+from tests.dashboard.keyboard import FOCUSABLE, TABS, walk
 from tests.support.fleet import FILES, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -34,29 +35,6 @@ PAGES = {
 FIRST = 'data: {port: 80, password: planted-old, motto: "<img src=x onerror=alert(4)>"}\n'
 SECOND = "data: {port: 8080, password: planted-new, banner: planted-old here}\n"
 
-FOCUSABLE = """() => {
-    const found = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')];
-    return found.filter((one) => !one.disabled && one.checkVisibility({visibilityProperty: true}));
-}"""
-"""What the Tab key must reach."""
-
-STEP = f"""() => {{
-    let one = document.activeElement;
-    const place = ({FOCUSABLE})().indexOf(one);
-    while (one.shadowRoot?.activeElement) one = one.shadowRoot.activeElement;
-    const shown = getComputedStyle(one);
-    const box = one.getBoundingClientRect();
-    return {{
-        place,
-        isBody: one === document.body,
-        isMarked: shown.outlineStyle !== 'none' || shown.boxShadow !== 'none'
-            || one.isContentEditable || one.type === 'datetime-local',
-        isInside: box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth,
-        name: one.outerHTML.slice(0, 120),
-    }};
-}}"""
-"""Where the focus is: its place among them, and whether a user sees it. Fields for a time mark their parts by themselves."""
-
 PRINTED = """() => {
     const isCut = (one) => one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1;
     const shown = (pattern) => [...document.querySelectorAll(pattern)].filter((one) => one.checkVisibility());
@@ -70,9 +48,6 @@ PRINTED = """() => {
     };
 }"""
 """What is cut off on paper, and its colors."""
-
-TABS = 150
-"""Presses of Tab on one page; long lists are not walked to their end."""
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +105,7 @@ def opened(page: Page, site: Site, path: str, full: dict[str, Any]) -> None:
 def test_a_page_fits_each_width_and_is_used_with_the_keyboard_alone(
     browser: Browser, site: Site, full: dict[str, Any], name: str
 ) -> None:
-    with context_of(browser, color_scheme="dark", storage_state=signed_in(browser, site)) as context:
+    with context_of(browser, color_scheme="dark", storage_state=site.signed_in(browser)) as context:
         page = context.new_page()
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 800})
@@ -150,41 +125,11 @@ def test_a_page_fits_each_width_and_is_used_with_the_keyboard_alone(
         assert missing == []
 
 
-def walk(page: Page) -> tuple[set[int], list[str]]:
-    """Press Tab until the page is left: the places that had the focus, and what a user could not see."""
-    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
-    seen: set[int] = set()
-    problems: list[str] = []
-    for _ in range(TABS):
-        page.keyboard.press("Tab")
-        step = page.evaluate(STEP)
-        if step["isBody"]:
-            break
-        seen.add(step["place"])
-        if not (step["isMarked"] and step["isInside"]):
-            problems.append(f"marked {step['isMarked']}, inside {step['isInside']}: {step['name']}")
-    return seen, problems
-
-
-_state: dict[str, Any] = {}
-
-
-def signed_in(browser: Browser, site: Site) -> Any:
-    """The cookies of a browser that has signed in, which the tests of this module share."""
-    if _state.get("address") != site.address:
-        with context_of(browser) as context:
-            page = context.new_page()
-            page.goto(site.printed)
-            page.wait_for_selector("nav")
-            _state.update(address=site.address, cookies=context.storage_state())
-    return _state["cookies"]
-
-
 @pytest.mark.parametrize("name", [one for one in PAGES if one != "studio"])
 def test_each_table_is_saved_for_programs_with_the_keyboard(
     browser: Browser, site: Site, full: dict[str, Any], name: str
 ) -> None:
-    settings = {"viewport": {"width": 375, "height": 800}, "storage_state": signed_in(browser, site)}
+    settings = {"viewport": {"width": 375, "height": 800}, "storage_state": site.signed_in(browser)}
     with context_of(browser, **settings) as context:
         page = context.new_page()
         opened(page, site, PAGES[name], full)
@@ -215,7 +160,7 @@ def test_each_table_is_saved_for_programs_with_the_keyboard(
 def test_the_page_that_is_shown_is_shared_by_its_address(
     browser: Browser, site: Site, full: dict[str, Any]
 ) -> None:
-    settings = {"viewport": {"width": 375, "height": 800}, "storage_state": signed_in(browser, site)}
+    settings = {"viewport": {"width": 375, "height": 800}, "storage_state": site.signed_in(browser)}
     with context_of(browser, permissions=["clipboard-read", "clipboard-write"], **settings) as context:
         page = context.new_page()
         opened(page, site, "/", full)
@@ -240,7 +185,7 @@ def test_the_page_that_is_shown_is_shared_by_its_address(
 def test_a_page_is_printed_whole_and_in_black_on_white(
     browser: Browser, site: Site, full: dict[str, Any], name: str
 ) -> None:
-    settings = {"color_scheme": "dark", "storage_state": signed_in(browser, site)}
+    settings = {"color_scheme": "dark", "storage_state": site.signed_in(browser)}
     with context_of(browser, viewport={"width": 718, "height": 1000}, **settings) as context:
         page = context.new_page()
         opened(page, site, PAGES[name], full)

@@ -13,7 +13,7 @@ from tests.support.fleet import a_file, fleet, manifest
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One node, and a broker that a test may stop."""
     with fleet(tmp_path_factory.mktemp("fragile")) as built:
