@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.support.fleet import Controller, Fleet, fleet
@@ -147,6 +148,27 @@ def looks_well_everywhere(page: Page) -> None:
             looks_well(page)
 
 
+class Way(Struct, frozen=True, kw_only=True):
+    """How a user works: on which screen, in which colors, and with what."""
+
+    name: str
+    settings: dict[str, Any]
+    is_keyboard: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+WAYS = (
+    Way(name="mouse", settings={"viewport": {"width": 1280, "height": 900}}, is_keyboard=False),
+    Way(
+        name="keyboard on a dark phone",
+        settings={"viewport": {"width": 375, "height": 800}, "color_scheme": "dark"},
+        is_keyboard=True,
+    ),
+)
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Three nodes with assignments, one that fails, one that never came, and a dashboard without actions."""
@@ -155,6 +177,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made = Site(built)
         made.serve()
         yield made
+
+
+@pytest.fixture(scope="session")
+def acting(site: Site) -> Iterator[Site]:
+    """A dashboard with actions on the same fleet."""
+    made = Site(site.fleet)
+    made.serve("--allow-actions")
+    yield made
+    made.stop()
 
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"

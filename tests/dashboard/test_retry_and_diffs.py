@@ -1,4 +1,4 @@
-"""Retrying a run and reading its diffs, in a real browser on real agents."""
+"""Who may retry a run, and the diffs of a run, in a real browser on real agents."""
 
 from __future__ import annotations
 
@@ -20,20 +20,11 @@ POST = """async ([path, token]) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def acting(site: Site) -> Iterator[Site]:
-    """A dashboard with actions on the same fleet."""
-    made = Site(site.fleet)
-    made.serve("--allow-actions")
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def acting_page(browser: Browser, acting: Site) -> Iterator[Page]:
-    with context_of(browser) as context:
+    with context_of(browser, storage_state=acting.signed_in(browser)) as context:
         page = context.new_page()
-        page.goto(acting.printed)
+        page.goto(acting.address)
         page.wait_for_selector("header")
         yield page
 
@@ -60,32 +51,6 @@ def planned(site: Site) -> Iterator[str]:
     assert done.run, done.err
     yield done.run
     folder.rmdir()
-
-
-def test_a_run_is_retried_with_the_keyboard(acting_page: Page, acting: Site) -> None:
-    first = a_failed_run(acting, "again")
-    (acting.fleet.directory / "again.ready").touch()
-    acting_page.goto(f"{acting.address}/runs/{first}")
-    acting_page.get_by_role("button", name="Retry …").press("Enter")
-    assert serious(acting_page) == []
-    acting_page.get_by_role("button", name="Retry on 2 nodes").press("Enter")
-
-    expect(acting_page.get_by_text("Sends run")).to_be_visible()
-    expect(acting_page.get_by_role("group", name="Nodes by state")).to_contain_text("2 changed")
-    expect(acting_page.get_by_role("button", name="Retry …")).to_have_count(0)
-    again = acting_page.url.rpartition("/")[2]
-    assert again != first
-    acting.fleet.wait_for(
-        lambda: (
-            "done"
-            in {
-                one.get("state")
-                for one in acting.fleet.ctl("run", "list", "--json").named("run")
-                if one["run"] == again
-            }
-        ),
-        "the record of the retry to be closed",
-    )
 
 
 def test_only_the_chosen_ends_are_retried(acting_page: Page, acting: Site) -> None:

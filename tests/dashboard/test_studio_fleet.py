@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.dashboard.conftest import SCRIPT, Site, context_of, serious
+from tests.dashboard.conftest import SCRIPT, WAYS, Site, Way, context_of, looks_well, serious
+from tests.dashboard.keyboard import Hands
 from tests.support.fleet import a_file, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -29,46 +31,49 @@ ccm:
 """
 
 
-@contextlib.contextmanager
-def studio_of(browser: Browser, site: Site, **settings: Any) -> Iterator[Page]:
-    """The Studio page of a user who may act, with the folder `studio` open."""
+@pytest.fixture(scope="module")
+def studio(site: Site) -> Iterator[Site]:
+    """A studio whose user may act, on the folder `studio`."""
+    folder = Path(site.fleet.write("studio/site.yaml", MANIFEST)).parent
     served = Site(site.fleet)
-    served.process = site.fleet.begin(
-        "studio", str(site.fleet.directory / "studio"), "--port", "0", "--allow-actions"
-    )
+    served.process = site.fleet.begin("studio", str(folder), "--port", "0", "--allow-actions")
     site.fleet.wait_for(lambda: served.printed, "the studio to print its address")
-    try:
-        with context_of(browser, **settings) as context:
-            page = context.new_page()
-            page.goto(served.printed)
-            yield page
-    finally:
-        served.stop()
+    served.address = served.printed.partition("#")[0]
+    yield served
+    served.stop()
+
+
+@contextlib.contextmanager
+def studio_page(browser: Browser, studio: Site, **settings: Any) -> Iterator[Page]:
+    """The Studio page in a browser of its own."""
+    with context_of(browser, storage_state=studio.signed_in(browser), **settings) as context:
+        page = context.new_page()
+        page.goto(studio.address)
+        yield page
 
 
 @pytest.fixture
-def acting(browser: Browser, site: Site) -> Iterator[Page]:
+def opened(browser: Browser, studio: Site) -> Iterator[Page]:
     """The same with a manifest on it."""
-    site.fleet.write("studio/site.yaml", MANIFEST)
-    with studio_of(browser, site) as page:
+    with studio_page(browser, studio) as page:
         page.get_by_label("File", exact=True).select_option("site.yaml")
         expect(page.locator(".findings")).to_contain_text("lint finds nothing")
         yield page
 
 
-def test_expressions_give_the_values_of_the_chosen_node(acting: Page) -> None:
-    acting.get_by_label("Node", exact=True).fill("web1")
-    acting.get_by_label("Expression").fill("Facts.role + '!'")
+def test_expressions_give_the_values_of_the_chosen_node(opened: Page) -> None:
+    opened.get_by_label("Node", exact=True).fill("web1")
+    opened.get_by_label("Expression").fill("Facts.role + '!'")
 
-    expect(acting.locator(".fleet .result").first).to_have_text('"web!"')
-    expect(acting.locator(".rendered tbody")).to_contain_text("/studio")
-    expect(acting.get_by_label("Content of /")).to_contain_text(f"from web\n{SCRIPT}")
-    assert acting.title() == "Studio · CCM fleet"
+    expect(opened.locator(".fleet .result").first).to_have_text('"web!"')
+    expect(opened.locator(".rendered tbody")).to_contain_text("/studio")
+    expect(opened.get_by_label("Content of /")).to_contain_text(f"from web\n{SCRIPT}")
+    assert opened.title() == "Studio · CCM fleet"
 
-    acting.get_by_label("Expression").fill("readFile('/etc/passwd')")
-    expect(acting.locator(".fleet .bad").first).to_contain_text("evaluated there only")
-    acting.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
-    assert serious(acting) == []
+    opened.get_by_label("Expression").fill("readFile('/etc/passwd')")
+    expect(opened.locator(".fleet .bad").first).to_contain_text("evaluated there only")
+    opened.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
+    assert serious(opened) == []
 
 
 SHOP = """\
@@ -103,9 +108,9 @@ def shop(site: Site) -> Iterator[Site]:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (375, "dark")])
 def test_templates_are_rendered_for_the_chosen_node_without_secrets(
-    browser: Browser, shop: Site, width: int, scheme: Any
+    browser: Browser, studio: Site, shop: Site, width: int, scheme: Any
 ) -> None:
-    with studio_of(browser, shop, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
+    with studio_page(browser, studio, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         answers: list[str] = []
         page.on("response", lambda one: answers.append(one.text()) if "/api/studio/" in one.url else None)
         page.get_by_label("File", exact=True).select_option("shop.yaml")
@@ -141,21 +146,48 @@ def test_templates_are_rendered_for_the_chosen_node_without_secrets(
         assert "planted-secret" not in page.content() + "".join(answers)
 
 
-def test_a_plan_shows_what_would_change_and_changes_nothing(acting: Page, site: Site) -> None:
-    acting.get_by_label("Nodes", exact=True).fill("role=web,node=web*")
-    acting.get_by_label("Nodes", exact=True).press("Enter")
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_manifest_is_saved_planned_and_stored_and_nodes_do_not_change(
+    browser: Browser, studio: Site, way: Way
+) -> None:
+    name = f"planned-{'keyboard' if way.is_keyboard else 'mouse'}.yaml"
+    file = Path(studio.fleet.write(f"studio/{name}", MANIFEST))
+    with studio_page(browser, studio, **way.settings) as page:
+        hands = Hands(page, is_keyboard=way.is_keyboard)
+        hands.choose(page.get_by_label("File", exact=True), name)
+        expect(page.locator(".title .sub").first).to_have_text(name)
+        looks_well(page)
 
-    expect(acting.locator(".planned [role=status]")).to_have_text("Done: 2 would change", timeout=60_000)
-    blocks = acting.locator(".planned pre")
-    expect(blocks.first).to_contain_text("+from web")
-    acting.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
-    assert serious(acting) == []
-    assert not (site.fleet.agents["web1"].files / "studio").exists()
+        hands.go_to(page.locator(".cm-content"))
+        page.keyboard.press("Control+End")
+        page.keyboard.type("# edited")
+        hands.press(page.get_by_role("button", name="Save", exact=True), back=True)
+        expect(page.get_by_role("status").filter(has_text=f"{name} is saved")).to_be_visible()
+        hands.assert_not_lost()
+        expect(page.get_by_role("button", name="Save", exact=True)).to_be_disabled()
+        assert file.read_text().endswith("# edited")
 
-    acting.get_by_role("button", name="Store as a bundle").click()
-    expect(acting.locator(".fleet [role=status]").filter(has_text="Stored.")).to_contain_text(
-        "ccmctl bundle get"
-    )
+        hands.write(page.get_by_label("Save as"), f"copy-of-{name}")
+        hands.press(page.get_by_role("button", name="Save as new file"))
+        expect(page.get_by_role("status").filter(has_text=f"copy-of-{name} is saved")).to_be_visible()
+        hands.assert_not_lost()
+        assert file.with_name(f"copy-of-{name}").read_text() == file.read_text()
+
+        hands.write(page.get_by_label("Nodes", exact=True), "role=web,node=web*")
+        hands.press(page.get_by_role("button", name="Plan on these nodes"))
+        expect(page.locator(".planned [role=status]")).to_have_text("Done: 2 would change", timeout=60_000)
+        hands.assert_not_lost()
+        expect(page.locator(".planned pre").first).to_contain_text("+from web")
+        page.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
+        looks_well(page)
+        assert not (studio.fleet.agents["web1"].files / "studio").exists()
+
+        hands.press(page.get_by_role("button", name="Store as a bundle"))
+        stored = page.locator(".fleet [role=status]").filter(has_text="Stored.")
+        expect(stored).to_contain_text("ccmctl bundle get")
+        hands.assert_not_lost()
+        page.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
+        looks_well(page)
 
 
 def test_without_the_right_to_act_no_plan_is_offered(page: Page, site: Site) -> None:

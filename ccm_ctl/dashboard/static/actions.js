@@ -1,5 +1,5 @@
 // Actions on a run. Each asks once more; the server decides who may.
-import { html, useState, ask, go, plural, session, Problem, runPath } from "./lib.js";
+import { html, useState, ask, go, plural, session, unusable, Problem, runPath } from "./lib.js";
 
 const ACTIONS = {
   pause: ["Pause", "No further node starts. Nodes that have started go on.", ["running", "baking"]],
@@ -23,6 +23,7 @@ function RolloutActions({ run, onDone }) {
       choose("");
       setWhy("");
       set({ error: null, isBusy: false });
+      document.getElementById("rollout-title")?.focus(); // the button that had it is gone
       onDone();
     } catch (error) {
       set({ error, isBusy: false });
@@ -35,7 +36,7 @@ function RolloutActions({ run, onDone }) {
     ${chosen && html`<form class="actions" onSubmit=${act}>
       <p>${ACTIONS[chosen][1]}</p>
       ${["pause", "abort"].includes(chosen) && html`<label class="inline">Why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
-      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} disabled=${state.isBusy}>${ACTIONS[chosen][0]} the rollout</button>
+      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;
@@ -70,7 +71,7 @@ function Retry({ run }) {
     ${isOpen && html`<form class="actions" onSubmit=${act}>
       <p>Sends exactly the same request to the nodes that ended so:</p>
       ${found.map((one) => html`<label class="inline" key=${one}><input type="checkbox" checked=${!left.includes(one)} onChange=${(event) => setLeft(event.target.checked ? left.filter((each) => each !== one) : [...left, one])} /> ${run.counts[one]} ${one}</label>`)}
-      <button type="submit" class="primary" disabled=${state.isBusy || !count}>Retry on ${plural(count, "node")}</button>
+      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;

@@ -51,12 +51,16 @@ const isCurrent = (path, to) => (to === "/" ? path === "/" || path.startsWith("/
 
 function Page({ address }) {
   const path = address.pathname;
+  const main = useRef(null);
   const [title, Shown, params] = find(path);
   useEffect(() => {
+    const isFirst = document.title === "CCM fleet";
     document.title = `${title} · CCM fleet`;
+    // what had the focus was on the page before
+    if (!isFirst && document.activeElement === document.body) main.current?.focus({ preventScroll: true });
   }, [path]);
   if (!Shown) return html`<main id="main"><h1>Not found</h1><p>There is no such page. <${Link} to="/">The fleet<//></p></main>`;
-  return html`<main id="main"><${Shown} address=${address} params=${params} Actions=${RunActions} /></main>`;
+  return html`<main id="main" ref=${main} tabindex="-1"><${Shown} address=${address} params=${params} Actions=${RunActions} /></main>`;
 }
 
 const THEMES = ["auto", "light", "dark"];

@@ -10,7 +10,7 @@ const colors = cm.HighlightStyle.define([
 ]);
 
 const theme = cm.EditorView.theme({
-  "&": { backgroundColor: "var(--paper)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "8px", fontSize: ".9rem", height: "100%" },
+  "&": { backgroundColor: "var(--paper)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "8px", fontSize: ".9rem", height: "100%", overflow: "hidden" },
   "&.cm-focused": { outline: "2px solid var(--focus)", outlineOffset: "1px" },
   ".cm-scroller": { fontFamily: 'ui-monospace, "SF Mono", Consolas, "DejaVu Sans Mono", monospace', lineHeight: "1.5", overflow: "auto" },
   ".cm-gutters": { backgroundColor: "var(--paper)", color: "var(--dim)", border: "0" },

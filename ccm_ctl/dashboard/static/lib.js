@@ -171,6 +171,14 @@ export function State({ state, children }) {
   return html`<span class=${`state ${meaningOf(state)}`}><span aria-hidden="true">${signOf(state)}</span> ${state}${children}</span>`;
 }
 
+// ---- buttons -----------------------------------------------------------------------------------------------------------------
+
+// Attributes of a button that cannot be used now. It keeps the focus, which `disabled` takes away: also while it waits for an answer.
+export const unusable = (isUnusable, act) => ({
+  "aria-disabled": isUnusable ? "true" : undefined,
+  onClick: (event) => (isUnusable ? event.preventDefault() : act?.(event)),
+});
+
 // ---- tables for programs -----------------------------------------------------------------------------------------------------
 
 function cell(value) {

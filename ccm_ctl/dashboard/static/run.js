@@ -74,7 +74,7 @@ function Rollout({ run, children }) {
   const states = new Map(run.results.map((one) => [one.node, one.state]));
   const driver = rollout.driver ? `driven by ${rollout.driver}` : ["done", "aborted"].includes(rollout.phase) ? "" : rollout.is_detached && rollout.phase !== "paused" ? "waits for a rollout server" : html`no driver; <code>ccmctl run resume</code> continues it`;
   return html`<section class="card" aria-labelledby="rollout-title">
-    <div class="title"><h2 id="rollout-title">Rollout</h2><span class=${`tag phase ${rollout.phase}`}>${rollout.phase}</span><span class="sub">${rollout.asked} of ${rollout.total} nodes have started${driver && html`; ${driver}`}</span></div>
+    <div class="title"><h2 id="rollout-title" tabindex="-1">Rollout</h2><span class=${`tag phase ${rollout.phase}`} role="status">${rollout.phase}</span><span class="sub">${rollout.asked} of ${rollout.total} nodes have started${driver && html`; ${driver}`}</span></div>
     ${rollout.reason && html`<p class="problem">${rollout.by && `${rollout.by}: `}${rollout.reason}</p>`}
     ${rollout.bake_until && rollout.phase === "baking" && html`<p>The next wave begins <${Ago} time=${rollout.bake_until} />.</p>`}
     ${children}

@@ -1,5 +1,5 @@
 // The Studio page: a manifest as forms and as YAML, which are two views of one text.
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, ask, go, plural, withQuery, Problem } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, ask, go, plural, withQuery, unusable, Problem } from "./lib.js";
 import { Editor } from "./editor.js";
 import { EditError, get, isMapping, pathAt, placeOf, read, removeIn, renameKey, setIn, swap, textOf } from "./studio_text.js";
 import { typesOf } from "./studio_schema.js";
@@ -227,10 +227,10 @@ function Files({ place, file, isChanged, open, save, clear, text }) {
         <option value="">${file.path ? "open …" : "new manifest"}</option>
         ${place.files.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>`}
-    ${file.path && html`<button type="button" class="primary" disabled=${!isChanged} onClick=${() => save(file.path, file.digest)}>Save</button>`}
+    ${file.path && html`<button type="button" class="primary" ...${unusable(!isChanged, () => save(file.path, file.digest))}>Save</button>`}
     ${!place.only && html`<form class="add" onSubmit=${submit}>
       <label for="studio-name">Save as</label><input id="studio-name" value=${name} placeholder="site.yaml" autocomplete="off" spellcheck=${false} onInput=${(event) => setName(event.target.value)} />
-      <button type="submit" disabled=${!name}>Save as new file</button>
+      <button type="submit" ...${unusable(!name)}>Save as new file</button>
     </form>
     <button type="button" onClick=${() => (isChanged && wanted !== "new" ? want("new") : (clear(), want("")))}>New</button>`}
     ${wanted && isChanged && html`<span class="change" role="alert">The changes are not saved.
@@ -270,6 +270,6 @@ function Findings({ findings, isEmpty, isDone, onShow }) {
   return html`<div class="findings"><p role="status" class=${isDone && !findings.length && !isEmpty ? "good" : "sub"}>${words}</p>
     <ul>${findings.slice(0, 100).map((one, place) => html`<li key=${place}>
       <button type="button" class="plain" onClick=${() => onShow(one)} disabled=${!one.place.line}>${one.place.line ? `${one.place.line}:${one.place.column}` : "–"}</button>
-      <span class=${one.level === "error" ? "bad" : "change"}>${one.level}</span> ${one.message} <code class="sub">${one.rule}</code></li>`)}</ul>
+      <span class=${one.level === "error" ? "bad" : "change"}>${one.level}</span> <${Words} text=${one.message} /> <code class="sub">${one.rule}</code></li>`)}</ul>
   </div>`;
 }

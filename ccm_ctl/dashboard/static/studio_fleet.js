@@ -1,5 +1,5 @@
 // The part of the Studio page that needs a fleet: the manifest on one node, a plan on nodes, and a bundle in the store.
-import { html, useEffect, useRef, useState, ask, session, plural, runPath, Draft, Export, Problem } from "./lib.js";
+import { html, useEffect, useRef, useState, ask, session, plural, runPath, unusable, Draft, Export, Problem } from "./lib.js";
 
 const PAUSE_MS = 400;
 const LOOK_MS = 1500;
@@ -173,8 +173,8 @@ function Actions({ text, name, hasErrors }) {
     <form class="add" onSubmit=${plan}>
       <span class="pair"><label for="studio-targets">Nodes</label>
         <input id="studio-targets" value=${targets} placeholder="role=web or node=db1" autocomplete="off" spellcheck=${false} onInput=${(event) => setTargets(event.target.value)} /></span>
-      <button type="submit" class="primary" disabled=${!isIdle || !targets.trim()}>Plan on these nodes</button>
-      <button type="button" disabled=${!isIdle} onClick=${() => act("/api/studio/bundle", {})}>Store as a bundle</button>
+      <button type="submit" class="primary" ...${unusable(!isIdle || !targets.trim())}>Plan on these nodes</button>
+      <button type="button" ...${unusable(!isIdle, () => act("/api/studio/bundle", {}))}>Store as a bundle</button>
     </form>
     <p class="hint">A plan changes nothing. Only the text above is sent; <code>ccmctl plan DIR</code> sends a directory.</p>
     ${hasErrors && html`<p class="quiet">Correct the errors that lint finds first.</p>`}
