@@ -299,6 +299,26 @@ def test_a_file_that_changed_on_disk_is_kept(page: Page, studio: Studio) -> None
     assert studio.text("commented.yaml") == "by: another editor\n"
 
 
+def test_changes_are_kept_or_discarded_before_another_file_is_opened(page: Page, studio: Studio) -> None:
+    (studio.folder / "other.yaml").write_text("data: {a: 1}\n")
+    page.reload()
+    choose_file(page, "commented.yaml")
+    page.locator(".cm-content").focus()
+    page.keyboard.type("# mine ")
+    files = page.get_by_label("File", exact=True)
+
+    files.select_option("other.yaml")
+    page.get_by_role("button", name="Keep editing").press("Enter")
+    expect(files).to_be_focused()
+    assert yaml_of(page).startswith("# mine ")
+    files.select_option("other.yaml")
+    page.get_by_role("button", name="Discard them").press("Enter")
+
+    expect(files).to_be_focused()
+    expect(page.locator(".title .sub")).to_have_text("other.yaml")
+    assert studio.text("commented.yaml") == COMMENTED
+
+
 def test_a_path_outside_is_refused(page: Page, studio: Studio) -> None:
     page.get_by_label("Save as").fill("../outside")
     page.get_by_role("button", name="Save as new file").click()

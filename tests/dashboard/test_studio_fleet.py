@@ -185,6 +185,7 @@ def test_a_manifest_is_saved_planned_and_stored_and_nodes_do_not_change(
         hands.press(page.get_by_role("button", name="Store as a bundle"))
         stored = page.locator(".fleet [role=status]").filter(has_text="Stored.")
         expect(stored).to_contain_text("ccmctl bundle get")
+        expect(page.locator(".planned [role=status]")).to_have_text("Done: 2 would change")
         hands.assert_not_lost()
         page.evaluate("scrollTo(0, 0)")  # the header covers a part of what is below it
         looks_well(page)

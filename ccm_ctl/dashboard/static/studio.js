@@ -205,6 +205,11 @@ function lineStart(text, line) {
 function Files({ place, file, isChanged, open, save, clear, text }) {
   const [name, setName] = useState("");
   const [wanted, want] = useState("");
+  const list = useRef(null);
+  const decide = () => {
+    want("");
+    list.current?.focus(); // the button that had it goes away
+  };
   if (!place) return null;
   const download = () => {
     const link = document.createElement("a");
@@ -223,7 +228,7 @@ function Files({ place, file, isChanged, open, save, clear, text }) {
   };
   return html`<div class="files">
     ${!place.only && html`<label for="studio-file">File</label>
-      <select id="studio-file" value=${file.path} onChange=${(event) => { const path = event.target.value; event.target.value = file.path; if (path) isChanged && wanted !== path ? want(path) : open(path).then(() => want("")); }}>
+      <select id="studio-file" ref=${list} value=${file.path} onChange=${(event) => { const path = event.target.value; event.target.value = file.path; if (path) isChanged && wanted !== path ? want(path) : open(path).then(() => want("")); }}>
         <option value="">${file.path ? "open …" : "new manifest"}</option>
         ${place.files.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>`}
@@ -234,8 +239,8 @@ function Files({ place, file, isChanged, open, save, clear, text }) {
     </form>
     <button type="button" onClick=${() => (isChanged && wanted !== "new" ? want("new") : (clear(), want("")))}>New</button>`}
     ${wanted && isChanged && html`<span class="change" role="alert">The changes are not saved.
-      <button type="button" onClick=${() => { const path = wanted; want(""); if (path === "new") clear(); else open(path); }}>Discard them</button>
-      <button type="button" onClick=${() => want("")}>Keep editing</button></span>`}
+      <button type="button" onClick=${() => { const path = wanted; decide(); if (path === "new") clear(); else open(path); }}>Discard them</button>
+      <button type="button" onClick=${decide}>Keep editing</button></span>`}
   </div>`;
 }
 

@@ -136,12 +136,13 @@ function Actions({ text, name, hasErrors }) {
   const [targets, setTargets] = useState("");
   const [{ said, error, isBusy, planned }, set] = useState({ said: null, error: null, isBusy: false, planned: null });
   const called = (name.split("/").pop() || "studio").replace(/\.ya?ml$/, "").replace(/[^\w.-]/g, "-").slice(0, 64) || "studio";
-  const act = async (path, body) => {
-    set({ said: null, error: null, isBusy: true });
+  const act = async (path, body, kept = {}) => {
+    set({ said: kept.said, planned: kept.planned, error: null, isBusy: true });
     try {
-      set({ said: await ask(path, { method: "POST", body: { text, name: called, ...body } }), error: null, isBusy: false });
+      const got = await ask(path, { method: "POST", body: { text, name: called, ...body } });
+      set((before) => ({ ...before, said: { ...before.said, ...got }, isBusy: false }));
     } catch (problem) {
-      set({ said: null, error: problem, isBusy: false });
+      set((before) => ({ ...before, error: problem, isBusy: false }));
     }
   };
   const plan = (event) => {
@@ -174,7 +175,7 @@ function Actions({ text, name, hasErrors }) {
       <span class="pair"><label for="studio-targets">Nodes</label>
         <input id="studio-targets" value=${targets} placeholder="role=web or node=db1" autocomplete="off" spellcheck=${false} onInput=${(event) => setTargets(event.target.value)} /></span>
       <button type="submit" class="primary" ...${unusable(!isIdle || !targets.trim())}>Plan on these nodes</button>
-      <button type="button" ...${unusable(!isIdle, () => act("/api/studio/bundle", {}))}>Store as a bundle</button>
+      <button type="button" ...${unusable(!isIdle, () => act("/api/studio/bundle", {}, { said: said?.run && { ...said, digest: "" }, planned }))}>Store as a bundle</button>
     </form>
     <p class="hint">A plan changes nothing. Only the text above is sent; <code>ccmctl plan DIR</code> sends a directory.</p>
     ${hasErrors && html`<p class="quiet">Correct the errors that lint finds first.</p>`}
