@@ -45,7 +45,7 @@ class Reason(Struct, frozen=True, kw_only=True):
     Why a node is as it is.
 
     Attributes:
-        state: In a word: never came, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
+        state: In a word: never seen, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
             refresh pending, undelivered, well.
         sentence: For people; begins with the node's name.
         meaning: Its color: a key of `render.table.COLORS`.
@@ -119,19 +119,19 @@ def format_due(moment: datetime, now: datetime) -> str:
     return f"in {span(seconds)}" if seconds >= 1 else "due"
 
 
-def _never_came(evidence: Evidence, now: datetime) -> Reason | None:
+def _never_seen(evidence: Evidence, now: datetime) -> Reason | None:
     node = evidence.node
     if node.record is not None or node.is_present:
         return None
     why = "facts are assigned to it" if node.assigned else "its record was removed"
     return Reason(
-        state="never came",
-        sentence=f"{node.name} has never come: {why}, and no agent of that name has written its record.",
+        state="never seen",
+        sentence=f"{node.name} was never seen: {why}, and no agent of that name has written its record.",
         meaning="gone",
         next=(
             Next(f"systemctl status {UNIT}", "is the agent installed and running?", node.name),
             Next(f"ccmctl node add {node.name} > {node.name}.creds", "credentials, if it has none"),
-            Next(f"ccmctl node rm {node.name}", "if it is never to come"),
+            Next(f"ccmctl node rm {node.name}", "if it will not be used"),
         ),
     )
 
@@ -401,7 +401,7 @@ def _first(errors: Sequence[str]) -> str:
 
 
 _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
-    _never_came,
+    _never_seen,
     _offline,
     _duplicate,
     _disabled,

@@ -301,7 +301,7 @@ def _behind(
         has = f"knows of {'an earlier ' if count == standing.revision else ''}revision {count}"
     deadline = standing.assignment.deadline
     if record is None:
-        state, reason = OFFLINE, "never came"
+        state, reason = OFFLINE, "never seen"
     elif away is not None:
         state, reason = OFFLINE, _format_absence(away)
     elif record.disabled is not None:

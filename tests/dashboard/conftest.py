@@ -171,7 +171,7 @@ WAYS = (
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Three nodes with assignments, one that fails, one that never came, and a dashboard without actions."""
+    """Three nodes with assignments, one that fails, one that was never seen, and a dashboard without actions."""
     with fleet(tmp_path_factory.mktemp("fleet")) as built:
         prepare(built)
         made = Site(built)

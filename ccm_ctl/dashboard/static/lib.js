@@ -161,7 +161,6 @@ export const STATES = {
   silent: ["?", "gone"],
   undelivered: ["…", "change"],
   "refresh pending": ["…", "change"],
-  "never came": ["·", "quiet"],
 };
 
 export const signOf = (state) => (STATES[state] || ["•", ""])[0];

@@ -62,7 +62,7 @@ def judge_nodes(nodes: Sequence[Node], version: str) -> list[CheckResult]:
     Judge the nodes.
 
     Args:
-        nodes: All nodes of the fleet; those that never came have no record.
+        nodes: All nodes of the fleet; those that were never seen have no record.
         version: The version of this program.
     """
     records = {node.name: node.record for node in nodes if node.record is not None}

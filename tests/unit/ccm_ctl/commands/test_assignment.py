@@ -225,7 +225,7 @@ def test_a_node_that_is_expected_and_one_that_is_too_late_are_reported(motd: str
 
     assert [(one["node"], one["state"], one["reason"]) for one in before] == [
         ("web1", "offline", "offline, was there 2026-11-21 12:00:00Z"),
-        ("web9", "offline", "never came"),
+        ("web9", "offline", "never seen"),
     ]
     assert [(one["node"], one["state"], one["reason"]) for one in after] == [
         (
@@ -233,7 +233,7 @@ def test_a_node_that_is_expected_and_one_that_is_too_late_are_reported(motd: str
             "expired",
             "the deadline 2026-11-21 11:00:00Z has passed; offline, was there 2026-11-21 12:00:00Z",
         ),
-        ("web9", "expired", "the deadline 2026-11-21 11:00:00Z has passed; never came"),
+        ("web9", "expired", "the deadline 2026-11-21 11:00:00Z has passed; never seen"),
     ]
 
 

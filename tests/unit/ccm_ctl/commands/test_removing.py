@@ -113,7 +113,7 @@ def test_a_reset_forgets_the_machine_and_keeps_assignments_of_the_name() -> None
     assert (done.code, done.out) == (0, "web2: reset\n")
     assert keys_of(desk, "web2") == ["CCM_ASSIGNMENTS/node.web2.motd", "CCM_FACTS/web2"]
     [record] = desk.ccmctl("why", "web2", "--json").records
-    assert record["state"] == "never came"
+    assert record["state"] == "never seen"
 
 
 def test_credentials_outlive_their_node_and_that_is_said(tmp_path: Path) -> None:

@@ -544,7 +544,7 @@ def test_a_node_that_never_connected_shows_what_is_known_about_it() -> None:
     done = desk.ccmctl("why", "web9")
 
     assert done.out.splitlines()[0] == (
-        "web9 has never come: facts are assigned to it, and no agent of that name has written its record."
+        "web9 was never seen: facts are assigned to it, and no agent of that name has written its record."
     )
 
 
