@@ -35,7 +35,7 @@ a stored message requested with `no_hdr` (ADR 12). So a message without a sender
 _NO_RESPONDERS = "503"
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, kw_only=True, gc=False):
     """
     A message as delivered.
 
@@ -151,8 +151,12 @@ class PendingReply:
             BusDeniedError: The request was refused.
         """
         try:
-            async with asyncio.timeout(limit_s):
-                answer = await self.arrived.get()
+            # most answers of a page have arrived already, and a timer for each would cost more than the answer
+            if self.arrived.empty():
+                async with asyncio.timeout(limit_s):
+                    answer = await self.arrived.get()
+            else:
+                answer = self.arrived.get_nowait()
         except TimeoutError:
             raise BusUnavailableError(
                 f"{place_of(self.subject)}: no answer from the broker in {limit_s:g} s"

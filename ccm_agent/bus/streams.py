@@ -52,7 +52,7 @@ _FRACTION = re.compile(r"\.(\d+)")
 _WILD = re.compile(r"[*>]")
 
 
-class Stored(Struct, frozen=True, kw_only=True):
+class Stored(Struct, frozen=True, kw_only=True, gc=False):
     """
     A message as a stream stores it.
 

@@ -32,16 +32,22 @@ MAX_TTL_S = 100_000 * 86_400
 ANNOTATIONS_LIMIT_BYTES = 64 << 10
 """Limit of all keys and values of an entry that is read."""
 
+_PORT_RULE = f"is a whole number from 1 to {MAX_PORT}"
+_PRIORITY_RULE = f"is a whole number from 1 to {MAX_PRIORITY}"
+_TTL_RULE = f"is at least 1s and at most {MAX_TTL_S // 86_400} days, or `{NEVER}`"
+
 NAMES = ("cluster", "protocol", "service")
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z\d_-]*", re.ASCII)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _FNV_OFFSET, _FNV_PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _SCRAPE = "prometheus.io/scrape"
 
 
-class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RegistrationEntry(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One instance of a service, as clients find it."""
 
     cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
@@ -84,8 +90,8 @@ def check_entry(entry: RegistrationEntry) -> None:
         )
     _require(_is_address(entry.address), "address", "is a number such as 10.0.0.5 or 2001:db8::5")
     is_port = entry.port is None or (_is_whole(entry.port) and 1 <= int(entry.port) <= MAX_PORT)
-    _require(is_port, "port", f"is a whole number from 1 to {MAX_PORT}")
-    _require(1 <= entry.priority <= MAX_PRIORITY, "priority", f"is a whole number from 1 to {MAX_PRIORITY}")
+    _require(is_port, "port", _PORT_RULE)
+    _require(1 <= entry.priority <= MAX_PRIORITY, "priority", _PRIORITY_RULE)
     words = (*entry.annotations, *entry.annotations.values())
     # a line break in an annotation would add a line to generated configuration; YAML has several line break characters
     _require(not any(map(_CONTROL.search, words)), "annotations", "holds no control characters")
@@ -94,7 +100,7 @@ def check_entry(entry: RegistrationEntry) -> None:
     except DocumentError as err:
         raise PropertyError(f"`ttl`: {err.message}, or `{NEVER}`", place=Place(path="$.ttl")) from err
     is_time = seconds is None or 1 <= seconds <= MAX_TTL_S
-    _require(is_time, "ttl", f"is at least 1s and at most {MAX_TTL_S // 86_400} days, or `{NEVER}`")
+    _require(is_time, "ttl", _TTL_RULE)
 
 
 def ttl_s(ttl: str | None) -> float | None:
@@ -208,6 +214,8 @@ def _labels(entry: RegistrationEntry) -> dict[str, str]:
 
 
 def _is_address(text: str) -> bool:
+    if _IPV4.fullmatch(text):  # most are, and a registry has tens of thousands
+        return True
     from ipaddress import ip_address
 
     try:

@@ -6,8 +6,9 @@ A client that may write a key or a subject controls its content, and many progra
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -41,6 +42,12 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 """A duration; 30,000 years are enough."""
 
 
+@functools.cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """A decoder of a type. Making one for a type such as `dict[str, Any]` costs more than decoding a small document."""
+    return msgspec.json.Decoder(kind)
+
+
 def decode_foreign(body: bytes, kind: type[T]) -> T:
     """
     Decode an untrusted JSON document to a Struct or plain values.
@@ -49,7 +56,7 @@ def decode_foreign(body: bytes, kind: type[T]) -> T:
         msgspec.DecodeError: It is not of that type, or nested too deeply.
     """
     try:
-        value = msgspec.json.decode(body, type=kind)
+        value: T = _decoder(kind).decode(body)  # type: ignore[arg-type]  # mypy does not know that a type is hashable
     except RecursionError as err:
         raise msgspec.DecodeError(_TOO_DEEP) from err
     except UnicodeDecodeError as err:

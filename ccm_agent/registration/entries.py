@@ -44,7 +44,7 @@ class RegistrationQuery(Struct, frozen=True):
         return " ".join(part or "*" for part in (self.cluster, self.protocol, self.service, self.address))
 
 
-class StreamEntry(Struct, frozen=True, kw_only=True):
+class StreamEntry(Struct, frozen=True, kw_only=True, gc=False):
     """
     What the stream stores on one subject.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.consumers import read_newest_by_consumer
 from ccm_agent.bus.layout import REGISTRATION
 from ccm_agent.bus.streams import read_newest
+from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, FileError, UnsettledError
 from ccm_agent.model.registration import sort_key
@@ -30,6 +31,9 @@ SETTLE_S = 600.0
 RECORD = "registrations"
 """The kind of state record that stores what was last seen."""
 
+EVERYTHING = ">"
+"""The pattern of every subject of a stream."""
+
 REMOVED = ("Remove", "Purge")
 """The broker's reasons for a removal that was requested."""
 
@@ -42,12 +46,15 @@ async def read(connection: Connection, stream: str, query: RegistrationQuery) ->
         DataError: The query does not make a valid subject.
         BusError: It cannot be read.
     """
+    pattern = query.pattern
+    # with a pattern, the broker searches its index of subjects for each message; without one, it walks the stream
+    asked = EVERYTHING if pattern == RegistrationQuery().pattern else pattern
     try:
-        stored = await read_newest(connection, stream, [query.pattern])
+        stored = await read_newest(connection, stream, [asked])
     except BusDeniedError:
         # a node on a broker with permissions may not read entries of others by direct get (ADR 60)
-        stored = await read_newest_by_consumer(connection, stream, query.pattern)
-    return [read_stored(one) for one in stored]
+        stored = await read_newest_by_consumer(connection, stream, pattern)
+    return [read_stored(one) for one in stored if subject_matches(pattern, one.subject)]
 
 
 async def find(connection: Connection, stream: str, query: RegistrationQuery) -> list[RegistrationEntry]:

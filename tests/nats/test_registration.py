@@ -15,11 +15,11 @@ import pytest
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.layout import LayoutOptions
 from ccm_agent.bus.streams import call, read_last, read_newest, store
-from ccm_agent.bus.subjects import registration_subject
+from ccm_agent.bus.subjects import REGISTRATION_PREFIX, registration_subject
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError, UnsettledError, UsageError
-from ccm_agent.model.registration import RegistrationChange, instance_of
+from ccm_agent.model.registration import RegistrationChange, encode_entry, instance_of
 from ccm_agent.registration.entries import RegistrationQuery, entry_subject
-from ccm_agent.registration.lookup import RegistrationLookup, find
+from ccm_agent.registration.lookup import RegistrationLookup, find, read
 from ccm_agent.registration.publish import Publisher, make_stream, remove
 from ccm_agent.registration.watch import watch
 from ccm_agent.testing.clock import FakeClock
@@ -468,3 +468,11 @@ async def test_a_query_with_more_than_a_thousand_matches_can_be_doubted(pool: Na
 
     with pytest.raises(UnsettledError):
         await host.ask()
+
+
+async def test_what_no_query_selects_is_not_among_everything(broker: Connection) -> None:
+    entry = an_entry(1)
+    await store(broker, entry_subject(entry), encode_entry(entry))
+    await store(broker, f"{REGISTRATION_PREFIX}.of.three.tokens", b"{}")
+
+    assert [one.subject for one in await read(broker, STREAM, RegistrationQuery())] == [entry_subject(entry)]

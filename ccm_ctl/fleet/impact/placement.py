@@ -32,7 +32,7 @@ EXPIRED = "MaxAge"
 """The broker's reason for an entry that was not renewed in time."""
 
 
-class ServiceName(Struct, frozen=True, order=True):
+class ServiceName(Struct, frozen=True, order=True, gc=False):
     """What identifies a service."""
 
     cluster: str
@@ -43,7 +43,7 @@ class ServiceName(Struct, frozen=True, order=True):
         return f"{self.cluster}/{self.protocol}/{self.service}"
 
 
-class ServiceInstance(Struct, frozen=True, kw_only=True):
+class ServiceInstance(Struct, frozen=True, kw_only=True, gc=False):
     """
     One entry of the registry, or one that has expired.
 
@@ -88,14 +88,18 @@ def place_instances(
     for node, own in addresses.items():
         for address in own:
             owners.setdefault(address, []).append(node)
+    # a node registers many services at each of its addresses
+    known: dict[str, tuple[tuple[str, ...], bool]] = {}
     found: dict[ServiceName, list[ServiceInstance]] = {}
     for one in entries:
         read = _read(one)
         if read is None:
             continue
         service, address, priority = read
-        nodes = tuple(owners.get(_normal(address), ()))
-        is_up = not nodes or any(node in present for node in nodes)
+        if address not in known:
+            nodes = tuple(owners.get(_normal(address), ()))
+            known[address] = nodes, not nodes or any(node in present for node in nodes)
+        nodes, is_up = known[address]
         instance = ServiceInstance(
             nodes=nodes, is_healthy=one.entry is not None and is_up, priority=priority, address=address
         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ccm_agent.model.errors import PropertyError, ProtocolError
 from ccm_agent.model.registration import (
@@ -190,3 +193,19 @@ def test_prometheus_s_file_is_indented_and_escaped_as_go_writes_it() -> None:
         '    "targets": [\n      "10.0.0.1:8080"\n    ]\n  }\n]'
     )
     assert prometheus_file_sd([]) == "[]"
+
+
+@given(text=st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){2,4}\n?", fullmatch=True))
+@example(text="0.0.0.0")
+@example(text="255.255.255.255")
+@example(text="256.1.1.1")
+@example(text="10.0.0.01")
+@example(text="10.0.0.1\n")
+def test_an_ipv4_address_is_accepted_exactly_when_python_accepts_it(text: str) -> None:
+    try:
+        ip_address(text)
+    except ValueError:
+        with pytest.raises(PropertyError, match="address"):
+            check_entry(an_entry(address=text))
+    else:
+        check_entry(an_entry(address=text))

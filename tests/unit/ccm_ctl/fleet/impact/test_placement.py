@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from ipaddress import ip_address
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccm_agent.bus.subjects import parse_registration
+from ccm_agent.registration.entries import StreamEntry
 from ccm_ctl.fleet.impact.placement import (
     ADDRESSES_LIMIT,
     ServiceInstance,
@@ -74,3 +80,46 @@ def test_an_entry_is_on_the_nodes_that_report_its_address() -> None:
             ServiceInstance(nodes=(), is_healthy=True, priority=10, address="10.0.0.4"),
         ]
     }
+
+
+ADDRESSES = ["10.0.0.1", "10.0.0.2", "2001:db8::5", "2001:DB8:0::5", "203.0.113.7"]
+NODES = ["web1", "web2", "web3"]
+
+
+@st.composite
+def registries(draw: st.DrawFn) -> list[StreamEntry]:
+    """Entries of two services, and of those that ended; several at one address, also written in two ways."""
+    return [
+        a_stored(
+            an_entry(address=address, service=draw(st.sampled_from(["web", "db"])), priority=number + 1),
+            reason=draw(st.sampled_from(["", "", "MaxAge"])) if ":" not in address else "",
+        )
+        for number, address in enumerate(draw(st.lists(st.sampled_from(ADDRESSES), max_size=8)))
+    ]
+
+
+@given(
+    entries=registries(),
+    addresses=st.dictionaries(st.sampled_from(NODES), st.sets(st.sampled_from(ADDRESSES[:3]))),
+    present=st.sets(st.sampled_from(NODES)),
+)
+def test_entries_at_one_address_are_placed_as_each_of_them_alone(
+    entries: list[StreamEntry], addresses: dict[str, set[str]], present: set[str]
+) -> None:
+    """The addresses are looked up once each, so this looks up every entry again."""
+    expected: dict[ServiceName, list[ServiceInstance]] = {}
+    for one in entries:
+        cluster, protocol, service, address = parse_registration(one.subject)
+        address = one.entry.address if one.entry else address
+        nodes = tuple(node for node, own in addresses.items() if str(ip_address(address)) in own)
+        is_up = not nodes or not present.isdisjoint(nodes)
+        expected.setdefault(ServiceName(cluster, protocol, service), []).append(
+            ServiceInstance(
+                nodes=nodes,
+                is_healthy=one.entry is not None and is_up,
+                priority=one.entry.priority if one.entry else 0,
+                address=address,
+            )
+        )
+
+    assert place_instances(entries, addresses, present) == expected
