@@ -152,16 +152,17 @@ def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
     import smtplib
     import ssl
 
+    from ccm_ctl.notify.mail_session import SlowMailServerError, TimedSmtp, TimedSmtpTls
+
     url = urlsplit(rule.smtp)
     host = url.hostname or ""
-    timeout = DELIVERY_S / 2
     try:
         password = _read_password(rule)
         context = ssl.create_default_context()
         if url.scheme == "smtps":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(host, url.port or 465, timeout=timeout, context=context)
+            server: TimedSmtp = TimedSmtpTls(host, url.port or 465, limit_s=DELIVERY_S, context=context)
         else:
-            server = smtplib.SMTP(host, url.port or 25, timeout=timeout)
+            server = TimedSmtp(host, url.port or 25, limit_s=DELIVERY_S)
         with server:
             server.ehlo()
             if url.scheme == "smtp" and server.has_extn("starttls"):
@@ -175,6 +176,9 @@ def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
                     raise DeliveryError(f"{rule.channel}: {host} offers no TLS, so the password is not sent")
                 server.login(unquote(url.username or ""), password)
             server.send_message(mail)
+    except SlowMailServerError:
+        # a thread cannot be cancelled, so the session ends itself
+        raise DeliveryError(f"{rule.channel}: no success within {format_duration(DELIVERY_S)}") from None
     except smtplib.SMTPResponseException as err:
         raise DeliveryError(f"{rule.channel}: {host} answered with SMTP code {err.smtp_code}") from None
     except (smtplib.SMTPException, ssl.SSLError) as err:

@@ -191,6 +191,44 @@ async def test_a_mail_server_that_refuses_is_an_error() -> None:
             await deliver(rule, ONE)
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param(b"2", id="a line without an end"),
+        pytest.param(b"220-wait\r\n", id="lines without an end"),
+    ],
+)
+async def test_a_mail_server_that_never_ends_its_reply_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, piece: bytes
+) -> None:
+    monkeypatch.setattr(channels, "DELIVERY_S", 0.5)
+    hung_up = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            hung_up.set()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        rule = NotificationRule(on="drift", smtp=f"smtp://{host}", to=["a@b.c"], sender="d@e.f")
+
+        with pytest.raises(DeliveryError, match="no success within 500ms"):
+            await deliver(rule, ONE)
+
+        async with asyncio.timeout(
+            10
+        ):  # before, the thread that delivers read on for as long as bytes arrived
+            await hung_up.wait()
+
+
 async def test_a_password_is_not_sent_without_tls(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("hidden\n")
