@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.commands.plan_impact import PlanImpact
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.plan_file import PlanFile
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
@@ -178,7 +178,7 @@ async def send_manifest(
     from ccm_ctl.commands.run_view import start_and_watch
     from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.discovery import resolve
-    from ccm_ctl.fleet.plan_file import make_plan_file, resolve_plan, write_plan
+    from ccm_ctl.fleet.plan_file import resolve_plan
     from ccm_ctl.fleet.run_request import prepare
 
     out = options.get("out")
@@ -232,33 +232,15 @@ async def send_manifest(
             return NOT_AGREED
     request = await store(_ACTIONS[action], diff=options["diff"])
     launch = prepare(fleet, request, resolved, action, content.name)
+    save = _plan_saver(application, launch, content, options, inventory) if out else None
+    del inventory  # the records of the nodes take as much memory as a run, which can last for hours
     if rollout is not None:
         return await roll_out(application, fleet, launch, rollout, options)
 
     is_whole = selection is None and plan is None
 
-    async def save(run: Run, proof: RunProof | None) -> None:
-        bundle = content.bundle
-        assert bundle is not None
-        distrusted = _distrusted(run, proof)
-        saved, left_out = make_plan_file(
-            launch, bundle, list(options["data"]), run, inventory, target_spec(options), distrusted
-        )
-        await asyncio.to_thread(write_plan, str(out), saved)
-        application.terminal.note(
-            f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', str(out)])}"
-        )
-        if distrusted:
-            application.terminal.note(
-                f"not in the plan, because events are missing or not genuine: {fold_names(distrusted)}"
-            )
-        if left_out:
-            application.terminal.note(
-                f"not in the plan, because it cannot be applied there: {fold_names(left_out)}"
-            )
-
     async def end(run: Run, proof: RunProof | None) -> None:
-        if out:
+        if save is not None:
             await save(run, proof)
         if impact is not None:
             await impact.show_planned(run, proof)
@@ -272,6 +254,37 @@ async def send_manifest(
         offer=_offer(path, content, resolved, options) if action == "apply" and is_whole else "",
         on_end=end,
     )
+
+
+def _plan_saver(
+    application: Application, launch: Launch, content: Content, options: dict[str, Any], inventory: Inventory
+) -> Callable[[Run, RunProof | None], Awaitable[None]]:
+    """What writes the plan to the file of `--out` once the nodes have made it."""
+    from ccm_ctl.fleet.plan_file import make_plan_file, write_plan
+
+    out = str(options["out"])
+
+    async def save(run: Run, proof: RunProof | None) -> None:
+        bundle = content.bundle
+        assert bundle is not None
+        distrusted = _distrusted(run, proof)
+        saved, left_out = make_plan_file(
+            launch, bundle, list(options["data"]), run, inventory, target_spec(options), distrusted
+        )
+        await asyncio.to_thread(write_plan, out, saved)
+        application.terminal.note(
+            f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', out])}"
+        )
+        if distrusted:
+            application.terminal.note(
+                f"not in the plan, because events are missing or not genuine: {fold_names(distrusted)}"
+            )
+        if left_out:
+            application.terminal.note(
+                f"not in the plan, because it cannot be applied there: {fold_names(left_out)}"
+            )
+
+    return save
 
 
 def _distrusted(run: Run, proof: RunProof | None) -> list[str]:

@@ -34,7 +34,7 @@ FACTS_AT_ONCE = 200
 """Keys per request, because replies are large."""
 
 
-class Node(Struct, kw_only=True):
+class Node(Struct, kw_only=True, gc=False):
     """
     A node as the fleet knows it.
 

@@ -16,7 +16,7 @@ Event = SessionStart | TransactionEvent | SessionSummary
 """What is numbered and stored."""
 
 
-class NodeRun(Struct, kw_only=True):
+class NodeRun(Struct, kw_only=True, gc=False):
     """
     The state of one node; mutable, changed only by `Run`.
 
@@ -51,7 +51,7 @@ class NodeRun(Struct, kw_only=True):
     missing: Gaps = msgspec.field(default_factory=Gaps)
     shown: dict[int, int] = {}
 
-    started: dict[int, int] = {}
+    started: tuple[int, int] | None = None
     """The number and the hash of the session's start. Nothing else of it is needed, and there are thousands."""
     seen: dict[int, Event] = {}
     """Events that wait for earlier ones."""
@@ -78,14 +78,14 @@ class NodeRun(Struct, kw_only=True):
         return self.reads < READS and (self.given < self.known or (self.wants_summary and not self.summary))
 
 
-class StateChange(Struct, frozen=True, kw_only=True):
+class StateChange(Struct, frozen=True, kw_only=True, gc=False):
     """A node entered a state."""
 
     node: str
     state: NodeState
 
 
-class EventReceived(Struct, frozen=True, kw_only=True):
+class EventReceived(Struct, frozen=True, kw_only=True, gc=False):
     """The next event of a node, in the order of its numbers."""
 
     node: str

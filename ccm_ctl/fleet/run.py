@@ -263,8 +263,11 @@ class Run:
         node = self.nodes.get(name)
         if node is None:
             return
-        node.shown = {number: _hash(event) for number, event in node.events.items()} | node.started
-        node.events, node.seen, node.missing, node.started, node.summary = {}, {}, Gaps(), {}, None
+        node.shown = {number: _hash(event) for number, event in node.events.items()}
+        if node.started is not None:
+            number, seen_hash = node.started
+            node.shown[number] = seen_hash
+        node.events, node.seen, node.missing, node.started, node.summary = {}, {}, Gaps(), None, None
         node.known = node.given = node.reads = 0
         self.happened(name, summary, now)
 
@@ -402,7 +405,7 @@ class Run:
         if isinstance(event, TransactionEvent):
             node.events[number] = event
         elif isinstance(event, SessionStart):
-            node.started = {number: _hash(event)}
+            node.started = number, _hash(event)
         if not node.shown or node.shown.pop(number, None) != _hash(event):
             self._news.append(EventReceived(node=node.node, event=event))
 
