@@ -26,6 +26,8 @@ from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers
+from tests.support import processes
+from tests.support.processes import Process
 from tests.support.records import check_records
 
 TOP = Path(__file__).resolve().parents[2]
@@ -128,11 +130,9 @@ class Controller:
     ) -> None:
         self._out, self._err = directory / "out", directory / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "ccm_ctl", *arguments],
-                cwd=code, env={**environ, "PYTHONPATH": str(code)},
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            )  # fmt: skip
+            command = [sys.executable, "-m", "ccm_ctl", *arguments]
+            environ = {**environ, "PYTHONPATH": str(code)}
+            self.process = processes.start(command, cwd=code, env=environ, stdout=out, stderr=err)
 
     @property
     def so_far(self) -> Done:
@@ -165,7 +165,7 @@ class AgentProcess:
     name: str
     directory: Path
     environ: dict[str, str]
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    process: Process | None = field(default=None)
     code: Path = TOP
 
     @property
@@ -197,11 +197,10 @@ class AgentProcess:
     def start(self) -> None:
         """Start a process."""
         with (self.directory / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command,
-                cwd=self.code, env=self.environ | {"PYTHONPATH": str(self.code)},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            environ = self.environ | {"PYTHONPATH": str(self.code)}
+            self.process = processes.start(
+                self.command, cwd=self.code, env=environ, stdout=log, stderr=log, start_new_session=True
+            )
 
     def kill(self) -> None:
         """kill -9."""
@@ -297,11 +296,9 @@ class Fleet:
         self, *arguments: str, stdin: str = "", environ: Mapping[str, str] | None = None, code: Path = TOP
     ) -> Done:
         """Run `ccmctl` of a tree to its end."""
-        done = subprocess.run(
-            [sys.executable, "-m", "ccm_ctl", *arguments],
-            cwd=code, env=self.environ | {"PYTHONPATH": str(code)} | dict(environ or {}),
-            input=stdin, capture_output=True, text=True, check=False, timeout=WAIT_S * 2,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "ccm_ctl", *arguments]
+        environ = self.environ | {"PYTHONPATH": str(code)} | dict(environ or {})
+        done = processes.run(command, cwd=code, env=environ, stdin=stdin, timeout=WAIT_S * 2)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def begin(self, *arguments: str, code: Path = TOP) -> Controller:

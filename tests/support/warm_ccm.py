@@ -1,35 +1,57 @@
 """
 `ccm` and `ccmctl` that start at once: a process that has imported everything and forks for each call.
 
-Conformance cases call the program a thousand times, and importing would take nine tenths of that. `warm_ccm` gives the path of
-a small program that hands its arguments, environment, directory and standard streams over to the fork and ends as that ends.
-Each call has a process of its own, so nothing that one does is seen by another.
+Tests call the programs thousands of times, and importing would take nine tenths of that. There are two ways to call:
 
-Signals are not handed over: to interrupt a command, or to leave it running, start the real program.
+- `warm_ccm` and `warm_programs` give the path of a small program that hands its arguments, environment, directory and standard
+  streams over to the fork and ends as that ends. Signals are not handed over: to interrupt a command, or to leave it running,
+  call in the other way or start the real program.
+- `tests/support/processes.py` asks for a fork itself, and knows its process id.
+
+Each call has a process of its own, so nothing that one does is seen by another.
 """
 
+import atexit
+import gc
+import importlib
 import os
+import pkgutil
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+MODULES = {"ccm": "ccm_agent", "ccmctl": "ccm_ctl"}
+"""The module of each program."""
+
+NUMBER_BYTES = 4
+"""Size of the process id and of the exit code, the two numbers that a caller is answered with."""
 
 _SHIM = """#!{python} -IS
 import os, sys, _socket
 s = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 s.connect({address!r})
-words = [{program!r}, os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *(k + "=" + v for k, v in os.environ.items())]
-data = "\\0".join(words).encode("utf-8", "surrogateescape")
+words = [{module!r}, {program!r}, os.getcwd(), "", str(len(sys.argv) - 1), *sys.argv[1:]]
+data = "\\0".join([*words, *(k + "=" + v for k, v in os.environ.items())]).encode("utf-8", "surrogateescape")
 fds = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2))
 s.sendmsg([len(data).to_bytes(8, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
 while data:
     data = data[s.send(data):]
-code = s.recv(1)
-os._exit(code[0] if code else 70)
+said = b""
+while len(said) < 8:
+    more = s.recv(8 - len(said))
+    if not more:
+        os._exit(70)
+    said += more
+code = int.from_bytes(said[4:], "little", signed=True)
+os._exit(code if code >= 0 else 128 - code)
 """
 
 
@@ -43,33 +65,41 @@ def warm_ccm() -> Iterator[Path]:
 @contextmanager
 def warm_programs(*programs: str) -> Iterator[Path]:
     """A folder with programs of these names (`ccm`, `ccmctl`) that behave as the real ones do, as long as the context lasts."""
-    with tempfile.TemporaryDirectory(prefix="warm-ccm-") as folder:
-        address = str(Path(folder) / "socket")
+    with (
+        tempfile.TemporaryDirectory(prefix="warm-ccm-") as folder,
+        warm_server(Path(folder), programs) as address,
+    ):
         for program in programs:
             shim = Path(folder) / program
-            shim.write_text(_SHIM.format(python=sys.executable, address=address, program=program))
+            values = {"address": address, "program": program, "module": MODULES[program]}
+            shim.write_text(_SHIM.format(python=sys.executable, **values))
             shim.chmod(0o755)
-        server = subprocess.Popen(
-            [sys.executable, __file__, address, *programs],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-            start_new_session=True,
-        )
-        try:
-            assert server.stdout is not None
-            if server.stdout.readline() != b"ready\n":
-                raise RuntimeError("the warm programs did not start")
-            yield Path(folder)
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.communicate()
+        yield Path(folder)
+
+
+@contextmanager
+def warm_server(folder: Path, programs: Sequence[str]) -> Iterator[str]:
+    """The address of a process that forks for calls, as long as the context lasts; what it forked may live longer."""
+    address = str(folder / "socket")
+    server = subprocess.Popen(
+        [sys.executable, __file__, address, *programs],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=TOP,
+        env=os.environ | {"PYTHONPATH": str(TOP)},
+        start_new_session=True,
+    )
+    try:
+        assert server.stdout is not None
+        if server.stdout.readline() != b"ready\n":
+            raise RuntimeError("the warm programs did not start")
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.communicate()
 
 
 def _import_everything(programs: Sequence[str]) -> None:
-    import importlib
-    import pkgutil
-
     import ccm_agent
     import ccm_ctl
     from ccm_agent.resources.catalog import Catalog
@@ -87,13 +117,17 @@ def _import_everything(programs: Sequence[str]) -> None:
 
 def _serve(address: str, programs: Sequence[str]) -> None:
     _import_everything(programs)
+    gc.collect()
+    gc.freeze()  # a fork that looks for garbage would copy all that it shares with this process
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen(64)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the forks reap themselves
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    while True:
+    while (
+        sys.stdin.fileno() not in select.select([listener, sys.stdin], [], [])[0]
+    ):  # until the caller has ended
         call, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
@@ -115,37 +149,39 @@ def _answer(call: socket.socket) -> None:
         _run(data.decode("utf-8", "surrogateescape").split("\0"), fds)
     for fd in fds:
         os.close(fd)
-    _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    call.sendall(bytes([code if code >= 0 else 128 - code]))
+    try:
+        call.sendall(pid.to_bytes(NUMBER_BYTES, "little"))
+        _, status = os.waitpid(pid, 0)
+        call.sendall(os.waitstatus_to_exitcode(status).to_bytes(NUMBER_BYTES, "little", signed=True))
+    except BrokenPipeError:
+        os._exit(0)  # who called has ended
     os._exit(0)
 
 
 def _run(words: list[str], fds: list[int]) -> None:
-    program, directory, count, *rest = words
+    module, program, directory, session, count, *rest = words
     arguments, variables = rest[: int(count)], rest[int(count) :]
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
+    if session:
+        os.setsid()
     os.chdir(directory)
     os.environ.clear()
     os.environ.update({name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = [program, *arguments]
     code = 0
     try:
-        if program == "ccmctl":
-            from ccm_ctl.__main__ import main as ccmctl
-
-            code = ccmctl()
-        else:
-            from ccm_agent.__main__ import main
-
-            main()
+        name = f"{module}.__main__" if module in MODULES.values() else module
+        code = importlib.import_module(name).main() or 0
     except SystemExit as err:
         code = err.code if isinstance(err.code, int) else 1
     except BaseException:  # noqa: BLE001 - as the interpreter would, at the end of a process
         sys.excepthook(*sys.exc_info())
         code = 1
+    # as the interpreter ends, but for taking down what it has imported
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
