@@ -9,6 +9,9 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --config-sett
 UV     := $(shell command -v uv 2>/dev/null)
 INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(PY) --config-setting editable_mode=compat,$(PIP))
 
+# Where it is set, each process of a test compiles every module that it imports, and each worker of pytest rewrites all assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test fuzz check lint types schemas docs generate screens bench packages
 
 help: ## print this list
