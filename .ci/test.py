@@ -93,7 +93,13 @@ TIERS = [
         anywhere,
         ["-n", "2", "--timeout=120"],
     ),
-    Tier("contract", "fakes and real adapters", ["tests/contract"], without_server, ["--timeout=60"]),
+    Tier(
+        "contract",
+        "fakes and real adapters",
+        ["tests/contract"],
+        without_server,
+        ["-n", "2", "--timeout=60"],
+    ),
     Tier(
         "nats",
         "one process and a real nats-server",
