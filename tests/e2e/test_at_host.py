@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support import processes
 from tests.support.ccm_json import checked
 from tests.support.fleet import TOP, WAIT_S, AgentProcess, Done, Fleet, a_file, a_gate, fleet, manifest
 
@@ -38,11 +38,9 @@ def running_and_enabled(one: Fleet) -> None:
 
 def ccm(agent: AgentProcess, *arguments: str) -> Done:
     """`ccm agent …` at the agent's host."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ccm_agent", "agent", "--config", str(agent.directory / "agent.yaml"), *arguments],
-        cwd=TOP, env=dict(agent.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        timeout=WAIT_S,
-    )  # fmt: skip
+    config = str(agent.directory / "agent.yaml")
+    command = [sys.executable, "-m", "ccm_agent", "agent", "--config", config, *arguments]
+    done = processes.run(command, cwd=TOP, env=agent.environ, timeout=WAIT_S)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

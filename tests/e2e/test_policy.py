@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from hashlib import sha256
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.bus.signing import signing_key_in_credentials
+from tests.support import processes
 from tests.support.ccm_json import checked
 from tests.support.fleet import FILES, TOP, WAIT_S, Done, Fleet, a_file, manifest
 from tests.support.secured import Secured, secured_broker
@@ -73,11 +73,9 @@ class Guarded(Secured):
     def agent(self, *words: str) -> Done:
         """`ccm agent …` at the node."""
         one = self.fleet.agents["web1"]
-        done = subprocess.run(
-            [sys.executable, "-m", "ccm_agent", "agent", "--config", str(one.directory / "agent.yaml"), *words],
-            cwd=TOP, env=dict(one.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            timeout=WAIT_S,
-        )  # fmt: skip
+        config = str(one.directory / "agent.yaml")
+        command = [sys.executable, "-m", "ccm_agent", "agent", "--config", config, *words]
+        done = processes.run(command, cwd=TOP, env=one.environ, timeout=WAIT_S)
         return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import processes
 from tests.support.faults import FaultyAgent, add_faulty
 from tests.support.fleet import FILES, TOP, WAIT_S, Fleet, a_file, a_gate, manifest
+from tests.support.processes import Process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -147,31 +149,28 @@ class Local:
             "PYTHONPATH": str(TOP),
         }
 
-    def begin(self, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def begin(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Process:
         """Start it and go on."""
-        return subprocess.Popen(
-            self._command(arguments),
-            cwd=self.folder,
-            env=self.environ | dict(environ or {}),
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "ccm_agent", *arguments]
+        variables = self.environ | dict(environ or {})
+        with (self.folder / "ccm.log").open("ab") as log:
+            return processes.start(
+                command, cwd=self.folder, env=variables, stdout=log, stderr=log, start_new_session=True
+            )
 
     def run(self, *arguments: str) -> int:
         """Run it to its end; its status."""
         return self.begin(*arguments).wait(WAIT_S)
 
-    def wait_at_gate(self, process: subprocess.Popen[bytes]) -> None:
+    def wait_at_gate(self, process: Process) -> None:
         """Wait until a command stands at its gate."""
         mark = self.folder / "at-go"
         while not mark.exists():
             assert process.poll() is None
             pause(process)
 
-    def _command(self, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "ccm_agent", *arguments]
 
-
-def pause(process: subprocess.Popen[bytes]) -> None:
+def pause(process: Process) -> None:
     """Give a process a moment to end."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(0.05)
@@ -187,7 +186,7 @@ def local(tmp_path: Path) -> Iterator[Local]:
 GATE = "touch at-go; until [ -e go ]; do sleep 0.05; done"
 
 
-def end(process: subprocess.Popen[bytes], number: int) -> None:
+def end(process: Process, number: int) -> None:
     """End a process, and all that it has started."""
     process.send_signal(number)
     process.wait(WAIT_S)

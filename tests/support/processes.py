@@ -88,7 +88,12 @@ def start(
 ) -> Process:
     """Start a command; the options are those of `subprocess.Popen`."""
     python, *words = command
-    if python != sys.executable or words[:1] != ["-m"] or words[1] not in WARM or cwd != TOP:
+    if (
+        python != sys.executable
+        or words[:1] != ["-m"]
+        or words[1] not in WARM
+        or env.get("PYTHONPATH") != str(TOP)
+    ):
         return subprocess.Popen(
             command,
             cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=start_new_session,

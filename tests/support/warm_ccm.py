@@ -31,6 +31,9 @@ TOP = Path(__file__).resolve().parents[2]
 MODULES = {"ccm": "ccm_agent", "ccmctl": "ccm_ctl"}
 """The module of each program."""
 
+IMPORTED_LATE = ("concurrent.futures.thread", "yaml", "jinja2", "nkeys", "re2", "aiohttp")
+"""What the programs import when they use it, and so no import of theirs brings."""
+
 NUMBER_BYTES = 4
 """Size of the process id and of the exit code, the two numbers that a caller is answered with."""
 
@@ -113,6 +116,8 @@ def _import_everything(programs: Sequence[str]) -> None:
         for module in pkgutil.walk_packages(ccm_ctl.__path__, "ccm_ctl."):
             importlib.import_module(module.name)
     Catalog().all()
+    for name in IMPORTED_LATE:
+        importlib.import_module(name)
 
 
 def _serve(address: str, programs: Sequence[str]) -> None:
