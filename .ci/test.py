@@ -105,14 +105,14 @@ TIERS = [
         "one process and a real nats-server",
         ["tests/nats"],
         without_server,
-        ["-n", "2", "--timeout=90", *SECOND_RUN],
+        ["-n", "3", "--timeout=90", *SECOND_RUN],
     ),
     Tier(
         "e2e",
         "controller, agents, server",
         ["tests/e2e"],
         without_server,
-        ["-n", "2", "--timeout=240", *SECOND_RUN],
+        ["-n", "3", "--timeout=240", *SECOND_RUN],
     ),
     Tier(
         "dashboard",
