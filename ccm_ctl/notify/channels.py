@@ -152,7 +152,7 @@ def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
     import smtplib
     import ssl
 
-    from ccm_ctl.notify.mail_session import SlowMailServerError, TimedSmtp, TimedSmtpTls
+    from ccm_ctl.notify.mail_client import MailClient, SlowMailServerError, TlsMailClient
 
     url = urlsplit(rule.smtp)
     host = url.hostname or ""
@@ -160,9 +160,9 @@ def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:
         password = _read_password(rule)
         context = ssl.create_default_context()
         if url.scheme == "smtps":
-            server: TimedSmtp = TimedSmtpTls(host, url.port or 465, limit_s=DELIVERY_S, context=context)
+            server: MailClient = TlsMailClient(host, url.port or 465, limit_s=DELIVERY_S, context=context)
         else:
-            server = TimedSmtp(host, url.port or 25, limit_s=DELIVERY_S)
+            server = MailClient(host, url.port or 25, limit_s=DELIVERY_S)
         with server:
             server.ehlo()
             if url.scheme == "smtp" and server.has_extn("starttls"):

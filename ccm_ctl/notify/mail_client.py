@@ -1,4 +1,4 @@
-"""SMTP sessions with a time limit for the whole of them; smtplib only limits each reading of a socket."""
+"""An SMTP client with a time limit for a whole session; smtplib only limits each reading of a socket."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class SlowMailServerError(Exception):
     """A mail server did not reply in time. It is not an OSError, which smtplib takes for the end of the connection."""
 
 
-class TimedSmtp(smtplib.SMTP):
+class MailClient(smtplib.SMTP):
     """
-    A session that ends in time, however slowly the server sends its replies.
+    A client whose session ends in time, however slowly the server sends its replies.
 
     Args:
         host, port: The server.
@@ -43,7 +43,7 @@ class TimedSmtp(smtplib.SMTP):
             raise
 
 
-class TimedSmtpTls(TimedSmtp, smtplib.SMTP_SSL):
+class TlsMailClient(MailClient, smtplib.SMTP_SSL):
     """The same over TLS from the beginning."""
 
 
