@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from ccm_agent.bus.trust import Trust
     from ccm_agent.model.ports import RenderWorker
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.scheduled import DueRollout
+    from ccm_ctl.fleet.stored_schedule import Schedule
 
 
 PAUSE_S = 1.0
@@ -202,7 +203,17 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
-    from ccm_ctl.fleet.schedules import read_due_rollouts, read_schedules
+
+    # few commands read schedules, and the import takes a tenth of the start of a command
+    async def schedules(left_out: list[str]) -> list[Schedule]:
+        from ccm_ctl.fleet.schedules import read_schedules
+
+        return await read_schedules(connection, left_out)
+
+    async def due_rollouts() -> list[DueRollout]:
+        from ccm_ctl.fleet.schedules import read_due_rollouts
+
+        return await read_due_rollouts(connection)
 
     signatory, trust = await asyncio.to_thread(_load_keys, settings)
     async with Connection(settings) as connection:
@@ -229,8 +240,8 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             trust=trust,
             signers=NatsKeyValue(connection, TRUST_BUCKET, signatory),
             services=RegisteredServices(connection),
-            schedules=partial(read_schedules, connection),
-            due_rollouts=partial(read_due_rollouts, connection),
+            schedules=schedules,
+            due_rollouts=due_rollouts,
             slots=NatsKeyValue(connection, "CCM_SLOTS"),
         )
         try:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.trust import Trust
-from ccm_agent.model.ports import (
-    BrokerConnection,
-    Clock,
-    Events,
-    KeyHistory,
-    KeyValue,
-    Objects,
-    Requests,
-    SignedStore,
-)
-from ccm_agent.registration.entries import StreamEntry
+from ccm_agent.model.ports import KeyHistory, KeyValue, SignedStore
 from ccm_agent.templates.broker_functions import BrokerClient
-from ccm_ctl.fleet.rollout.scheduled import DueRollout
-from ccm_ctl.fleet.stored_schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.trust import Trust
+    from ccm_agent.model.ports import BrokerConnection, Clock, Events, Objects, Requests
+    from ccm_agent.registration.entries import StreamEntry
+    from ccm_ctl.fleet.rollout.scheduled import DueRollout
+    from ccm_ctl.fleet.stored_schedule import Schedule
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
