@@ -54,7 +54,8 @@ function Cell({ name, cell }) {
   </div>`;
 }
 
-const note = (row) => row.conflict || row.disabled || Object.values(row.standings).find((one) => one.reason)?.reason || "";
+// that a node was never seen is its state already
+const note = (row) => row.conflict || row.disabled || Object.values(row.standings).find((one) => one.reason && one.reason !== "never seen")?.reason || "";
 
 function Row({ row, place, assignments, paths, factOf, onOpen, isOpen }) {
   return html`<div role="row" aria-rowindex=${place + 2} class=${`row${row.state === "present" ? "" : " absent"}${isOpen ? " open" : ""}`} style=${{ top: `${place * ROW}px` }}>
