@@ -56,6 +56,11 @@ def states(fleet: Fleet) -> dict[str, str]:
     return {one["node"]: one["state"] for one in fleet.ctl("slots", "--json").records}
 
 
+def becomes(fleet: Fleet, wanted: dict[str, str]) -> None:
+    """A node says what it does with its slot after it has said how its run ended."""
+    fleet.wait_for(lambda: states(fleet) == wanted, f"the slots to be {wanted}")
+
+
 def test_one_node_at_a_time_changes_and_the_slot_is_free_afterwards(three: Fleet) -> None:
     log = three.directory / "log"
 
@@ -63,13 +68,13 @@ def test_one_node_at_a_time_changes_and_the_slot_is_free_afterwards(three: Fleet
 
     assert (done.code, set(done.states.values())) == (0, {"changed"}), done.err
     assert log.read_text().split() == ["begin", "end"] * len(NODES)
-    assert states(three) == {}
+    becomes(three, {})
 
 
 def test_a_plan_takes_no_slot(three: Fleet) -> None:
     path = three.write("gated.yaml", held_at_gate())
     running = three.begin("apply", path, "-t", "node=db1", "--yes", "--json")
-    three.wait_for(lambda: states(three) == {"db1": "held"}, "db1 to hold the slot")
+    becomes(three, {"db1": "held"})
 
     planned = three.ctl("apply", path, "-t", "node=db2", "--noop", "--json")
     shown = three.ctl("slots")
@@ -90,12 +95,12 @@ def held_at_gate(wait: str = "60s") -> str:
 def test_slot_of_a_killed_holder_is_free_once_it_expires(three: Fleet) -> None:
     path = three.write("gated.yaml", held_at_gate())
     three.begin("apply", path, "-t", "node=db1", "--yes", "--json")
-    three.wait_for(lambda: states(three) == {"db1": "held"}, "db1 to hold the slot")
+    becomes(three, {"db1": "held"})
     log = three.directory / "after-kill"
     waiting = three.begin(
         "apply", three.write("next.yaml", restart(log)), "-t", "node=db2", "--yes", "--json"
     )
-    three.wait_for(lambda: states(three) == {"db1": "held", "db2": "waiting"}, "db2 to wait")
+    becomes(three, {"db1": "held", "db2": "waiting"})
 
     three.agents["db1"].kill()
     done = waiting.end()
@@ -108,12 +113,14 @@ def test_slot_of_a_killed_holder_is_free_once_it_expires(three: Fleet) -> None:
     three.forget_files()
 
 
-def test_node_that_failed_keeps_the_slot_until_it_is_well_or_an_operator_takes_it(three: Fleet) -> None:
+def test_node_that_failed_keeps_the_slot_until_it_is_well_or_an_operator_takes_it(
+    three: Fleet, tmp_path: Path
+) -> None:
     check = {"command": f"test -e {FILES}/well", "tries": 1, "format": "nagios"}
     broken = restart(three.directory / "broken", health_checks=[check])
     failed = three.ctl("apply", three.write("broken.yaml", broken), "-t", "node=db1", "--yes", "--json")
-    three.wait_for(lambda: states(three) == {"db1": "failed"}, "db1 to keep the slot")
-    log = three.directory / "blocked"
+    becomes(three, {"db1": "failed"})
+    log = tmp_path / "blocked"
     path = three.write("blocked.yaml", restart(log, wait="3s"))
 
     blocked = three.ctl("apply", path, "-t", "node=db2", "--yes", "--json")
@@ -125,13 +132,14 @@ def test_node_that_failed_keeps_the_slot_until_it_is_well_or_an_operator_takes_i
     assert (event["code"], event["changed"]) == ("slot.unavailable", False)
     assert event["error"][0].startswith("the slot pg-restart is held by db1: no slot was free for 3 s")
     assert log.read_text().split() == ["begin", "end"]
-    assert states(three) == {}
+    becomes(three, {})
 
     three.ctl("apply", str(three.directory / "broken.yaml"), "-t", "node=db1", "--yes")
-    assert states(three) == {"db1": "failed"}
+    becomes(three, {"db1": "failed"})
     (three.agents["db1"].files / "well").touch()
     well = three.ctl("apply", str(three.directory / "broken.yaml"), "-t", "node=db1", "--yes")
-    assert (well.code, states(three)) == (0, {}), well.out
+    assert well.code == 0, well.out
+    becomes(three, {})
 
 
 def test_a_node_writes_its_own_entries_only(tmp_path: Path) -> None:
