@@ -56,6 +56,7 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.model.rollout_records import Phase
+        from ccm_ctl.fleet.history import History
         from ccm_ctl.fleet.rollout.state import abort
         from ccm_ctl.fleet.run_request import send_stop
 
@@ -65,6 +66,7 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
             recorded,
             lambda state: state if state.phase is Phase.ABORTED else abort(state, fleet.operator, why),
         )
+        await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
         asked = [*recorded.nodes[: state.asked], *state.returned]
         _, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
         if silent:

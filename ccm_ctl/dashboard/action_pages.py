@@ -104,6 +104,7 @@ class ActionPages:
         store, halt = RolloutStore(self._fleet), abort if is_abort else pause
         state = await store.change(recorded.record.run, lambda state: halt(state, by, why))
         if is_abort:
+            await History(self._fleet).mark_stopped(recorded.record.run, self._fleet.operator)
             asked = [*recorded.nodes[: state.asked], *state.returned]
             await send_stop(self._fleet, recorded.record, asked, is_kill=False)
         return state

@@ -290,6 +290,20 @@ class History:
 
         await self.change(run.run, close)
 
+    async def mark_stopped(self, run: str, operator: str) -> None:
+        """Record that this operator stopped a run."""
+
+        def mark(state: RunState) -> None:
+            state.stopped_by = operator
+
+        await self.change(run, mark)
+
+    async def ended_by(self, run: str) -> list[str]:
+        """The tokens of the operators who stopped a run, or recorded its end. Operators write keys of their own token only."""
+        found, _ = _sorted_out(await self._bucket.matching([f"*.{run}.{_STATE}"]))
+        states = found.get(run, _Pieces()).states
+        return [token for token, (_, told) in states.items() if told.state != "running" or told.stopped_by]
+
     async def _known(self) -> tuple[list[tuple[datetime, str, _Pieces]], dict[str, ProtocolError]]:
         """
         When each run began, its id and what is known of its state, newest first; and what cannot be read.

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
 from ccm_ctl.fleet.discovery import TargetSet
@@ -132,6 +132,26 @@ def test_server_runs_nothing_that_the_operator_may_not_run(
     assert reason in served.err
     assert not mark.exists()
     assert aborted.code == 0, aborted.err
+
+
+def test_server_does_not_drive_a_rollout_again_that_was_aborted(secured: Secured) -> None:
+    """An operator who may write rollouts opens it again."""
+    mark = secured.directory / "again"
+    run = forge(secured, "sue", scope="fact.role.web", nodes=["web1"], mark=mark, is_signed=True)
+    aborted = secured.as_("sue", "run", "abort", run)
+
+    async def open_again() -> None:
+        environ = {**secured.fleet.environ, "CCM_CREDS": str(secured.directory / "bob.creds")}
+        async with connected(bus_settings(ConnectionOptions(), environ)) as broker:
+            await RolloutStore(broker.fleet).change(run, lambda state: replace(state, phase=Phase.RUNNING))
+
+    asyncio.run(open_again())
+    served = secured.as_("server", "rollout", "serve", "--once")
+    secured.as_("sue", "run", "abort", run)
+
+    assert aborted.code == 0, aborted.err
+    assert "sue has stopped it, or has seen it end" in served.err
+    assert not mark.exists()
 
 
 def test_server_reaches_no_node_outside_of_the_scope_that_the_operator_may_use(secured: Secured) -> None:

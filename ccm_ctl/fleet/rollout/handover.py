@@ -15,18 +15,19 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signing import SignatureError, SignatureKind
-from ccm_agent.bus.subjects import ROLLOUTS, key_subject, parse_assignment_key
+from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject, parse_assignment_key
 from ccm_agent.bus.trust import EVERYWHERE
 from ccm_agent.model.errors import ProtocolError, UsageError
-from ccm_agent.model.wire import ManifestRequest
+from ccm_agent.model.wire import RUN_STOP, ManifestRequest
 from ccm_ctl.fleet.authors import read_newest_signers
+from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.operator_signatures import verify_operator
 from ccm_ctl.fleet.run_request import check_record, digest_record, scopes_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.bus.trust import Signer
+    from ccm_agent.bus.trust import Signer, SignersList
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunRecord
     from ccm_agent.model.wire import Request
@@ -88,7 +89,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
         Whether it may be sent to each node alone; False: only to the scopes of the record.
 
     Raises:
-        SignatureError: No such operator signed it.
+        SignatureError: No such operator signed it, or it was stopped or has ended.
         ProtocolError: It is a command or an assignment, and the fleet does not use signatures.
     """
     record = recorded.record
@@ -109,6 +110,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
             now_ms=now_ms,
         )
         _check_right(signer, record, request)
+        await _check_open(fleet, signers, record)
     except SignatureError as err:
         if what is None and signers is not None and signers.allows_unsigned(now_ms):
             return True
@@ -131,6 +133,26 @@ def _check_right(signer: Signer, record: RunRecord, request: Request) -> None:
     stage = request.stage if isinstance(request, ManifestRequest) else None
     if stage is not None and not signer.may_assign(parse_assignment_key(stage.key)[0]):
         raise SignatureError(f"{signer.name} handed it over, and may not assign {stage.key}")
+
+
+async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunRecord) -> None:
+    """
+    Check that no operator who may stop the run has stopped it, and that it has not ended.
+
+    The rollout's own document does not prove that: operators who may write it could open it again, and agents remember runs
+    for a day only. The other records do, because each is of one operator.
+
+    Raises:
+        SignatureError: It was stopped, or has ended.
+    """
+    listed = {encode_token(one.name): one for one in signers.signers} if signers is not None else {}
+    for token in await History(fleet).ended_by(record.run):
+        ender = listed.get(token)
+        if ender is None:
+            continue
+        may_stop = all(ender.may_request(RUN_STOP, scope) for scope in scopes_of_record(record))
+        if may_stop or ender.name == fleet.operator:
+            raise SignatureError(f"{ender.name} has stopped it, or has seen it end")
 
 
 def _subject(state: RolloutState) -> str:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.bus.signing import SignatureError
-from ccm_agent.bus.subjects import request_subject
+from ccm_agent.bus.subjects import encode_token, request_subject
 from ccm_agent.bus.trust import EVERYWHERE, Trust
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
 from ccm_agent.model.ids import new_id
@@ -25,7 +25,7 @@ from ccm_agent.model.wire import (
     Request,
 )
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import Recorded, RunState
+from ccm_ctl.fleet.history import History, Recorded, RunState
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.handover import VALID_MS, check_handover, hand_over
 from tests.support.controller import NOW, StillClock, fleet_on
@@ -59,6 +59,7 @@ class Hands:
             "sue": self.keyring.operator("sue", exec=("fact.role.web",)),
             "all": self.keyring.operator("all", apply=(EVERYWHERE,), exec=(EVERYWHERE,)),
             "lou": self.keyring.operator("lou"),
+            "server": self.keyring.operator("server", apply=(EVERYWHERE,)),
             "eve": Keyring(at_now).operator("eve"),
         }
         self.trust = self.keyring.trust()
@@ -228,3 +229,39 @@ async def test_without_signatures_an_apply_is_handed_over_and_driven() -> None:
 
     assert (state.is_detached, state.signature) == (True, "")
     assert await check_handover(fleet, state, run, APPLY)
+
+
+@pytest.mark.parametrize(
+    ("ender", "state", "is_refused"),
+    [
+        ("bob", "running", True),
+        ("server", "done", True),
+        ("sue", "done", True),
+        ("lou", "done", False),
+        ("eve", "running", False),
+    ],
+    ids=["stopped by an operator", "ended for a server", "seen to end", "look only", "not in the list"],
+)
+async def test_a_rollout_that_was_stopped_or_has_ended_is_not_driven_again(
+    hands: Hands, ender: str, state: str, is_refused: bool
+) -> None:
+    """An operator who may write rollouts opens it again. An operator who may only look cannot end it for servers."""
+    server = hands.server()
+    signed = handed(hands, "bob", recorded())
+    bucket = server.runs
+    told = RunState(run=RUN, state=state, stopped_by=ender if state == "running" else "")
+    await bucket.put(f"{encode_token(ender)}.{RUN}.state", msgspec.json.encode(told))
+
+    if is_refused:
+        with pytest.raises(SignatureError, match=f"{ender} has stopped it, or has seen it end"):
+            await check_handover(server, signed, recorded(), APPLY)
+    else:
+        assert await check_handover(server, signed, recorded(), APPLY) is False
+
+
+async def test_who_aborts_a_rollout_is_on_record_under_a_key_of_that_operator() -> None:
+    fleet = fleet_on(MemoryBus(MemoryBroker(), "ana"))
+
+    await History(fleet).mark_stopped(RUN, "ana")
+
+    assert await History(fleet).ended_by(RUN) == [encode_token("ana")]
