@@ -17,7 +17,7 @@ from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signing import SignatureError, SignatureKind
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject, parse_assignment_key
 from ccm_agent.bus.trust import EVERYWHERE
-from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.errors import ProtocolError, RunError, UsageError
 from ccm_agent.model.wire import RUN_STOP, ManifestRequest
 from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.history import History
@@ -89,7 +89,8 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
         Whether it may be sent to each node alone; False: only to the scopes of the record.
 
     Raises:
-        SignatureError: No such operator signed it, or it was stopped or has ended.
+        SignatureError: No such operator signed it.
+        RunError: It was stopped, or has ended.
         ProtocolError: It is a command or an assignment, and the fleet does not use signatures.
     """
     record = recorded.record
@@ -110,14 +111,15 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
             now_ms=now_ms,
         )
         _check_right(signer, record, request)
-        await _check_open(fleet, signers, record)
+        may_send_directly = signer.may_request(request.protocol, EVERYWHERE)
     except SignatureError as err:
-        if what is None and signers is not None and signers.allows_unsigned(now_ms):
-            return True
-        raise SignatureError(
-            f"{err.message}; `ccmctl run resume {state.run} --detach` hands it over again"
-        ) from err
-    return signer.may_request(request.protocol, EVERYWHERE)
+        if what is not None or signers is None or not signers.allows_unsigned(now_ms):
+            raise SignatureError(
+                f"{err.message}; `ccmctl run resume {state.run} --detach` hands it over again"
+            ) from err
+        may_send_directly = True
+    await _check_open(fleet, signers, record)
+    return may_send_directly
 
 
 def _check_right(signer: Signer, record: RunRecord, request: Request) -> None:
@@ -143,7 +145,7 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
     for a day only. The other records do, because each is of one operator.
 
     Raises:
-        SignatureError: It was stopped, or has ended.
+        RunError: It was stopped, or has ended.
     """
     listed = {encode_token(one.name): one for one in signers.signers} if signers is not None else {}
     for token in await History(fleet).ended_by(record.run):
@@ -152,7 +154,9 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
             continue
         may_stop = all(ender.may_request(RUN_STOP, scope) for scope in scopes_of_record(record))
         if may_stop or ender.name == fleet.operator:
-            raise SignatureError(f"{ender.name} has stopped it, or has seen it end")
+            raise RunError(
+                f"{record.run}: {ender.name} has stopped it, or has seen it end; start a new rollout"
+            )
 
 
 def _subject(state: RolloutState) -> str:

@@ -253,7 +253,7 @@ async def test_a_rollout_that_was_stopped_or_has_ended_is_not_driven_again(
     await bucket.put(f"{encode_token(ender)}.{RUN}.state", msgspec.json.encode(told))
 
     if is_refused:
-        with pytest.raises(SignatureError, match=f"{ender} has stopped it, or has seen it end"):
+        with pytest.raises(RunError, match=f"{ender} has stopped it, or has seen it end"):
             await check_handover(server, signed, recorded(), APPLY)
     else:
         assert await check_handover(server, signed, recorded(), APPLY) is False
