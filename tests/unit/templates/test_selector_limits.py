@@ -183,13 +183,19 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
+LONGEST_CPU_S = 10 * WHERE_CPU_S
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.recursive(ATOMS, _larger, max_leaves=12))
 def test_no_expression_takes_longer_than_its_limits(text: str) -> None:
-    cpu_s = 0.0
+    times_s = [0.0]
     try:
-        cpu_s = outcome(f"({text}) == nil")[1]
+        times_s = [outcome(f"({text}) == nil")[1]]
+        if times_s[0] >= LONGEST_CPU_S:
+            # Python may have collected the garbage of other tests meanwhile; what takes long takes long each time
+            times_s += [outcome(f"({text}) == nil")[1] for _ in range(2)]
     except SelectorError:
         pass  # its types do not fit
 
-    assert cpu_s < 10 * WHERE_CPU_S
+    assert min(times_s) < LONGEST_CPU_S
