@@ -134,7 +134,7 @@ def serious(page: Page) -> list[str]:
 
 
 def looks_well(page: Page) -> None:
-    """What is shown fits the width of the page, and keeps nobody out."""
+    """The content fits the width of the page, and axe finds nothing serious."""
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert serious(page) == []
 
