@@ -21,7 +21,6 @@ from ccm_ctl.render.outcome import format_counts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.history import Recorded
@@ -69,12 +68,9 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             if not await application.terminal.ask(question, otherwise="use --yes"):
                 return NOT_AGREED
 
-        def stopping(known: RunState) -> None:
-            known.state, known.stopped_by = "stopping", fleet.operator
-
         await RolloutStore(fleet).abort(record.run, fleet.operator)
         if recorded.is_on_record:
-            await History(fleet).change(record.run, stopping)
+            await History(fleet).mark_stopped(record.run, fleet.operator, is_stopping=True)
         nodes = set(recorded.nodes) - set(recorded.offline)
         replies, silent = await send_stop(fleet, record, nodes, is_kill=kill)
         return _show(application, recorded, replies, silent)

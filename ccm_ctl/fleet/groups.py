@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signing import SignatureError, SignatureKind
-from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.model.errors import (
     BusSetupError,
@@ -30,7 +28,7 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.selector import Selector, parse_selector, parse_targets
 from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.documents import Documents, decode_document
-from ccm_ctl.fleet.operator_signatures import verify_operator
+from ccm_ctl.fleet.operator_signatures import check_document_author
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,16 +212,13 @@ def check_author(entry: KeyValueEntry, signers: SignersList | None, now_ms: int)
     Raises:
         SignatureError: None did.
     """
-    subject = key_subject(TRUST_BUCKET, entry.key)
-    try:
-        _, signer = verify_operator(
-            signers, SignatureKind.DOCUMENT, subject, entry.value, entry.signature, now_ms=now_ms
-        )
-        if not signer.admin:
-            raise SignatureError(f"{subject}: not signed by an operator with `--admin`")
-    except SignatureError:
-        if signers is None or not signers.allows_unsigned(now_ms):
-            raise
+    check_document_author(
+        signers,
+        TRUST_BUCKET,
+        entry,
+        now_ms,
+        lambda signer: "" if signer.admin else "not signed by an operator with `--admin`",
+    )
 
 
 def _bucket(fleet: Fleet) -> Bucket:

@@ -290,11 +290,13 @@ class History:
 
         await self.change(run.run, close)
 
-    async def mark_stopped(self, run: str, operator: str) -> None:
-        """Record that this operator stopped a run."""
+    async def mark_stopped(self, run: str, operator: str, *, is_stopping: bool = False) -> None:
+        """Record that this operator stopped a run; `is_stopping`: nodes that have started are about to stop."""
 
         def mark(state: RunState) -> None:
             state.stopped_by = operator
+            if is_stopping:
+                state.state = "stopping"
 
         await self.change(run, mark)
 

@@ -14,14 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import ASSIGNMENTS
-from ccm_agent.bus.signing import SignatureError, SignatureKind
-from ccm_agent.bus.subjects import key_subject, parse_assignment_key
+from ccm_agent.bus.subjects import parse_assignment_key
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.documents import Documents
-from ccm_ctl.fleet.operator_signatures import verify_operator
+from ccm_ctl.fleet.operator_signatures import check_document_author
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
@@ -103,17 +102,16 @@ async def _check_author(fleet: Fleet, key: str) -> int | None:
     entry = await fleet.assignments.get(key) if fleet.trust is not None else None
     if entry is None or fleet.trust is None:
         return None
-    signers = await read_newest_signers(fleet, fleet.trust)
-    subject, now_ms = key_subject(ASSIGNMENTS, key), int(fleet.clock.now().timestamp() * 1000)
-    try:
-        _, signer = verify_operator(
-            signers, SignatureKind.DOCUMENT, subject, entry.value, entry.signature, now_ms=now_ms
-        )
-        if not signer.may_assign(parse_assignment_key(key)[0]):
-            raise SignatureError(f"{subject}: {signer.name} signed it, and may not assign there")
-    except SignatureError:
-        if signers is None or not signers.allows_unsigned(now_ms):
-            raise
+    scope, _ = parse_assignment_key(key)
+    check_document_author(
+        await read_newest_signers(fleet, fleet.trust),
+        ASSIGNMENTS,
+        entry,
+        int(fleet.clock.now().timestamp() * 1000),
+        lambda signer: (
+            "" if signer.may_assign(scope) else f"{signer.name} signed it, and may not assign there"
+        ),
+    )
     return entry.revision
 
 
