@@ -21,7 +21,7 @@ from ccm_agent.agent.requests.schedule_times import schedule_name
 from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.bus.node_key import FINAL_ANSWERS
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.subjects import event_subject
+from ccm_agent.bus.subjects import event_subject, node_scope, scopes_of
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.json_text import encode_message
@@ -134,7 +134,7 @@ class RequestHandler:
                 answer would let a forged request say of a node's part in a true run that it was refused.
         """
         request, due = self._read(incoming)
-        is_called = self._context.node in request.named or incoming.scope.startswith("node.")
+        is_called = self._context.node in request.named or incoming.scope == node_scope(self._context.node)
         known = self._request_log.find(request.run)
         if request.named and not is_called and known is not None:
             return  # it was sent again to other nodes; this one has answered
@@ -151,7 +151,7 @@ class RequestHandler:
             await self._answer_again(known)
             return
         try:
-            matches = await self._matches(request)
+            matches = await self._is_meant(incoming) and await self._matches(request)
         except CcmError as err:
             await self._refuse(incoming, request, Refusal(err.code, str(err)))
             return
@@ -226,6 +226,19 @@ class RequestHandler:
     def is_late(self, deadline: datetime | None) -> bool:
         """The time to begin by has passed."""
         return deadline is not None and self._context.clock.now() > deadline
+
+    async def _is_meant(self, incoming: IncomingRequest) -> bool:
+        """
+        Whether the scope that a request was signed for is one of this node's, by its facts as they are now.
+
+        The subscriptions do not prove it: the holder of the broker can deliver any message to any subscription.
+        """
+        context = self._context
+        facts = await context.facts.routed(context.settings.routed_facts)
+        if incoming.scope in scopes_of(context.node, facts):
+            return True
+        self._limited.info("a request for a scope of other nodes", extra={"subject": incoming.subject})
+        return False
 
     async def _matches(self, request: Request) -> bool:
         """Whether the selectors of a request select this node; SelectorError when they cannot be read."""
