@@ -183,6 +183,11 @@ class AgentContext:
         self.refreshes.open()
         self.checkpoints.open()
 
+    def note_last_run(self, run: str, state: str) -> None:
+        """A run of this node ends now: its record shows it, also after a kill."""
+        self.request_log.note_last(run, state)
+        self.presence.ended(run, state)
+
     def load_policy(self) -> None:
         """Read the node's policy, a file of a few kilobytes. Blocking."""
         settings = self.settings

@@ -178,3 +178,44 @@ def test_agent_killed_before_it_began_a_step_of_a_rollout_does_not_begin_after_t
     assert (again.code, again.err) == (0, "")
     assert outcome(site, agent, run) == (INTERRUPTED, 0)
     assert not agent.has("x", "step")
+
+
+def test_node_that_was_killed_in_a_run_is_shown_as_failed_from_its_return_on(site: Fleet, name: str) -> None:
+    site.add(name, interval="1h")
+    agent = site.agents[name]
+    assert site.ctl("exec", "-t", f"node={name}", "--yes", "--", "true").code == 0
+    path = site.write("gated.yaml", manifest(a_gate(), a_file("after")))
+    applying = site.begin("apply", path, "-t", f"node={name}", "--yes", "--json")
+    site.wait_for(lambda: (agent.files / "at-go").exists(), "the run to stand at the gate")
+
+    agent.kill()
+    agent.open_gates()
+    agent.start()
+
+    done = applying.end()
+    site.wait_for(
+        lambda: last_run(site, name) == (done.run, "failed"), "its record to show the interrupted run"
+    )
+    [why] = site.ctl("why", name, "--json").named("why")
+    assert (done.states, done.reasons) == ({name: "failed"}, {name: "interrupted"})
+    assert why["state"] == "failed"
+    assert why["reason"].endswith(": its last run failed: interrupted.")
+    assert last_run(site, name, "show") == (done.run, "failed")
+
+
+def test_run_that_ended_just_before_a_kill_is_shown_as_the_last_one(site: Fleet, name: str) -> None:
+    site.add(name, interval="1h", heartbeat="1h")
+    agent = site.agents[name]
+
+    runs = [site.ctl("exec", "-t", f"node={name}", "--yes", "--json", "--", "true").run for _ in range(2)]
+    agent.kill()
+    agent.start()
+
+    site.wait_for(lambda: last_run(site, name) == (runs[1], "changed"), "its record to show the last run")
+
+
+def last_run(fleet: Fleet, node: str, verb: str = "list") -> tuple[str, str]:
+    """The last run of a node and its state, as `ccmctl node list` or `node show` has it."""
+    words = ["node", "list"] if verb == "list" else ["node", "show", node]
+    [one] = [one for one in fleet.ctl(*words, "--json").records if one.get("node") == node]
+    return one.get("last_run", ""), one.get("last_state", "")

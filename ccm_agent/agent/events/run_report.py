@@ -104,6 +104,7 @@ class RunReport:
         is_full: bool,
         is_quiet: bool = False,
         judge: Judge | None = None,
+        on_end: Callable[[SessionSummary], None] | None = None,
     ) -> None:
         """
         Args:
@@ -114,6 +115,7 @@ class RunReport:
             is_full: Stable resources are reported too.
             is_quiet: Nothing is reported unless a resource was not stable, or the run failed.
             judge: See `Judge`.
+            on_end: Called with the summary, before it is reported.
         """
         self.frame = frame
         self.has_started = False
@@ -125,6 +127,7 @@ class RunReport:
         self._is_full = is_full
         self._is_quiet = is_quiet
         self._judge = judge
+        self._on_end = on_end
         self._quiet_start: SessionStart | None = None
         self._corrective: bool | None = None
         self._number = 0
@@ -269,6 +272,8 @@ class RunReport:
             stopped_by=stopped_by or base.stopped_by,
         )
         self.is_closed = True
+        if self._on_end is not None:
+            self._on_end(summary)
         if self._is_quiet and self._quiet_start is not None and state in COMPLIANT_STATES:
             return summary
         self._report_start()

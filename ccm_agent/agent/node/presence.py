@@ -12,6 +12,7 @@ import hashlib
 import logging
 import random
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -91,10 +92,11 @@ class NodePresence:
         self._record_at = self._facts_at = clock.monotonic()
         self._are_facts_doubtful = False
 
-    def ended(self, run: str, state: str) -> None:
-        """A run has ended, the newest one of this node."""
+    def ended(self, run: str, state: str, time: datetime | None = None) -> None:
+        """The newest run of this node has ended, now or (`time`) before this process; then the record may hold a newer one."""
         record = self.record
-        record.last_run, record.last_state, record.last_time = run, state, self._clock.now()
+        if time is None or record.last_time is None or record.last_time <= time:
+            record.last_run, record.last_state, record.last_time = run, state, time or self._clock.now()
 
     def recall(self, left: Mapping[str, Any]) -> None:
         """Take the last run from the status that an earlier process left; what is not one of this node's says nothing."""

@@ -59,7 +59,22 @@ class _Ended(Struct, tag="e", array_like=True):
     code: str
 
 
-_Record: TypeAlias = _Taken | _Begun | _Ended
+class _Last(Struct, tag="l", array_like=True, frozen=True):
+    """
+    The newest run of the node that has ended, also one that no request started.
+
+    Attributes:
+        run: Its id.
+        state: Its end state.
+        at: When it ended, in seconds since 1970.
+    """
+
+    run: str
+    state: str
+    at: float
+
+
+_Record: TypeAlias = _Taken | _Begun | _Ended | _Last
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Record)
 
@@ -93,7 +108,12 @@ class RequestLogEntry(Struct, kw_only=True):
 
 
 class RequestLog:
-    """The runs of one agent. All but `open` and `compact` are for the event loop and never block for long."""
+    """
+    The runs of one agent. All but `open` and `compact` are for the event loop and never block for long.
+
+    Attributes:
+        last_run: The newest run that has ended; None: it is not known.
+    """
 
     def __init__(self, path: Path, *, keep_s: float, clock: Clock) -> None:
         """
@@ -102,6 +122,7 @@ class RequestLog:
             keep_s: How long a run that ended is remembered.
             clock: What time it is.
         """
+        self.last_run: _Last | None = None
         self._journal = Journal(path)
         self._keep_s = keep_s
         self._clock = clock
@@ -159,6 +180,10 @@ class RequestLog:
         self._write(_Ended(run, self._now(), outcome, json_safe(reason), code))
         self._forget()
 
+    def note_last(self, run: str, state: str) -> None:
+        """A run of the node ends now; from here on a kill does not hide it."""
+        self._write(_Last(run, state, self._now()))
+
     @property
     def wants_compaction(self) -> bool:
         """Most of the file is about what is forgotten or over."""
@@ -197,6 +222,9 @@ class RequestLog:
         self._take_in(record)
 
     def _take_in(self, record: _Record) -> None:
+        if isinstance(record, _Last):
+            self.last_run = record
+            return
         if isinstance(record, _Taken):
             self._entries.setdefault(
                 record.run,
@@ -236,6 +264,8 @@ class RequestLog:
             del self._entries[run], self._forgotten_at[run]
 
     def _live_payloads(self) -> Iterator[bytes]:
+        if self.last_run is not None:
+            yield _encoder.encode(self.last_run)
         for entry in self._entries.values():
             if entry.outcome:
                 yield _encoder.encode(_Ended(entry.run, entry.at, entry.outcome, entry.reason, entry.code))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,7 @@ class Recovery:
     """Brings spool and ledger of one agent to one state, before anything else happens."""
 
     def __init__(self, context: AgentContext) -> None:
+        self._context = context
         self._node = context.node
         self._spool = context.spool
         self._request_log = context.request_log
@@ -129,6 +130,7 @@ class Recovery:
             open_runs: Runs without an end in the spool.
             build_job: The job of an entry; None when its request cannot be read any more.
         """
+        self._recall_last()
         reported = {one.run: one for one in open_runs}
         parted = self._checkpoints.run
         for entry in left:
@@ -151,6 +153,11 @@ class Recovery:
         for run, found in reported.items():
             # the ledger lost it to a power cut, the flushed events did not
             self._interrupt(run, found)
+
+    def _recall_last(self) -> None:
+        last = self._request_log.last_run
+        if last is not None:
+            self._context.presence.ended(last.run, last.state, datetime.fromtimestamp(last.at, UTC))
 
     def _drop(self) -> None:
         try:
@@ -178,6 +185,8 @@ class Recovery:
             number=summary.number,
             kind=Kind.SUMMARY,
         )
+        if self._request_log.knows(run) or not summary.health_check_only:
+            self._context.note_last_run(run, summary.state)
         self._request_log.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
         log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})
 

@@ -388,7 +388,13 @@ class RunExecutor:
             # checks of its own that a node runs every few seconds are worth an event when they say something
             is_quiet=job.own is not None and job.action == "check",
             judge=job.own.judge if job.own else None,
+            on_end=self._note_last if job.own is None or job.action == "apply" else None,
         )
+
+    def _note_last(self, summary: SessionSummary) -> None:
+        """The one place that says what the last run of this node is: before its summary, so no kill hides it."""
+        if summary.code != PAUSED:
+            self._context.note_last_run(summary.run, summary.state)
 
 
 def _command(request: ExecRequest) -> dict[str, object]:

@@ -299,7 +299,6 @@ class RunLoop:
             return
         summary = await self._executor.execute(replace(job, grant=ruling.grant))
         if summary is not None and (job.own is None or job.action == "apply"):
-            context.presence.ended(job.run, summary.state)
             fields = {"run": job.run, "state": summary.state, "reason": summary.reason}
             log.info("a run has ended", extra=fields)
         await context.revision_guard.save()

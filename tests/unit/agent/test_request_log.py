@@ -187,6 +187,7 @@ async def test_compaction_keeps_valid_records_and_concurrent_ones(
     take(request_log, "goes on", b"a request")
     request_log.begin("goes on")
     take(request_log, "waits", b"a request")
+    request_log.note_last("r49", "stable")
     assert request_log.wants_compaction
     before = path.stat().st_size
 
@@ -205,6 +206,8 @@ async def test_compaction_keeps_valid_records_and_concurrent_ones(
     # what had begun is told as interrupted, and not begun once more
     assert [one.has_begun for one in known if one] == [True, False, False, False]
     assert all(request_log.find(f"r{number}") for number in range(50))
+    assert request_log.last_run is not None
+    assert (request_log.last_run.run, request_log.last_run.state) == ("r49", "stable")
     assert not request_log.wants_compaction
     request_log.close()
 
