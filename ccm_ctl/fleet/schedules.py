@@ -159,7 +159,10 @@ class Schedules:
             left_out += [
                 one.subject
                 for one in stored
-                if one.body and one.subject not in due and one.subject not in readable
+                if one.body
+                and one.subject != INDEX_SUBJECT
+                and one.subject not in due
+                and one.subject not in readable
             ]
         lasting = {one.subject for one in found if one is not None}
         past = [read_past(each) for each in stored if each.subject in due and not each.copied]

@@ -52,3 +52,34 @@ def test_bundles_that_a_command_used_lately_or_that_a_run_on_record_needs_are_no
     assert [[each["kind"] for each in one["references"]] for one in listed] == [["ended run"]]
     assert [(done.code, done.err) for done in (kept, may_not)] == [(0, "")] * 2
     assert kept.out == "nothing to remove: each bundle is needed, or younger than 1h\n"
+
+
+def test_bundles_can_be_removed_after_schedules_of_every_kind_were_stored_and_removed(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (tmp_path / "fleet").mkdir()
+    (site / "manifest.yaml").write_text(manifest(a_file("first")))
+    kinds = {
+        "nightly": ("--cron", "0 2 * * *"),
+        "often": ("--every", "1h"),
+        "once": ("--at", "1d"),
+        "waves": ("--cron", "@weekly", "--batch", "1"),
+    }
+
+    with secured_fleet(tmp_path / "fleet") as one:
+        added = [
+            one.as_("tester", "schedule", "add", name, str(site), "--all", "--yes", *options)
+            for name, options in kinds.items()
+        ]
+        stored = one.as_("tester", "bundle", "gc", "--dry-run")
+        references = one.as_("tester", "bundle", "list", "--json").named("bundle")[0]["references"]
+        removed = [one.as_("tester", "schedule", "rm", name) for name in kinds]
+        listed = one.as_("tester", "bundle", "list")
+        gone = one.as_("tester", "bundle", "gc", "--older-than", "1h", "--yes")
+
+    assert [done.code for done in (*added, *removed)] == [0] * 8, [done.err for done in (*added, *removed)]
+    assert sorted(each["name"] for each in references) == sorted(kinds)
+    assert [(done.code, done.err) for done in (stored, listed, gone)] == [(0, "")] * 3
+    assert [done.out for done in (stored, gone)] == [
+        f"nothing to remove: each bundle is needed, or younger than {age}\n" for age in ("7d", "1h")
+    ]
