@@ -7,6 +7,8 @@ subject of its own account. Therefore nothing that is stored or obeyed is in an 
     CTL     JetStream: streams, buckets, schedules, notifications. Its users are operators with `--admin`.
     OPS     all other operators
     NODES   the nodes
+    AUDIT   JetStream: the audit streams. It has no users but the one that `ccmctl init` makes for a minute to create them, so
+            neither an operator with `--admin` nor a node can purge them.
 
 OPS and NODES import from CTL, as services, the API calls that their users may make, and nothing else of the JetStream API.
 Requests are a service too: OPS sends them to CTL. CTL adds its own and those that are due, and sends them to NODES.
@@ -19,6 +21,8 @@ These rules hold (tests/nats/test_reply_matrix.py), and the table must keep them
   operators verify what they receive from NODES.
 - A message that arrives as a service call is not exported as a stream by the same server, but is by other servers. So events
   go to OPS directly from NODES, and a second time, as a service call, to CTL, which stores and acknowledges them.
+- AUDIT receives nodes' decisions as a second service: as a stream, it would store a reply that a node redirects there. Its
+  stream does not acknowledge them, so that the node gets one acknowledgement, that of CCM_EVENTS.
 - A subscriber of a service call sees the subject of its reply, and can publish another reply there. So operators receive events
   as a stream: the reply is the acknowledgement after which a node deletes an event.
 
@@ -32,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.audit import AUDIT_STREAMS, OPERATORS, audited_patterns
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.layout import (
     ASSIGNMENTS,
@@ -75,15 +80,20 @@ class Account(StrEnum):
     CTL = "ctl"
     OPS = "ops"
     NODES = "nodes"
+    AUDIT = "audit"
 
 
-CONNECTIONS = {Account.CTL: 1_000, Account.OPS: 5_000, Account.NODES: 50_000}
+WITH_STREAMS = (Account.CTL, Account.AUDIT)
+"""The accounts with JetStream."""
+
+CONNECTIONS = {Account.CTL: 1_000, Account.OPS: 5_000, Account.NODES: 50_000, Account.AUDIT: 10}
 """Maximum connections. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
 
 USER_LIMITS = {
     Account.CTL: {"subs": 1_000},
     Account.OPS: {"subs": 1_000},
     Account.NODES: {"subs": 2_000, "payload": 1 << 20},
+    Account.AUDIT: {"subs": 10},
 }
 """
 Limits of one connection. A node with 200 routed facts needs 400 subscriptions, and its largest message is its record
@@ -149,6 +159,12 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
         *(_service(each, Account.OPS) for each in REQUESTS),
         *(_service(each, Account.CTL, owner=Account.NODES) for each in REQUESTS),
         *(_stream(Account.NODES, subject, Account.OPS) for subject in stored_patterns()),
+        *(_service(subject, Account.NODES, owner=Account.AUDIT) for subject in audited_patterns()),
+        _service(OPERATORS, Account.OPS, Account.CTL, owner=Account.AUDIT),
+        *(
+            _pages(f"{DIRECT}.{name}", Account.OPS, Account.CTL, owner=Account.AUDIT)
+            for name in AUDIT_STREAMS
+        ),
         *(_stream(Account.NODES, subject, Account.OPS, Account.CTL) for subject in SPOKEN),
         *(_stream(Account.CTL, subject, Account.OPS) for subject in heard if moving),
         *(
@@ -200,8 +216,8 @@ def _service(subject: str, *to: Account, owner: Account = Account.CTL) -> Accoun
     return AccountExport(owner=owner, kind=ExportKind.SERVICE, subject=subject, to=to)
 
 
-def _pages(subject: str, *to: Account) -> AccountExport:
-    return AccountExport(owner=Account.CTL, kind=ExportKind.SERVICE, subject=subject, to=to, pages=True)
+def _pages(subject: str, *to: Account, owner: Account = Account.CTL) -> AccountExport:
+    return AccountExport(owner=owner, kind=ExportKind.SERVICE, subject=subject, to=to, pages=True)
 
 
 def _stream(owner: Account, subject: str, *to: Account) -> AccountExport:
@@ -291,7 +307,7 @@ def as_configuration(users: Mapping[Account, str], *, moving: bool = False) -> s
     blocks = []
     for account in Account:
         lines = [f"  {account.name} {{"]
-        if account == Account.CTL:
+        if account in WITH_STREAMS:
             lines.append("    jetstream: enabled")
         lines.append(f"    limits: {{ max_connections: {CONNECTIONS[account]} }}")
         lines.append(f"    users: [\n{users.get(account, '')}\n    ]")

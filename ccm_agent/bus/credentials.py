@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import CONNECTIONS, USER_LIMITS, Account, exports_and_imports, grants
+from ccm_agent.bus.accounts import (
+    CONNECTIONS,
+    USER_LIMITS,
+    WITH_STREAMS,
+    Account,
+    exports_and_imports,
+    grants,
+)
 from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.subjects import inbox_prefix, subject_matches
 from ccm_agent.model.errors import InputError, UsageError
@@ -59,6 +66,7 @@ class Authority(Struct, frozen=True, kw_only=True):
         account: Signs operators with `--admin`: the account CTL, which holds the streams.
         ops: Signs all other operators.
         nodes: Signs nodes; all that `ccmctl node add` needs.
+        audit: The account of the audit stream; signs only the user that creates the stream.
         system: The system account of the servers.
     """
 
@@ -66,11 +74,17 @@ class Authority(Struct, frozen=True, kw_only=True):
     account: Secret
     ops: Secret
     nodes: Secret
+    audit: Secret
     system: Secret
 
     def of(self, account: Account) -> Secret:
         """The seed of an account."""
-        return {Account.CTL: self.account, Account.OPS: self.ops, Account.NODES: self.nodes}[account]
+        return {
+            Account.CTL: self.account,
+            Account.OPS: self.ops,
+            Account.NODES: self.nodes,
+            Account.AUDIT: self.audit,
+        }[account]
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -98,6 +112,7 @@ def new_authority() -> Authority:
         account=_new_seed(account),
         ops=_new_seed(account),
         nodes=_new_seed(account),
+        audit=_new_seed(account),
         system=_new_seed(account),
     )
 
@@ -193,7 +208,7 @@ def table_mark(*, moving: bool) -> str:
 
 
 def _limits(account: Account, *, moving: bool) -> dict[str, Any]:
-    storage = _STORAGE if account == Account.CTL else _NO_STORAGE
+    storage = _STORAGE if account in WITH_STREAMS else _NO_STORAGE
     # While a fleet migrates, all of its nodes may be in the account of the streams.
     connections = max(CONNECTIONS.values()) if moving else CONNECTIONS[account]
     return _ACCOUNT_LIMITS | storage | {"conn": connections}

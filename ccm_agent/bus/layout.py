@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ccm_agent.bus.audit import audit_configs
 from ccm_agent.bus.broker_errors import jetstream_is_off
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
@@ -93,6 +94,7 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
         presence_s: How long a node counts as present after its last heartbeat: three heartbeat intervals.
         runs_age_s: How long the record of a run is kept.
         slots_s: How long a slot is held after its holder was last heard of.
+        audit_age_s: How long audit entries are kept.
         registration: Name of the stream of registrations.
         registration_age_s: Maximum age of a registration without its own TTL.
         secure: For a broker where each user has its own permissions: no rollup of registrations, data and bundles, with which
@@ -108,6 +110,7 @@ class LayoutOptions(Struct, frozen=True, kw_only=True):
     presence_s: int = 180
     runs_age_s: int = 90 * _DAY_S
     slots_s: float = LEASE_S
+    audit_age_s: int = 400 * _DAY_S
     registration: str = REGISTRATION
     registration_age_s: int = 365 * _DAY_S
     secure: bool | None = None
@@ -332,6 +335,21 @@ async def make(connection: Connection, layout: LayoutOptions | None = None) -> l
             LayoutChange(name=SCHEDULES_STREAM, kind="stream", action=LayoutAction.SKIPPED, details=(why,))
         )
     return done
+
+
+async def make_audit(connection: Connection, layout: LayoutOptions) -> list[LayoutChange]:
+    """
+    Create or update the audit streams, over a connection in their account.
+
+    Raises:
+        BusSetupError, BusDeniedError: As `make`.
+    """
+    copies = _Copies(connection, layout)
+    configs = audit_configs(layout.audit_age_s, layout.duplicate_window_s)
+    return [
+        await _make_one(connection, copies, WantedStream(config["name"], "stream", config))
+        for config in configs
+    ]
 
 
 async def _require_jetstream(connection: Connection, server: ServerInfo) -> None:

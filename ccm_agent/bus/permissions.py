@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ccm_agent.bus.accounts import API, DIRECT, Account
+from ccm_agent.bus.audit import AUDIT_STREAMS, operator_subject
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.layout import (
     ASSIGNMENTS,
@@ -191,6 +192,8 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         key_subject(RUNS, f"{encode_token(name)}.>"),
         *(key_subject(RUNS, key) for key in _ROLLOUT_KEYS if role.apply),
         *(key_subject(ASSIGNMENTS, _all_of(scope)) for scope in role.apply),
+        # Below the same token, for the same reason; the stream is in an account where no operator can purge it.
+        operator_subject(name),
         f"{API}.STREAM.INFO.*",
         f"{DIRECT}.>",
     ]
@@ -232,6 +235,16 @@ def operator_permissions(name: str, role: Role) -> Permissions:
     )
     account = Account.CTL if role.admin else Account.OPS
     return Permissions(account=account, publish=tuple(dict.fromkeys(publish)), subscribe=subscribe)
+
+
+def audit_permissions(name: str) -> Permissions:
+    """The permissions of the user that creates the audit streams: nothing but that."""
+    api = (f"STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in AUDIT_STREAMS)
+    return Permissions(
+        account=Account.AUDIT,
+        publish=tuple(f"{API}.{each}" for each in api),
+        subscribe=(f"{inbox_prefix(name)}.>",),
+    )
 
 
 def operator_flag_for(subject: str) -> str:

@@ -48,6 +48,7 @@ AGENT_CONVERGE = f"{PROTOCOL}.agent.converge"
 AGENT_LOCKED = f"{PROTOCOL}.agent.locked"
 AGENT_UNLOCKED = f"{PROTOCOL}.agent.unlocked"
 AGENT_KEY = f"{PROTOCOL}.agent.key"
+AGENT_DECISION = f"{PROTOCOL}.agent.decision"
 
 DUPLICATE_IDENTITY = "another agent uses this identity"
 """The value of `NodeRecord.conflict` if two agents use the same name."""

@@ -13,13 +13,13 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.certificates import prepare_certificates, server_name_option
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.credentials import prepare_security
-from ccm_ctl.commands.keys_folder import keys_option
+from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.signers import publish_list, signers_in
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.layout import LayoutChange
+    from ccm_agent.bus.layout import LayoutChange, LayoutOptions
     from ccm_ctl.app import Application, Broker
 
 
@@ -141,7 +141,10 @@ def init(
             runs_age_s=runs_age,
             secure=True if security else None,
         )
-        show_made(application, await make(broker.connection, layout))
+        made = await make(broker.connection, layout)
+        if security:
+            made += await _make_audit(application, layout, keys)
+        show_made(application, made)
         if migrate:
             await go_on_migrating(application, keys, finish=finish)
         if security:
@@ -149,6 +152,28 @@ def init(
         return Exit.OK
 
     return application.run_on_broker(work)
+
+
+async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:
+    """The audit streams, created in their own account; none, with a note, if that is not possible here or yet."""
+    from ccm_agent.bus.layout import make_audit
+    from ccm_agent.model.errors import BusError, CcmError
+    from ccm_ctl.fleet.system_account import audit_connection
+
+    keys = keys_in(application, folder)
+    if keys.has_one_account:
+        return []
+    try:
+        async with audit_connection(application.settings(), keys) as connection:
+            return await make_audit(connection, layout)
+    except BusError as err:
+        fix = f"copy {keys.configuration} to each server, run `nats-server --signal reload`, then run this again"
+        application.terminal.note(f"the audit streams were not created: {err}\n    {fix}")
+    except CcmError as err:
+        application.terminal.note(
+            f"the audit streams were not created: {err}; run this again where all seeds are"
+        )
+    return []
 
 
 async def _publish_signers(application: Application, broker: Broker, folder: str) -> None:

@@ -2,7 +2,7 @@
 The folder with a fleet's keys. `ccmctl init --security` creates it, and `ccmctl node add` uses it.
 
     nats-security.conf   the configuration that every server includes; not secret
-    operator.seed  account.seed  ops.seed  nodes.seed  system.seed   secret; mode 0600
+    operator.seed  account.seed  ops.seed  nodes.seed  audit.seed  system.seed   secret; mode 0600
     root.seed            signs the signers list; secret, and independent of the broker's keys
     trust.json           the signers list, signed by the root key; not secret
     users.jsonl          the users that received credentials, and when; no secrets
@@ -29,6 +29,7 @@ from ccm_agent.bus.credentials import (
     asker_credentials,
     check_seed,
     connections_subject,
+    name_in_jwt,
     new_account,
     new_authority,
     new_root,
@@ -37,7 +38,7 @@ from ccm_agent.bus.credentials import (
     table_mark,
     user_credentials,
 )
-from ccm_agent.bus.permissions import operator_permissions
+from ccm_agent.bus.permissions import audit_permissions, operator_permissions
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 CONFIGURATION = "nats-security.conf"
 _USERS = "users.jsonl"
 _MOVING = "moving.json"
-_KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "system": "A"}
+_KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "audit": "A", "system": "A"}
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
 _ACCOUNT_TOKEN = re.compile(r"^\s*(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
 _EVERYBODY = "*"
@@ -298,6 +299,10 @@ class Keys:
         """Credentials in the system account that may ask these questions only. They expire soon, so no list names them."""
         return asker_credentials(self._seed("system"), name, subjects, expires)
 
+    def audit_maker(self, name: str, expires: int) -> Credentials:
+        """Credentials that may create the audit stream and nothing else. They expire soon, so no list names them."""
+        return user_credentials(self._seed("audit"), name, audit_permissions(name), expires=expires)
+
     def revoke(self, kind: str, name: str) -> int:
         """
         Void all credentials of a name; how many there were. Servers apply it when they reload the configuration.
@@ -366,7 +371,24 @@ class Keys:
         write_whole(self.folder / CONFIGURATION, text.encode(), mode=PUBLIC)
 
     def _authority(self) -> Authority:
+        self._add_audit()
         return Authority(**{name: self._seed(name) for name in _KINDS})
+
+    def _add_audit(self) -> None:
+        """
+        Create the account of the audit stream in a folder of an earlier version.
+
+        Raises:
+            InputError: The servers have this account already; with another key, its stream could not be read any more.
+        """
+        if (self.folder / "audit.seed").exists():
+            return
+        if self.configuration.exists() and any(map(_is_audit, self.account_tokens().values())):
+            raise InputError(
+                f"{self.folder / 'audit.seed'}: not found, and {self.configuration} has its account already; "
+                "copy it from where it was created"
+            )
+        self._write_seed("audit", new_account())
 
     def _require_accounts(self) -> None:
         if self.has_one_account:
@@ -400,6 +422,10 @@ class Keys:
             )
         letter = _KINDS.get(name, "O")
         return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
+
+
+def _is_audit(token: str) -> bool:
+    return name_in_jwt(token) == Account.AUDIT
 
 
 def _with_trust(made: Credentials, trust: Trust) -> Credentials:

@@ -1,7 +1,8 @@
 """
-Questions to the servers of the broker themselves, which only the holder of `system.seed` may ask.
+Connections in accounts that have no users: to ask the servers of the broker, and to create the audit stream.
 
-Each question goes out with credentials that are made for it and expire a minute later. Every server of a cluster answers.
+They need `system.seed` and `audit.seed`. The credentials are made for each connection and expire a minute later. Every server
+of a cluster answers a question in the system account.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ccm_ctl.fleet.whole_file import create_file
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from ccm_agent.bus.credentials import Credentials
     from ccm_agent.bus.settings import BusSettings
     from ccm_ctl.fleet.keys import Keys
 
@@ -29,6 +31,7 @@ QUIET_S = 1.0
 """A second without a further answer means that all servers have answered."""
 
 _ASKER = "ccmctl-servers"
+_AUDIT_MAKER = "ccmctl-audit"
 _VALID_S = 60
 
 
@@ -43,12 +46,32 @@ async def system_connection(
         BusError: The broker cannot be reached, or refuses the credentials.
         NotFoundError, InputError: `system.seed` is not in the folder, or cannot be used.
     """
+    made = keys.asker(_ASKER, subjects, int(time.time()) + _VALID_S)
+    async with _connection_with(settings, made) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def audit_connection(settings: BusSettings, keys: Keys) -> AsyncIterator[Connection]:
+    """
+    A connection in the account of the audit stream that may create this stream and nothing else.
+
+    Raises:
+        BusError: The broker cannot be reached, or does not know the account yet.
+        NotFoundError, InputError: `audit.seed` is not in the folder, or cannot be used.
+    """
+    made = keys.audit_maker(_AUDIT_MAKER, int(time.time()) + _VALID_S)
+    async with _connection_with(settings, made) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def _connection_with(settings: BusSettings, made: Credentials) -> AsyncIterator[Connection]:
     with tempfile.TemporaryDirectory(prefix="ccmctl-") as folder:
-        path = Path(folder) / "asker.creds"
-        made = keys.asker(_ASKER, subjects, int(time.time()) + _VALID_S)
+        path = Path(folder) / "user.creds"
         create_file(path, made.text.reveal().encode())
         fields = {"creds": str(path), "nkey": "", "user": "", "password": None, "token": None}
-        async with Connection(replaced(settings, identity=_ASKER, inbox="", **fields)) as connection:
+        async with Connection(replaced(settings, identity=made.name, inbox="", **fields)) as connection:
             await connection.connect_now()
             yield connection
 

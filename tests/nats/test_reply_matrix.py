@@ -19,7 +19,7 @@ from msgspec import Struct
 from ccm_agent.bus.accounts import Account, grants
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
-from ccm_agent.bus.layout import LayoutOptions, make
+from ccm_agent.bus.layout import LayoutOptions, make, make_audit
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.testing.nats_server import NatsServer
@@ -86,8 +86,8 @@ def with_credentials(directory: Path) -> str:
     return server_configuration(authority)
 
 
-def prepared(place: Place) -> Place:
-    """The same with the project's streams, and something in each."""
+def prepared(place: Place, *, audited: bool = True) -> Place:
+    """The same with the project's streams, and something in each; those of the audit need an account of their own."""
 
     async def prepare() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -95,8 +95,11 @@ def prepared(place: Place) -> Place:
             users = {
                 name: await stack.enter_async_context(connected(server, name)) for name in matrix.VICTIMS
             }
-            await make(users["admin"], LayoutOptions(secure=True, slots_s=3600))
-            for subjects in matrix.STORED.values():
+            layout = LayoutOptions(secure=True, slots_s=3600)
+            await make(users["admin"], layout)
+            if audited:
+                await make_audit(await stack.enter_async_context(connected(server, "auditor")), layout)
+            for subjects in (*matrix.STORED.values(), *(matrix.AUDITED.values() if audited else ())):
                 for subject in subjects:
                     await fill(users[author(subject)], subject)
 
@@ -185,18 +188,22 @@ async def attack(
     own = {question.subject for question in matrix.questions(name) if question.is_write}
     own |= set(matrix.chosen_subjects(name))
     listening, refused = Listening(), list[str]()
-    async with connected(place.servers[0], "admin") as admin, listening.begun(place.servers):
+    async with (
+        connected(place.servers[0], "admin") as admin,
+        connected(place.servers[0], "auditor") as auditor,
+        listening.begun(place.servers),
+    ):
         async with raw_client(place.servers[0], name) as writer:
             chosen = zip(matrix.chosen_subjects(name), matrix.CHOSEN, strict=True)
             await writer.publish_all([RawMessage(subject.encode(), body) for subject, body in chosen])
         await listening.quiet()
-        before = await everything(admin)
+        before = await everything(admin) | await everything(auditor)
         for server in place.servers:
             async with raw_client(server, name) as client:
                 await client.publish_all(messages)
             refused += client.refused
             await listening.quiet()
-        after = await everything(admin)
+        after = await everything(admin) | await everything(auditor)
     # Every question is one that the user may ask. The server itself refuses a reply that acknowledges for a consumer, and the
     # subject that a header asks for a trace on.
     denied = [line for line in refused if "Violation for Publish to" in line and matrix.TRACED not in line]
@@ -257,7 +264,7 @@ async def test_odd_header_blocks_change_nothing_and_end_no_server(place: Place, 
 async def test_the_same_questions_reach_everything_where_all_users_are_in_one_account(tmp_path: Path) -> None:
     """So the tests above can fail."""
     with running_server(tmp_path, one_account_configuration(matrix.USERS)) as server:
-        place = await asyncio.to_thread(prepared, Place([server]))
+        place = await asyncio.to_thread(prepared, Place([server]), audited=False)
         messages = matrix.plain_messages("evil", chosen=matrix.one_of_each_kind())
 
         heard, changed = await attack(place, "evil", messages)

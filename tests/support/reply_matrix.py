@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from ccm_agent.bus.accounts import API, DIRECT, STREAMS, Account, grants
+from ccm_agent.bus.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
 from ccm_agent.bus.layout import LayoutOptions, plan
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     NOTIFICATION_PREFIX,
@@ -44,7 +45,10 @@ VICTIMS = {
         "admin", Role(apply=(">",), data=True, facts=True, schedules=True, admin=True)
     ),
 }
-USERS = ATTACKERS | VICTIMS
+AUDITOR = Permissions(account=Account.AUDIT, publish=(f"{API}.>",), subscribe=("_INBOX_auditor.>",))
+"""Looks into the audit streams; no fleet has such a user."""
+
+USERS = ATTACKERS | VICTIMS | {"auditor": AUDITOR}
 
 STORED = {
     "KV_CCM_NODES": ("$KV.CCM_NODES.node.web1", "$KV.CCM_NODES.facts.web1", "$KV.CCM_NODES.presence.web1"),
@@ -69,6 +73,12 @@ STORED = {
     ),
 }
 """Subjects of each stream that are not the attackers', and that hold a message before they begin."""
+
+AUDITED = {
+    AUDIT_STREAM: (operator_subject("ann"),),
+    AUDIT_NODES_STREAM: (f"{PROTOCOL}.agent.decision.web1", f"{PROTOCOL}.agent.startup.web1"),
+}
+"""The same of the audit streams, which are in an account of their own."""
 
 ARRIVES = {
     (Account.NODES, "request"): {Account.NODES},
@@ -142,6 +152,8 @@ def kind_of(subject: str) -> str:
 def targets() -> list[Target]:
     """Every subject that an answer could be sent to and mean something."""
     subjects = [one for name in layout_streams() for one in STORED[name]]
+    subjects += [one for each in AUDITED.values() for one in each]
+    subjects += [f"{API}.{verb}.{name}" for verb in _STREAM_VERBS for name in AUDITED]
     subjects += [_concrete(grant.subject) for grant in grants()]
     subjects += [_concrete(line) for allowed in VICTIMS.values() for line in allowed.subscribe]
     subjects += [
@@ -219,6 +231,9 @@ def questions(name: str) -> list[Question]:
 def _questions(line: str, name: str) -> Iterator[Question]:
     if line.startswith(f"{DIRECT}."):
         stream, _, pattern = line.removeprefix(f"{DIRECT}.").partition(".")
+        if stream == ">":
+            for audited in AUDITED:
+                yield Question(line, f"{DIRECT}.{audited}", b'{"next_by_subj":">","seq":1,"batch":5}')
         for each in STREAMS if stream == ">" else [stream]:
             if not pattern:
                 for body in (*_pages(each), *_chosen_ones(each, name)):

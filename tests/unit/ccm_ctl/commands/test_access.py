@@ -75,6 +75,7 @@ def test_keys_are_made_once_with_the_first_operators_credentials(keys: Path) -> 
 
     assert {name for name, mode in modes.items() if mode == 0o600} == {
         "account.seed",
+        "audit.seed",
         "nodes.seed",
         "operator.seed",
         "ops.seed",
@@ -94,7 +95,7 @@ def test_creating_keys_prints_the_next_step_and_no_secret(tmp_path: Path) -> Non
     said = Desk().ccmctl("init", "--security", "--keys", str(tmp_path / "k"))
 
     seeds = [path.read_text().strip() for path in (tmp_path / "k").glob("*.seed")]
-    assert len(seeds) == 6
+    assert len(seeds) == 7
     assert [seed for seed in seeds if seed in said.out + said.err] == []
     assert "include nats-security.conf" in said.out
     assert f"export CCM_CREDS={tmp_path}/k/op.creds" in said.out
@@ -245,6 +246,7 @@ def test_the_accounts_of_nodes_and_operators_store_nothing(keys: Path) -> None:
 
     assert {name: one["limits"]["disk_storage"] for name, one in accounts.items()} == {
         "ctl": -1,
+        "audit": -1,
         "ops": 0,
         "nodes": 0,
         "system": 0,

@@ -37,7 +37,7 @@ def test_migration_adds_accounts_and_a_root_key_and_keeps_existing_keys(old: One
 
     assert said.code == 0
     after = {path.name: path.read_bytes() for path in old.folder.glob("*.seed")}
-    assert set(after) - set(before) == {"nodes.seed", "ops.seed", "root.seed"}
+    assert set(after) - set(before) == {"audit.seed", "nodes.seed", "ops.seed", "root.seed"}
     assert {name: after[name] for name in before} == before
     assert [seed for seed in after.values() if seed.decode().strip() in said.out + said.err] == []
 
