@@ -57,6 +57,7 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.model.rollout_records import Phase
         from ccm_ctl.fleet.history import History
+        from ccm_ctl.fleet.open_runs import settle_aborted
         from ccm_ctl.fleet.rollout.state import abort
         from ccm_ctl.fleet.run_request import send_stop
 
@@ -68,7 +69,8 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
         )
         await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
         asked = [*recorded.nodes[: state.asked], *state.returned]
-        _, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
+        replies, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
+        await settle_aborted(fleet, recorded, replies, silent)
         if silent:
             application.terminal.note(
                 f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it\n"

@@ -149,7 +149,7 @@ class RunView:
         self._tell_ends(everything=True)
         self._terminal.live("")
         try:
-            if self._is_on_record:
+            if self._is_on_record and self._run.is_ended:
                 await self._history.finish(self._run)
         except BusError as err:
             self._terminal.note(f"the run's record could not be closed: {err}")
@@ -163,6 +163,7 @@ class RunView:
             exit=int(code),
         )
         self._tell_offline()
+        self._tell_open()
         return code
 
     def show(self) -> None:
@@ -279,6 +280,17 @@ class RunView:
             )
             self._terminal.note(
                 f"offline: {fold_names(offline)}; {who}, once it is assigned:\n  {self._offer}"
+            )
+
+    def _tell_open(self) -> None:
+        """Name the nodes that had not ended when this view ended, and the command that shows what became of them."""
+        names = [node.node for node in self._run.expected if not node.state.is_final]
+        if names:
+            verb = "has" if len(names) == 1 else "have"
+            run = short_id(self.record.run)
+            self._terminal.note(
+                f"stopped watching; {fold_names(names)} {verb} not ended\n"
+                f"  watch:  ccmctl run watch {run}\n  show:   ccmctl run show {run}"
             )
 
     def _tell_ends(self, *, everything: bool = False) -> None:

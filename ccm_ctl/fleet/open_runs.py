@@ -8,11 +8,15 @@ later look at the stream, and close the record when every node has ended.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ccm_agent.model.errors import BusError
+from ccm_agent.bus.subjects import event_subject, parse_event
+from ccm_agent.model.errors import BusError, ProtocolError, RunError
+from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.wire import NodeState
+from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import History, restore_ends, run_on_record
 from ccm_ctl.fleet.joining import Joining
@@ -22,12 +26,27 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run import LIMIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.fleet.authors import Authors
+    from ccm_ctl.fleet.gather import Reply
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
+
+SETTLED_AFTER_S = 30.0
+"""Seconds after the end of a rollout: its driver would have stored by then which nodes did not answer."""
+
+LOOKED_AT = 100
+"""The newest runs that a server looks at, to close their records."""
+
+READ_AT_ONCE = 500
+"""Nodes whose first events are read with one request."""
+
+UNANSWERED = "no answer when the rollout was aborted"
+UNRECEIVED = "the request had not reached it when the rollout was aborted"
 
 
 async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None) -> Run:
@@ -58,6 +77,36 @@ async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None
     return run
 
 
+async def settle_aborted(
+    fleet: Fleet, recorded: Recorded, replies: Mapping[str, Reply], silent: Collection[str]
+) -> Run:
+    """
+    Record how the nodes of an aborted rollout ended, and close its record when all of them have.
+
+    A node that gave no answer is unreachable, also if the driver of the rollout is dead. If it reports an end later, that takes
+    precedence.
+
+    Args:
+        fleet: The bus.
+        recorded: The run.
+        replies: What the nodes answered to the stop.
+        silent: The nodes that did not answer.
+    """
+    run = await look_at_ends(fleet, recorded, await read_authors(fleet))
+    for name, node in run.nodes.items():
+        if node.state is not NodeState.EXPECTED:
+            continue
+        if name in silent:
+            _end(run, name, UNANSWERED)
+        elif name in replies and replies[name].answer.outcome:
+            _end(
+                run, name, UNRECEIVED
+            )  # without a session: it had not received the request, and now refuses it
+    if not await close_ended(fleet, recorded, run):
+        await History(fleet).keep_ends(run)
+    return run
+
+
 async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     """
     Close the record of a run whose nodes have all ended; whether they have.
@@ -68,8 +117,10 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     if recorded.state.state == "done":
         return True
     if not recorded.is_on_record:
-        return all(node.state.is_final for node in run.expected)
+        return run.is_ended
     rollout = await _rollout_of(fleet, recorded)
+    if rollout and _is_settled(rollout, fleet.clock.now()):
+        await _settle_unanswered(fleet, run)
     if (rollout and not rollout.phase.is_over) or len(recorded.nodes) < recorded.record.nodes:
         return False  # a rollout in progress, or a record that is being written
     if _is_overdue(recorded.record, fleet.clock.now()):
@@ -77,13 +128,47 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
         for node in run.expected:
             if not node.state.is_final:
                 run.ended(node.node, NodeState.LOST, "no end is known of it", "", now)
-    if not all(node.state.is_final for node in run.expected):
+    if not run.is_ended:
         return False
     try:
         await History(fleet).finish(run)
     except BusError:
         pass  # the next reader may close it
     return True
+
+
+async def close_due(fleet: Fleet) -> None:
+    """Close the records of the newest open runs whose nodes have all ended, as `ccmctl run list` does."""
+    open_runs = [
+        record for record, state, _ in (await History(fleet).newest(LOOKED_AT)).runs if state.state != "done"
+    ]
+    authors = await read_authors(fleet) if open_runs else None
+    for record in open_runs:
+        with contextlib.suppress(ProtocolError, RunError):
+            recorded = await History(fleet).load(record.run)
+            await close_ended(fleet, recorded, await look_at_ends(fleet, recorded, authors))
+
+
+def _is_settled(rollout: RolloutState, now: datetime) -> bool:
+    """A rollout ended so long ago that a driver, if it had one, has recorded the end of each node that it asked."""
+    ended = rollout.time
+    return rollout.phase.is_over and (ended is None or now - ended > timedelta(seconds=SETTLED_AFTER_S))
+
+
+async def _settle_unanswered(fleet: Fleet, run: Run) -> None:
+    """Nodes of a rollout that is over, and that neither began nor ended, are unreachable."""
+    waiting = [name for name, node in run.nodes.items() if node.state is NodeState.EXPECTED]
+    for begin in range(0, len(waiting), READ_AT_ONCE):
+        names = waiting[begin : begin + READ_AT_ONCE]
+        subjects = [event_subject(SESSION_START, name, run.run) for name in names]
+        begun = {parse_event(message.subject).node for message in await fleet.events.newest(subjects)}
+        for name in names:
+            if name not in begun:
+                _end(run, name, UNANSWERED)
+
+
+def _end(run: Run, name: str, reason: str) -> None:
+    run.ended(name, NodeState.UNREACHABLE, reason, "", asyncio.get_running_loop().time())
 
 
 def _is_overdue(record: RunRecord, now: datetime) -> bool:

@@ -104,11 +104,13 @@ class Run:
         offline: Those of them that were not present when it began.
         now: Monotonic seconds.
         asked: This observer sent the request and sends it again; else it only watches.
-        limit_s: Seconds after which nodes that have not ended are lost.
+        limit_s: Seconds after which this observer gives up. Nodes that it asked and that have not ended are lost then. One that
+            only watches does not know what they do, and leaves their states as they are.
         planned: Nodes that are asked later, by `ask`.
 
     Attributes:
         ignored: Nodes that answered, were not expected, and may not join.
+        is_given_up: This observer gave up before every node had ended.
     """
 
     def __init__(
@@ -124,6 +126,8 @@ class Run:
     ) -> None:
         self.run = run
         self.ignored: set[str] = set()
+        self.is_given_up = False
+        self._is_observer = not asked
         self._limit_s = limit_s
         self._resends = 0 if asked else RESENDS
         self.nodes = {
@@ -153,8 +157,13 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        """Whether every expected node has ended, and no events are missing."""
-        return not self._read_all and not self._open
+        """Whether every expected node has ended and no events are missing, or this observer gave up."""
+        return not self._read_all and (not self._open or self.is_given_up)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether every expected node has ended."""
+        return all(node.state.is_final for node in self.expected)
 
     @property
     def expected(self) -> list[NodeRun]:
@@ -337,10 +346,12 @@ class Run:
 
     def _give_up(self) -> None:
         """The run has lasted too long: what is not at its end is no longer waited for."""
+        self.is_given_up = True
         for name in sorted(self._open):
             node = self.nodes[name]
             node.reads = READS
-            if not node.state.is_final:
+            # a node that was never asked is not lost, and one that only another process asked may be at work
+            if not (node.state.is_final or node.state is NodeState.PLANNED or self._is_observer):
                 node.reason = f"not at its end after {self._limit_s:g}s; it was watched no longer"
                 self._move(node, NodeState.LOST)
         self._open.clear()

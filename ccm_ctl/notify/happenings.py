@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import AGENT_DRIFT, DISABLED, PROTOCOL, AgentEvent, NodeState
@@ -28,6 +28,8 @@ from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ccm_agent.model.ports import StoredEvent
     from ccm_agent.model.run_records import RunRecord, RunState
     from ccm_ctl.fleet.ports import Fleet
@@ -50,7 +52,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         kind: "run", "rollout", "node", "drift", "stale" or "test".
-        run: The run: id, name, action, operator, nodes, counts, failed, missing; of a node's session only the id.
+        run: The run: id, name, action, operator, targets, nodes, counts, failed, missing; of a node's session only the id.
         failed: A run or a node's session failed.
         drift: A node corrected a change that did not come from its assignment.
         stale: A node has not matched its assignment for longer than the rule's `after`.
@@ -79,6 +81,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "name": "",
             "action": "",
             "operator": "",
+            "targets": "",
             "nodes": 0,
             "counts": {},
             "failed": False,
@@ -182,8 +185,9 @@ class FleetObserver:
         now, stream_now = self._fleet.clock.now(), await self._fleet.nodes.now()
         is_first = not self.cursor.started
         events = await self._read_events(stream_now)
-        runs, ended = await self._read_runs()
-        rollouts, paused = await self._read_rollouts()
+        listed = (await History(self._fleet).newest(RUNS_READ)).runs
+        runs, ended = self._read_runs(listed)
+        rollouts, paused = await self._read_rollouts({record.run: record for record, _, _ in listed})
         behind = await self._read_behind(now) if reads_nodes else None
         happenings = [] if is_first else [*runs, *rollouts, *events.happenings]
         self.cursor.since, self.cursor.sequence, self.cursor.started = stream_now, events.newest, True
@@ -222,11 +226,12 @@ class FleetObserver:
                 unproven.add(one.node)
         return _NewEvents(genuine, newest, frozenset(unproven))
 
-    async def _read_runs(self) -> tuple[list[Happening], list[str]]:
+    def _read_runs(
+        self, listed: Sequence[tuple[RunRecord, RunState, str]]
+    ) -> tuple[list[Happening], list[str]]:
         """Runs that ended since the last look, oldest first; and the ids of all that have ended."""
         known = set(self.cursor.runs)
         claimed = {key.partition(" ")[0] for key in known}
-        listed = (await History(self._fleet).newest(RUNS_READ)).runs
         ended = [one for one in listed if one[1].state == "done"]
         new = [
             _run_happening(record, state, closed_by)
@@ -235,22 +240,33 @@ class FleetObserver:
         ]
         return new, [_claim(state) if closed_by else record.run for record, state, closed_by in ended]
 
-    async def _read_rollouts(self) -> tuple[list[Happening], list[str]]:
+    async def _read_rollouts(self, known: Mapping[str, RunRecord]) -> tuple[list[Happening], list[str]]:
+        """Rollouts that were paused since the last look; and the ids of all that are paused."""
         paused = [
             state for state in await RolloutStore(self._fleet).open_rollouts() if state.phase is Phase.PAUSED
         ]
         new = [
             Happening(
                 kind="rollout",
-                run={"id": state.run, "nodes": state.plan.total},
+                run={**await self._describe(state.run, known), "nodes": state.plan.total},
                 paused=True,
-                reason=_bounded(state.reason),
+                reason=_bounded(f"{state.reason} (by {state.by})" if state.by else state.reason),
                 time=state.time,
             )
             for state in paused
             if state.run not in self.cursor.paused
         ]
         return new, [state.run for state in paused]
+
+    async def _describe(self, run: str, known: Mapping[str, RunRecord]) -> dict[str, Any]:
+        """What the record of a run says it is; of a run without a readable record only the id."""
+        record = known.get(run)
+        if record is None:
+            try:
+                record = (await History(self._fleet).load(run)).record
+            except (ProtocolError, RunError):
+                return {"id": run}
+        return _run_fields(record)
 
     async def _read_behind(self, now: datetime) -> list[StaleNode]:
         """Nodes that do not match their assignment, each since it was first seen so, or since it went offline."""
@@ -325,21 +341,25 @@ def _run_happening(record: RunRecord, state: RunState, closed_by: str) -> Happen
     words = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Happening(
         kind="run",
-        run={
-            "id": record.run,
-            "name": _bounded(record.name),
-            "action": _bounded(record.action),
-            "operator": _bounded(record.requester),
-            "nodes": record.nodes,
-            "counts": counts,
-            "failed": failed,
-            "missing": missing,
-        },
+        run={**_run_fields(record), "counts": counts, "failed": failed, "missing": missing},
         failed=failed,
         manifest=_bounded(record.name),
-        reason=_bounded(f"{words} (as {closed_by} recorded)" if closed_by else words),
+        reason=_bounded(f"{words} (recorded by {closed_by})" if closed_by else words),
         time=state.time or datetime.now(UTC),
     )
+
+
+def _run_fields(record: RunRecord) -> dict[str, Any]:
+    """What a run is, as its record says."""
+    where = f" where {record.where}" if record.where else ""
+    return {
+        "id": record.run,
+        "name": _bounded(record.name),
+        "action": _bounded(record.action),
+        "operator": _bounded(record.requester),
+        "targets": _bounded(f"{' or '.join(record.targets) or 'all nodes'}{where}"),
+        "nodes": record.nodes,
+    }
 
 
 def _bounded(text: str) -> str:

@@ -45,7 +45,7 @@ def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
     if kind == "run":
         return _limited([f"run {one.run['id']} ({_title(one)}) ended: {one.reason}" for one in found])
     if kind == "rollout":
-        return _limited([f"rollout {one.run['id']} is paused: {one.reason}" for one in found])
+        return _limited([_paused(one) for one in found])
     if len(found) == 1:
         one = found[0]
         sentence = {
@@ -57,6 +57,17 @@ def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
     names = list(dict.fromkeys(one.node for one in found))
     what = {"node": "failed on", "drift": "drift was corrected on", "stale": "assignments do not match on"}
     return [f"{what.get(kind, kind)} {len(names)} node{'s' if len(names) != 1 else ''}: {list_names(names)}"]
+
+
+def _paused(one: Happening) -> str:
+    """What is paused and why, and the commands that go on."""
+    run = one.run["id"]
+    nodes = "1 node" if one.run["nodes"] == 1 else f"{one.run['nodes']} nodes"
+    what = f" ({_title(one)} on {one.run['targets']}, {nodes})" if one.run.get("name") else ""
+    return (
+        f"rollout {run}{what} is paused: {one.reason}\n"
+        f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
+    )
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError, ExpressionError, UsageError
 from ccm_agent.model.ids import new_id
+from ccm_ctl.fleet.open_runs import close_due
 from ccm_ctl.fleet.whole_file import write_whole
 from ccm_ctl.notify.channels import DeliveryError, Notification, deliver
 from ccm_ctl.notify.happenings import Cursor, FleetObserver
@@ -40,6 +41,9 @@ LOOK_S = 10.0
 
 NODES_EACH = 6
 """Every node is compared with its assignments in one of this many looks, because that reads a record of each node."""
+
+CLOSES_EACH = 3
+"""The records of runs that nobody follows are closed in one of this many looks."""
 
 HAPPENINGS_KEPT = 100
 """How many happenings one notification carries; `count` says how many there were."""
@@ -142,6 +146,8 @@ class NotificationServer:
                 rules = await asyncio.to_thread(read_rules, rules_path)
                 if rules != self._rules:
                     self.set_rules(rules)
+                if turn % CLOSES_EACH == 0:
+                    await close_due(self._fleet)
                 if rules or self._state.cursor.started:
                     await self.look(reads_nodes=self._uses_stale and turn % NODES_EACH == 0)
                 await self.deliver_due()

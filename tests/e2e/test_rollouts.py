@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.subjects import ROLLOUTS
 from tests.support.fleet import Controller, Done, Fleet, a_file, a_gate, fleet, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -300,3 +306,81 @@ def test_rollout_of_a_command_with_a_password_in_a_url_sends_nothing(four: Fleet
     assert (done.code, done.out) == (1, "")
     assert "a URL must not contain credentials" in done.err
     assert "secret" not in done.err
+
+
+def test_watching_a_rollout_without_a_driver_for_a_time_changes_nothing(four: Fleet) -> None:
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
+    run = run_id(controller)
+    controller.kill()
+    before = four.ctl("run", "show", run, "--json")
+
+    watched = four.ctl("run", "watch", run, "--timeout", "2s", "--json")
+    watched_by_people = four.ctl("run", "watch", run, "--timeout", "1s")
+    after = four.ctl("run", "show", run, "--json")
+    listed = four.ctl("run", "list", "--state", "open", "--json")
+
+    assert before.states == {"web1": "running", **dict.fromkeys(NODES[1:], "planned")}
+    assert (watched.code, watched_by_people.code) == (3, 3)
+    assert "stopped watching; web[1-4] have not ended\n" in watched_by_people.err
+    assert (after.states, after.reasons) == (before.states, before.reasons)
+    assert [one["state"] for one in listed.named("run") if one["run"] == run] == ["running"]
+    four.open_gates()
+    assert four.ctl("run", "abort", run).code == 0
+
+
+def test_an_abort_ends_a_run_whose_driver_died_before_a_node_answered(four: Fleet) -> None:
+    four.agents["web1"].suspend()
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: controller.so_far.named("rollout"), "the driver to ask a node")
+    run = run_id(controller)
+    four.wait_for(lambda: asked(four, run) == 1, "the driver to note that it asks a node")
+    controller.kill()
+
+    aborted = four.ctl("run", "abort", run, "--json")
+    shown = four.ctl("run", "show", run, "--json")
+    is_open = [one["run"] for one in four.ctl("run", "list", "--state", "open", "--json").named("run")]
+    four.agents["web1"].go_on()
+
+    assert aborted.code == 0, aborted.err
+    assert shown.states == {"web1": "unreachable", **dict.fromkeys(NODES[1:], "skipped")}
+    assert shown.reasons["web1"] == "no answer when the rollout was aborted"
+    assert shown.named("run")[0]["state"] == "done"
+    assert run not in is_open
+
+
+def test_a_run_whose_rollout_was_aborted_long_ago_is_closed_by_who_lists_runs(four: Fleet) -> None:
+    four.agents["web1"].suspend()
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: controller.so_far.named("rollout"), "the driver to ask a node")
+    run = run_id(controller)
+    four.wait_for(lambda: asked(four, run) == 1, "the driver to note that it asks a node")
+    controller.kill()
+    # as an earlier ccmctl aborted it
+    asyncio.run(abort_in_the_past(four, run))
+
+    listed = four.ctl("run", "list", "--json")
+    shown = four.ctl("run", "show", run, "--json")
+    four.agents["web1"].go_on()
+
+    [one] = [one for one in listed.named("run") if one["run"] == run]
+    assert (one["state"], one["counts"]) == ("done", {"unreachable": 1, "skipped": 3})
+    assert shown.states == {"web1": "unreachable", **dict.fromkeys(NODES[1:], "skipped")}
+
+
+def asked(fleet: Fleet, run: str) -> int:
+    """How many nodes a rollout has asked, as its document has it."""
+    listed = fleet.ctl("rollout", "list", "--json").named("rollout")
+    return next((one["asked"] for one in listed if one["run"] == run), 0)
+
+
+async def abort_in_the_past(fleet: Fleet, run: str) -> None:
+    async with Connection(settings_for(fleet.url)) as connection:
+        await connection.connect_now()
+        bucket = NatsKeyValue(connection, "CCM_RUNS")
+        entry = await bucket.get(f"{ROLLOUTS}.{run}")
+        assert entry is not None
+        state = msgspec.json.decode(entry.value)
+        past = {"phase": "aborted", "by": "ann", "reason": "wrong version", "lease": None}
+        body = state | past | {"time": "2020-01-01T00:00:00Z"}
+        await bucket.put(f"{ROLLOUTS}.{run}", msgspec.json.encode(body))

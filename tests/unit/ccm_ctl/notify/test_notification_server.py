@@ -218,7 +218,7 @@ async def test_another_operator_cannot_hide_that_a_run_failed(scene: Scene) -> N
     await server.deliver_due()
 
     assert scene.channel.messages == [
-        f"run {run} (apply site by op) ended: 1 stable (as eve recorded)",
+        f"run {run} (apply site by op) ended: 1 stable (recorded by eve)",
         f"run {run} (apply site by op) ended: 1 failed",
     ]
 
@@ -235,7 +235,7 @@ async def test_an_end_that_is_recorded_twice_is_reported_once(scene: Scene) -> N
     await server.look()
     await server.deliver_due()
 
-    assert scene.channel.messages == [f"run {run} (apply site by op) ended: 1 failed (as eve recorded)"]
+    assert scene.channel.messages == [f"run {run} (apply site by op) ended: 1 failed (recorded by eve)"]
 
 
 async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
@@ -248,7 +248,10 @@ async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
         await server.look()
         await server.deliver_due()
 
-    assert scene.channel.messages == [f"rollout {state.run} is paused: 1 failed in wave 1"]
+    assert scene.channel.messages == [
+        f"rollout {state.run} is paused: 1 failed in wave 1\n"
+        f"  continue:  ccmctl run resume {state.run}\n  abort:     ccmctl run abort {state.run}"
+    ]
 
 
 async def test_a_node_behind_its_assignment_is_stale_after_the_time_of_the_rule(scene: Scene) -> None:
