@@ -3,26 +3,41 @@ Bundles in an object store, in the layout that all NATS clients share (ADR-20).
 
 The meta message of a name has the subject of its chunks and their digest. A read takes one direct get for the meta message and
 one for each page of chunks; content is returned only after its digest is verified.
+
+An object that is named by its digest is written once (ADR 114). The broker keeps what is stored and adds what is stored later,
+and only operators with `--admin` remove anything. When the newest description does not lead to the content that the name is the
+digest of, readers and writers look for one that does, so a client that may only upload can neither replace such an object nor
+take its name.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
+from ccm_agent.bus.object_descriptions import (
+    ObjectCandidates,
+    ObjectInfo,
+    decode_meta,
+    decode_name,
+    digest_field,
+    encode_name,
+    is_digest,
+    readable_meta,
+)
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     EXPECTED_SEQUENCE,
     RetryWindow,
     call,
+    parse_time,
     read_all,
     read_last,
     read_newest,
@@ -38,15 +53,13 @@ from ccm_agent.model.errors import (
     RevisionError,
 )
 from ccm_agent.model.ports import StoredObject
-from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
     from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
 
@@ -56,21 +69,14 @@ CHUNK_BYTES = 128 * 1024
 WINDOW = 8
 """The number of unacknowledged chunks: one at a time would cost a round trip each."""
 
-_DIGEST = "SHA-256="
+UPLOADS = 5
+"""How often an upload is repeated on another subject because another client stored chunks between its own."""
 
+FIND_LIMIT_BYTES = 64 << 20
+"""The largest bundle."""
 
-class _Meta(Struct, omit_defaults=True):
-    """The meta message of an object; fields as in NATS ADR-20."""
-
-    name: str = ""
-    bucket: str = ""
-    nuid: str = ""
-    size: int = 0
-    chunks: int = 0
-    digest: str = ""
-    mtime: str = ""
-    deleted: bool = False
-    options: dict[str, Any] = {}
+UPLOAD_S = 3600
+"""Chunks without a description are not removed before this time: their upload may be in progress."""
 
 
 class _UnfinishedError(ProtocolError):
@@ -98,16 +104,16 @@ class NatsObjects:
         """See `Objects.all`."""
         found = []
         for stored in await read_newest(self._connection, self._stream, [f"$O.{self.bucket}.M.*"]):
-            name = _decode_name(stored.subject.rpartition(".")[2])
+            name = decode_name(stored.subject.rpartition(".")[2])
             try:
-                meta = _decode_meta(name, self.bucket, stored)
+                meta = decode_meta(name, self.bucket, stored)
             except ProtocolError:
-                meta = _Meta()
+                meta = ObjectInfo()
             if meta is not None:
                 found.append(
                     StoredObject(
                         name=name,
-                        digest=_hex(meta.digest),
+                        digest=meta.hex_digest,
                         size_bytes=meta.size,
                         time=stored.time,
                         revision=stored.sequence,
@@ -128,9 +134,22 @@ class NatsObjects:
                     raise
 
     async def _get(self, name: str, limit_bytes: int) -> bytes:
+        try:
+            return await self._read_newest(name, limit_bytes)
+        except (NotFoundError, ProtocolError):
+            found = await self._find_copy(name, limit_bytes) if is_digest(name) else None
+            if found is None:
+                raise
+            return found[1]
+
+    async def _read_newest(self, name: str, limit_bytes: int) -> bytes:
         meta = await self._meta(name)
         if meta is None:
             raise NotFoundError(f"{name}: not in {self.bucket}; it was removed, or never stored there")
+        return await self._read(name, meta, limit_bytes)
+
+    async def _read(self, name: str, meta: ObjectInfo, limit_bytes: int) -> bytes:
+        """The content that a description leads to."""
         if meta.size > limit_bytes:
             raise ProtocolError(f"{name}: {meta.size} bytes, more than the {limit_bytes} that are taken")
         chunks: list[bytes] = []
@@ -142,19 +161,42 @@ class NatsObjects:
                     break
                 digest.update(stored.body)
                 chunks.append(stored.body)
+                if size == meta.size and is_digest(name):
+                    break  # others can only append
         if size < meta.size:
             raise _UnfinishedError(f"{name}: {self.bucket} holds {size} of its {meta.size} bytes")
-        if size > meta.size or digest.hexdigest() != _hex(meta.digest):
+        if size > meta.size or digest.hexdigest() != meta.hex_digest:
             raise ProtocolError(f"{name}: what {self.bucket} holds has another digest than it says; refused")
+        if is_digest(name) and digest.hexdigest() != name:
+            raise ProtocolError(
+                f"{name}: what {self.bucket} holds under this digest has another one; refused"
+            )
         return b"".join(chunks)
+
+    async def _find_copy(self, name: str, limit_bytes: int) -> tuple[ObjectInfo, bytes] | None:
+        """Of all descriptions of a digest, one that leads to the content with that digest, and the content."""
+        for meta in await self._candidates(name, limit_bytes):
+            try:
+                return meta, await self._read(name, meta, limit_bytes)
+            except ProtocolError:
+                continue
+        return None
+
+    async def _candidates(self, name: str, limit_bytes: int) -> ObjectCandidates:
+        copies = ObjectCandidates(name, limit_bytes)
+        async for stored in read_all(self._connection, self._stream, self._meta_subject(name)):
+            copies.add(readable_meta(name, self.bucket, stored))
+        return copies
 
     async def put(self, name: str, content: bytes) -> None:
         """See `Objects.put`."""
         digest = hashlib.sha256(content).digest()
+        if is_digest(name) and name != digest.hex():
+            raise ProtocolError(f"{name}: the name is a digest, and not that of the content; not stored")
         patience = RetryWindow()
         while True:
-            sequence, before = await self._described(name)
-            if before is None or before.size != len(content) or _hex(before.digest) != digest.hex():
+            sequence, before = await self._find_stored(name, content)
+            if before is None or before.size != len(content) or before.hex_digest != digest.hex():
                 break
             try:
                 await self._renew(name, before, sequence)
@@ -163,17 +205,16 @@ class NatsObjects:
                     continue
                 break
             return
-        nuid = secrets.token_hex(11)
         pieces = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
+        nuid = await self._upload(pieces)
         try:
-            await self._store_chunks(nuid, pieces)
-            meta = _Meta(
+            meta = ObjectInfo(
                 name=name,
                 bucket=self.bucket,
                 nuid=nuid,
                 size=len(content),
                 chunks=len(pieces),
-                digest=_DIGEST + base64.urlsafe_b64encode(digest).decode(),
+                digest=digest_field(digest),
                 options={"max_chunk_size": CHUNK_BYTES},
             )
             body = msgspec.json.encode(meta)
@@ -185,10 +226,65 @@ class NatsObjects:
             await self._purge(self._chunks(nuid))
             raise
         if before is not None:
-            await self._purge(self._chunks(before.nuid))
             await self._purge(subject, keep=1)
+            await self._remove_chunks({before.nuid})
 
-    async def _renew(self, name: str, meta: _Meta, sequence: int) -> None:
+    async def _find_stored(self, name: str, content: bytes) -> tuple[int, ObjectInfo | None]:
+        """
+        The sequence of the newest description of an object, and the description that counts.
+
+        Of a digest, it is one that leads to the content: its chunks are read, because any client could have stored it.
+        """
+        if not is_digest(name):
+            return await self._described(name)
+        subject = self._meta_subject(name)
+        stored = await read_last(self._connection, self._stream, subject)
+        if stored is None:
+            return 0, None
+        newest = readable_meta(name, self.bucket, stored)
+        if newest is not None and newest.size == len(content):
+            try:
+                await self._read(name, newest, len(content))
+            except ProtocolError:
+                pass
+            else:
+                return stored.sequence, newest
+        found = await self._find_copy(name, len(content))
+        return stored.sequence, found[0] if found is not None else None
+
+    async def _upload(self, pieces: list[bytes]) -> str:
+        """
+        Store chunks, on a subject that has no others; its last token.
+
+        Raises:
+            BusUnavailableError: Another client stored chunks between them each time.
+        """
+        for _ in range(UPLOADS):
+            nuid = secrets.token_hex(11)
+            try:
+                await self._store_chunks(nuid, pieces)
+                if len(pieces) < 2 or await self._are_alone(nuid, pieces):
+                    return nuid
+            except BusError:
+                await self._purge(self._chunks(nuid))
+                raise
+            log.warning("another client stored chunks during an upload", extra={"bucket": self.bucket})
+        raise BusUnavailableError(
+            f"{self.bucket}: another client stored chunks between those of this upload {UPLOADS} times; find that client"
+        )
+
+    async def _are_alone(self, nuid: str, pieces: list[bytes]) -> bool:
+        """No other chunk is between those that were stored; later ones do no harm."""
+        digest, count = hashlib.sha256(), 0
+        async for stored in read_all(self._connection, self._stream, self._chunks(nuid)):
+            digest.update(stored.body)
+            count += 1
+            if count == len(pieces):
+                break
+        # A replica that lags has fewer chunks, and chunks that it has are in order.
+        return count < len(pieces) or digest.digest() == hashlib.sha256(b"".join(pieces)).digest()
+
+    async def _renew(self, name: str, meta: ObjectInfo, sequence: int) -> None:
         """
         Store the description of an object again, so that the object is as young as one that was stored just now.
 
@@ -196,7 +292,7 @@ class NatsObjects:
             RevisionError: The description with this sequence is not the newest any more: its chunks may be gone.
         """
         subject = self._meta_subject(name)
-        signature = self._signatory.object(subject, _hex(meta.digest)) if self._signatory else {}
+        signature = self._signatory.object(subject, meta.hex_digest) if self._signatory else {}
         headers = {EXPECTED_SEQUENCE: str(sequence), **signature}
         await store(self._connection, subject, msgspec.json.encode(meta), headers)
 
@@ -206,14 +302,17 @@ class NatsObjects:
         if meta is None or sequence != revision:
             return False
         subject = self._meta_subject(name)
+        nuids = {meta.nuid}
+        async for stored in read_all(self._connection, self._stream, subject):
+            if (older := readable_meta(name, self.bucket, stored)) is not None:
+                nuids.add(older.nuid)
         # Only up to this revision: a description that is stored meanwhile stays, and `_renew` fails after this.
         await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": subject, "seq": revision + 1})
         newer = await self._described_since(name, revision)
-        if newer is None or newer.nuid != meta.nuid:
-            await self._purge(self._chunks(meta.nuid))
+        await self._remove_chunks(nuids - ({newer.nuid} if newer is not None else set()))
         return newer is None
 
-    async def _described_since(self, name: str, revision: int) -> _Meta | None:
+    async def _described_since(self, name: str, revision: int) -> ObjectInfo | None:
         """
         The description that was stored after a revision that was just purged, if there is one.
 
@@ -233,13 +332,67 @@ class NatsObjects:
         question = {"subjects_filter": f"$O.{self.bucket}.M.*"}
         info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
         for subject, count in (info["state"].get("subjects") or {}).items():
-            if count > 1:
+            if count > 1 and await self._is_newest_good(decode_name(subject.rpartition(".")[2])):
                 await call(self._connection, f"STREAM.PURGE.{self._stream}", {"filter": subject, "keep": 1})
+        await self._remove_unreferenced()
+
+    async def _is_newest_good(self, name: str) -> bool:
+        """Whether the newest description may replace earlier ones; of a digest, a genuine one is stored again first."""
+        if not is_digest(name):
+            return True
+        subject = self._meta_subject(name)
+        stored = await read_last(self._connection, self._stream, subject)
+        found = await self._find_copy(name, FIND_LIMIT_BYTES)
+        if stored is None or found is None:
+            return False
+        newest = readable_meta(name, self.bucket, stored)
+        if newest is not None and (newest.nuid, newest.size) == (found[0].nuid, found[0].size):
+            return newest.hex_digest == name
+        try:
+            await self._renew(name, found[0], stored.sequence)
+        except (RevisionError, BusDeniedError):
+            return (
+                False  # another command stored it meanwhile, or this operator may not store bundles: all stay
+            )
+        return True
+
+    async def _remove_unreferenced(self) -> None:
+        """Remove chunks of uploads that were not finished, and of descriptions that are gone."""
+        question = {"subjects_filter": f"$O.{self.bucket}.C.*"}
+        info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
+        oldest = parse_time(info["ts"]) - timedelta(seconds=UPLOAD_S)
+        subjects = set(info["state"].get("subjects") or {})
+        for subject in subjects - {self._chunks(nuid) for nuid in await self._referenced()}:
+            stored = await read_last(self._connection, self._stream, subject)
+            if stored is not None and stored.time < oldest:
+                await self._purge(subject)
+
+    async def _referenced(self) -> set[str]:
+        """What all descriptions name as their chunks: any client can describe chunks of another object."""
+        found = set()
+        async for stored in read_all(self._connection, self._stream, f"$O.{self.bucket}.M.*"):
+            if (meta := readable_meta(stored.subject, self.bucket, stored)) is not None:
+                found.add(meta.nuid)
+        return found
+
+    async def _remove_chunks(self, nuids: Iterable[str]) -> None:
+        """Remove the chunks of descriptions that are gone, but not those that another description names."""
+        for nuid in set(nuids) - await self._referenced():
+            await self._purge(self._chunks(nuid))
 
     async def digest(self, name: str, at_least: int = 0) -> str | None:
         """See `Objects.digest`."""
-        meta = await self._meta(name, at_least)
-        return None if meta is None else _hex(meta.digest)
+        if not is_digest(name):
+            meta = await self._meta(name, at_least)
+            return None if meta is None else meta.hex_digest
+        subject = self._meta_subject(name)
+        stored = await read_last(self._connection, self._stream, subject, at_least)
+        if stored is None:
+            return None
+        newest = readable_meta(name, self.bucket, stored)
+        if newest is not None and newest.hex_digest == name:
+            return name
+        return name if any(True for _ in await self._candidates(name, FIND_LIMIT_BYTES)) else None
 
     async def signature(self, name: str) -> tuple[str, str]:
         """See `Objects.signature`."""
@@ -259,7 +412,7 @@ class NatsObjects:
                 limit.receive(name, revision)
 
         made = await self._connection.subscribe(
-            [notification_subject(self.bucket, _token(name))], on_notification
+            [notification_subject(self.bucket, encode_name(name))], on_notification
         )
 
         async def stop() -> None:
@@ -268,13 +421,13 @@ class NatsObjects:
 
         return stop
 
-    async def _meta(self, name: str, at_least: int = 0) -> _Meta | None:
+    async def _meta(self, name: str, at_least: int = 0) -> ObjectInfo | None:
         return (await self._described(name, at_least))[1]
 
-    async def _described(self, name: str, at_least: int = 0) -> tuple[int, _Meta | None]:
+    async def _described(self, name: str, at_least: int = 0) -> tuple[int, ObjectInfo | None]:
         """The sequence and the content of the newest description of an object; 0 and None if nothing is stored."""
         stored = await read_last(self._connection, self._stream, self._meta_subject(name), at_least)
-        return (0, None) if stored is None else (stored.sequence, _decode_meta(name, self.bucket, stored))
+        return (0, None) if stored is None else (stored.sequence, decode_meta(name, self.bucket, stored))
 
     async def _store_chunks(self, nuid: str, pieces: list[bytes]) -> None:
         """Store chunks with several in flight; the broker keeps the order of one connection."""
@@ -300,47 +453,7 @@ class NatsObjects:
             log.warning("a replaced object could not be removed", extra={"error": str(err)})
 
     def _meta_subject(self, name: str) -> str:
-        return f"$O.{self.bucket}.M.{_token(name)}"
+        return f"$O.{self.bucket}.M.{encode_name(name)}"
 
     def _chunks(self, nuid: str) -> str:
         return f"$O.{self.bucket}.C.{nuid}"
-
-
-def _decode_meta(name: str, bucket: str, stored: Stored) -> _Meta | None:
-    """
-    Decode the description of an object; None if there is no such object any more.
-
-    Raises:
-        ProtocolError: It is not the description of a plain object.
-    """
-    if not stored.body or stored.copied:
-        return None  # a copied meta message is not valid: `put` writes a new one
-    try:
-        meta = decode_foreign(stored.body, _Meta)
-    except msgspec.MsgspecError as err:
-        raise ProtocolError(f"{name}: its description in {bucket} cannot be read: {err}") from err
-    if meta.deleted:
-        return None
-    if not meta.nuid.isalnum() or meta.size < 0 or "link" in meta.options:
-        raise ProtocolError(f"{name}: its description in {bucket} is not one of a plain object")
-    return meta
-
-
-def _token(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
-
-
-def _decode_name(token: str) -> str:
-    """The name of an object by the token of its subject; the token itself if it is not an encoded name."""
-    try:
-        return base64.urlsafe_b64decode(token).decode()
-    except ValueError:
-        return token
-
-
-def _hex(digest: str) -> str:
-    """Convert `SHA-256=<base64>` to hex; "" for other text."""
-    try:
-        return base64.urlsafe_b64decode(digest.removeprefix(_DIGEST)).hex()
-    except ValueError:
-        return ""

@@ -700,7 +700,7 @@ class Objects(Protocol):
         """
         Store an object. If the same name and content are stored already, only the time of the object is renewed.
 
-        `remove` then keeps it, because its revision is newer.
+        `remove` then keeps it, because its revision is newer. ProtocolError if the name is a digest, and not that of the content.
         """
         ...
 

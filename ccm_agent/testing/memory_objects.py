@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.object_descriptions import is_digest
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import encode_token, notification_subject
 from ccm_agent.model.errors import NotFoundError, ProtocolError
@@ -75,6 +76,8 @@ class MemoryObjects:
     async def put(self, name: str, content: bytes) -> None:
         """See `Objects.put`."""
         self._check(f"$O.{self.bucket}.M")
+        if is_digest(name) and name != _hex(content):
+            raise ProtocolError(f"{name}: the name is a digest, and not that of the content; not stored")
         self._stored[name] = content
         self._broker.object_times[name] = self._broker.now()
         revisions = self._broker.object_revisions

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccm_agent.bus.layout import MANIFESTS, LayoutOptions, make
 from ccm_agent.bus.objects import CHUNK_BYTES, NatsObjects
 from ccm_agent.bus.permissions import Role, operator_permissions
-from ccm_agent.bus.streams import call
-from ccm_agent.model.errors import BusDeniedError
+from ccm_agent.bus.streams import call, store
+from ccm_agent.model.errors import BusDeniedError, NotFoundError, ProtocolError
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.nats_server import Connection, connected, running_server, users_configuration
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(90)]
 
 USERS = {
-    "admin": operator_permissions("admin", Role(admin=True)),
+    "admin": operator_permissions("admin", Role(admin=True, apply=(">",))),
     "op": operator_permissions("op", Role(apply=(">",))),
+    "planner": operator_permissions("planner", Role(plan=("fact.role.web",))),
 }
-NAME = "a" * 64
 CONTENT = b"x" * (CHUNK_BYTES * 3)
+NAME = hashlib.sha256(CONTENT).hexdigest()
 LIMIT = len(CONTENT)
 
 PURGES = f"$JS.API.STREAM.PURGE.OBJ_{MANIFESTS}"
@@ -162,3 +166,165 @@ async def test_stored_object_can_be_read_while_it_is_removed_concurrently(
 
     await collector.trim()
     assert await count_messages(admin) == 4, f"removed {removed} times"
+
+
+# -- an uploader attacks a bundle of another operator
+
+
+class Attack:
+    """What an operator stores who may only plan: everything that the broker lets such an operator store."""
+
+    def __init__(self, connection: Connection, name: str = NAME) -> None:
+        self._connection = connection
+        self._subject = f"{DESCRIBES}{base64.urlsafe_b64encode(name.encode()).decode()}"
+        self._name = name
+
+    async def describe(self, nuid: str, size: int = LIMIT, **others: Any) -> None:
+        """Another description of the bundle."""
+        digest = base64.urlsafe_b64encode(bytes.fromhex(self._name)).decode()
+        meta = {
+            "name": self._name,
+            "bucket": MANIFESTS,
+            "nuid": nuid,
+            "size": size,
+            "digest": f"SHA-256={digest}",
+        }
+        await store(self._connection, self._subject, msgspec.json.encode(meta | others))
+
+    async def garbage(self, nuid: str) -> None:
+        """Chunks that are not the bundle's, and a description that says that they are."""
+        await store(self._connection, f"$O.{MANIFESTS}.C.{nuid}", b"y" * LIMIT)
+        await self.describe(nuid)
+
+    async def body(self, body: bytes) -> None:
+        """Anything in place of a description."""
+        await store(self._connection, self._subject, body)
+
+
+async def nuid_of(connection: Connection) -> str:
+    """The subject of the chunks of the bundle."""
+    objects = NatsObjects(connection, MANIFESTS)
+    return next(one.nuid for one in await objects._candidates(NAME, LIMIT))
+
+
+@pytest.fixture
+async def planner(server: NatsServer) -> AsyncIterator[Connection]:
+    async with connected(server, "planner") as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"garbage", b'{"deleted":true}', b'{"nuid":"abc","options":{"link":{}}}'],
+    ids=["no body", "empty", "not JSON", "deleted", "a link"],
+)
+async def test_a_description_in_place_of_a_stored_one_takes_nothing_away(
+    admin: Connection, operator: Connection, planner: Connection, body: bytes
+) -> None:
+    await Attack(planner).body(body)
+    objects = NatsObjects(operator, MANIFESTS)
+
+    assert await objects.get(NAME, LIMIT) == CONTENT
+    assert await objects.digest(NAME) == NAME
+    # an operator with the right to remove may, and the bundle can be stored again
+    await call(admin, f"STREAM.PURGE.OBJ_{MANIFESTS}", {"filter": f"{DESCRIBES}*"})
+    with pytest.raises(NotFoundError):
+        await objects.get(NAME, LIMIT)
+    await NatsObjects(planner, MANIFESTS).put(NAME, CONTENT)
+    assert await objects.get(NAME, LIMIT) == CONTENT
+
+
+async def test_other_content_under_the_digest_of_a_stored_bundle_takes_nothing_away(
+    operator: Connection, planner: Connection
+) -> None:
+    attack, objects = Attack(planner), NatsObjects(operator, MANIFESTS)
+    await store(planner, f"$O.{MANIFESTS}.C.{await nuid_of(operator)}", b"appended")
+    for number in range(20):
+        await attack.garbage(f"bad{number}")
+    await attack.describe(await nuid_of(operator), size=CHUNK_BYTES)
+    await attack.describe(await nuid_of(operator), size=1 << 40)
+
+    assert await objects.get(NAME, LIMIT) == CONTENT
+    with pytest.raises(ProtocolError):
+        await NatsObjects(planner, MANIFESTS).put(NAME, b"y" * LIMIT)
+
+
+async def test_a_digest_that_another_client_took_before_can_be_stored(
+    admin: Connection, operator: Connection, planner: Connection
+) -> None:
+    await call(admin, f"STREAM.PURGE.OBJ_{MANIFESTS}")
+    attack, objects = Attack(planner), NatsObjects(operator, MANIFESTS)
+    for number in range(20):
+        await attack.garbage(f"bad{number}")
+    with pytest.raises(ProtocolError):
+        await objects.get(NAME, LIMIT)
+
+    await objects.put(NAME, CONTENT)
+    assert await objects.get(NAME, LIMIT) == CONTENT
+
+    for number in range(20, 40):
+        await attack.garbage(f"bad{number}")
+    assert await objects.get(NAME, LIMIT) == CONTENT
+    await NatsObjects(admin, MANIFESTS).put(NAME, CONTENT)  # another operator stores the same
+    assert await read_as_before(planner) == CONTENT
+
+
+async def read_as_before(connection: Connection) -> bytes:
+    """What an agent reads that takes the newest description only."""
+    return await NatsObjects(connection, MANIFESTS)._read_newest(NAME, LIMIT)
+
+
+async def test_collection_keeps_the_bundle_and_removes_what_was_stored_in_its_place(
+    admin: Connection, operator: Connection, planner: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Attack(planner).garbage("bad1")
+    await Attack(planner).body(b"garbage")
+    monkeypatch.setattr("ccm_agent.bus.objects.UPLOAD_S", 0)
+
+    await NatsObjects(admin, MANIFESTS).trim()
+
+    assert await read_as_before(operator) == CONTENT
+    assert await count_messages(admin) == 4
+
+
+async def test_removing_a_bundle_keeps_chunks_that_another_one_needs(
+    admin: Connection, operator: Connection, planner: Connection
+) -> None:
+    """A planner describes the chunks of another operator's bundle as those of an old one, and waits until that is removed."""
+    other = hashlib.sha256(b"other").hexdigest()
+    await Attack(planner, other).describe(await nuid_of(operator))
+    collector = NatsObjects(admin, MANIFESTS)
+    (listed_other,) = [one for one in await collector.all() if one.name == other]
+
+    assert await collector.remove(other, listed_other.revision) is True
+
+    assert await NatsObjects(operator, MANIFESTS).get(NAME, LIMIT) == CONTENT
+    (listed_bundle,) = await collector.all()
+    assert await collector.remove(NAME, listed_bundle.revision) is True
+    assert await count_messages(admin) == 0
+
+
+async def test_an_upload_that_another_client_writes_into_is_repeated(
+    server: NatsServer, admin: Connection, planner: Connection
+) -> None:
+    await call(admin, f"STREAM.PURGE.OBJ_{MANIFESTS}")
+    content = b"x" * (CHUNK_BYTES * 20)
+    name = hashlib.sha256(content).hexdigest()
+
+    class Watched(Interrupted):
+        written_into: list[str]
+
+        async def request(self, subject: str, *words: Any, **more: Any) -> Any:
+            answer = await self._inner.request(subject, *words, **more)
+            if subject.startswith(f"$O.{MANIFESTS}.C.") and not self.written_into:
+                self.written_into.append(subject)
+                await store(planner, subject, b"between")
+            return answer
+
+    async with connected(server, "op") as inner:
+        watched = Watched(inner, "", asyncio.Event().wait)
+        watched.written_into = []
+        await NatsObjects(watched, MANIFESTS).put(name, content)
+
+    assert watched.written_into
+    assert await NatsObjects(planner, MANIFESTS).get(name, len(content)) == content

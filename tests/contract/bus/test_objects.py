@@ -58,7 +58,8 @@ async def test_a_newer_object_of_the_same_name_replaces_it(broker) -> None:
 
 async def test_all_objects_are_listed_with_digest_and_size_oldest_first(broker) -> None:
     objects = (await broker.connect("op")).objects(STORE)
-    contents = {"dir/site.tar.gz": b"one", "0" * 64: b"seven" * CHUNK, "empty": b""}
+    bundle = b"seven" * CHUNK
+    contents = {"dir/site.tar.gz": b"one", hashlib.sha256(bundle).hexdigest(): bundle, "empty": b""}
 
     for name, content in contents.items():
         await objects.put(name, content)
@@ -125,9 +126,20 @@ async def test_trimming_keeps_each_object(broker) -> None:
     assert [await objects.get(name, LIMIT) for name in ("site", "other")] == [b"one", b"two"]
 
 
+async def test_a_digest_names_no_other_content(broker) -> None:
+    objects = (await broker.connect("op")).objects(STORE)
+    digest = hashlib.sha256(b"one").hexdigest()
+
+    with pytest.raises(ProtocolError):
+        await objects.put(digest, b"two")
+    await objects.put(digest, b"one")
+
+    assert await objects.get(digest, LIMIT) == b"one"
+
+
 async def test_names_may_be_any_text(broker) -> None:
     objects = (await broker.connect("op")).objects(STORE)
-    names = ["a b", "a.b", "*", ">", "é", "dir/site.tar.gz", "0" * 64]
+    names = ["a b", "a.b", "*", ">", "é", "dir/site.tar.gz", "0" * 63]
 
     for name in names:
         await objects.put(name, name.encode())

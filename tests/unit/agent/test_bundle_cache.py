@@ -69,11 +69,11 @@ async def test_a_bundle_is_fetched_once_and_stays(
 
 
 async def test_a_bundle_that_is_not_what_its_digest_says_is_refused_and_not_kept(
-    tmp_path: Path, objects: Objects
+    tmp_path: Path, objects: Objects, broker: MemoryBroker
 ) -> None:
     data, _ = packed("ccm: {}")
     bundle = Bundle(digest="0" * 64, size_bytes=len(data))
-    await objects.put(bundle.digest, data)
+    broker.objects["CCM_MANIFESTS"][bundle.digest] = data
 
     with pytest.raises(ProtocolError):
         await BundleCache(objects, tmp_path / "bundles").unpacked(bundle)

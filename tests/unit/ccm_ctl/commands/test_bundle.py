@@ -189,7 +189,8 @@ def test_a_directory_with_content_a_file_a_symlink_and_the_current_directory_sta
 def test_an_ambiguous_unknown_or_wrong_digest_is_an_error(tmp_path: Path) -> None:
     desk = Desk()
     for name in ("aaaa" + "0" * 60, "aaaa" + "1" * 60):
-        put(desk, b"", name=name)
+        put(desk, b"")
+        desk.broker.objects["CCM_MANIFESTS"][name] = b""
 
     ambiguous, unknown, wrong = (
         desk.ccmctl("bundle", "get", word, "--out", str(tmp_path / "out")).err
@@ -205,7 +206,8 @@ def test_an_ambiguous_unknown_or_wrong_digest_is_an_error(tmp_path: Path) -> Non
 
 def test_bytes_of_another_digest_and_paths_that_lead_out_write_nothing(tmp_path: Path) -> None:
     desk = Desk()
-    put(desk, packed("other"), name="c" * 64)
+    put(desk, b"")
+    desk.broker.objects["CCM_MANIFESTS"]["c" * 64] = packed("other")
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo("../evil"))

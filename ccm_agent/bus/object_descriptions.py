@@ -1,0 +1,141 @@
+"""
+The descriptions of objects in an object store (ADR-20), and which of several under one name counts.
+
+Of a name that is a SHA-256, the content counts that has this digest, however many descriptions are stored under the name: any
+client with permission to upload can store another one, before or after. Of other names, the newest description counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import deque
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.untrusted_json import decode_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ccm_agent.bus.streams import Stored
+
+COPIES_LIMIT = 10_000
+"""The most descriptions of one name that a reader tries: the oldest half and the newest half."""
+
+_DIGEST = "SHA-256="
+_DIGEST_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class ObjectInfo(Struct, omit_defaults=True):
+    """The meta message of an object; fields as in NATS ADR-20."""
+
+    name: str = ""
+    bucket: str = ""
+    nuid: str = ""
+    size: int = 0
+    chunks: int = 0
+    digest: str = ""
+    mtime: str = ""
+    deleted: bool = False
+    options: dict[str, Any] = {}
+
+    @property
+    def hex_digest(self) -> str:
+        """The digest in hex; "" when it is not one."""
+        try:
+            return base64.urlsafe_b64decode(self.digest.removeprefix(_DIGEST)).hex()
+        except ValueError:
+            return ""
+
+
+class ObjectCandidates:
+    """The different contents that the descriptions of one digest refer to, for a reader that looks for the genuine one."""
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        """
+        Take none yet.
+
+        Args:
+            name: The digest, which is the name of the object.
+            limit_bytes: Larger contents are left out.
+        """
+        self._name = name
+        self._limit_bytes = limit_bytes
+        self._oldest: dict[tuple[str, int], ObjectInfo] = {}
+        self._newest: deque[ObjectInfo] = deque(maxlen=COPIES_LIMIT // 2)
+
+    def add(self, meta: ObjectInfo | None) -> None:
+        """Add a description, in the order in which they are stored; None and one of other content are left out."""
+        if meta is None or meta.hex_digest != self._name or meta.size > self._limit_bytes:
+            return
+        if len(self._oldest) < COPIES_LIMIT // 2:
+            self._oldest.setdefault((meta.nuid, meta.size), meta)
+        else:
+            self._newest.append(meta)
+
+    def __iter__(self) -> Iterator[ObjectInfo]:
+        """Iterate from both ends: neither what was stored first nor what was stored last keeps a reader from the others."""
+        every = [*self._oldest.values(), *self._newest]
+        half = (len(every) + 1) // 2
+        tried: set[tuple[str, int]] = set()
+        for pair in zip_longest(every[:half], reversed(every[half:])):
+            for meta in pair:
+                if meta is not None and (meta.nuid, meta.size) not in tried:
+                    tried.add((meta.nuid, meta.size))
+                    yield meta
+
+
+def is_digest(name: str) -> bool:
+    """The name of the object is the SHA-256 (hex) of its content."""
+    return _DIGEST_NAME.fullmatch(name) is not None
+
+
+def digest_field(digest: bytes) -> str:
+    """The digest as a description has it."""
+    return _DIGEST + base64.urlsafe_b64encode(digest).decode()
+
+
+def decode_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
+    """
+    Decode the description of an object; None if there is no such object any more.
+
+    Raises:
+        ProtocolError: It is not the description of a plain object.
+    """
+    if not stored.body or stored.copied:
+        return None  # a copied meta message is not valid: `put` writes a new one
+    try:
+        meta = decode_foreign(stored.body, ObjectInfo)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{name}: its description in {bucket} cannot be read: {err}") from err
+    if meta.deleted:
+        return None
+    if not meta.nuid.isalnum() or meta.size < 0 or "link" in meta.options:
+        raise ProtocolError(f"{name}: its description in {bucket} is not one of a plain object")
+    return meta
+
+
+def readable_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
+    """The same; None also if it is not the description of a plain object."""
+    try:
+        return decode_meta(name, bucket, stored)
+    except ProtocolError:
+        return None
+
+
+def encode_name(name: str) -> str:
+    """The token of a name in a subject."""
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def decode_name(token: str) -> str:
+    """The name of an object by the token of its subject; the token itself if it is not an encoded name."""
+    try:
+        return base64.urlsafe_b64decode(token).decode()
+    except ValueError:
+        return token
