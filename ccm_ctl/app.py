@@ -203,6 +203,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
+    from ccm_ctl.fleet.signers_timestamp import renewing
 
     # few commands read schedules, and the import takes a tenth of the start of a command
     async def schedules(left_out: list[str]) -> list[Schedule]:
@@ -245,7 +246,8 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             slots=NatsKeyValue(connection, "CCM_SLOTS"),
         )
         try:
-            yield Broker(fleet, connection)
+            async with renewing(fleet, connection):
+                yield Broker(fleet, connection)
         except NoRespondersError as err:
             raise await explain_no_responders(connection, err) from err
 

@@ -22,8 +22,9 @@ from ccm_agent.agent.node.presence import NodePresence
 from ccm_agent.agent.node.status import read_status
 from ccm_agent.agent.process.config import Settings
 from ccm_agent.agent.process.state_folder import determine_identity, machine_id
-from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
+from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.request_log import RequestLog
+from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes

@@ -94,6 +94,10 @@ class Signatory:
             SignatureKind.ROLLOUT, subject, body, issued_ms=self._now_ms(), expires_ms=expires_ms
         )
 
+    def timestamp(self, subject: str, body: bytes, *, issued_ms: int) -> str:
+        """The signature of a timestamp (`bus.timestamp`), which is also its number."""
+        return self._key.sign(SignatureKind.TIMESTAMP, subject, body, issued_ms=issued_ms, number=issued_ms)
+
     def object(self, subject: str, digest: str) -> dict[str, str]:
         """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
         signature = self._key.sign(SignatureKind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())

@@ -59,6 +59,8 @@ class SignatureKind(StrEnum):
     OBJECT = "object"
     EVENT = "event"
     SIGNERS = "signers"
+    TIMESTAMP = "timestamp"
+    """A short-lived confirmation of the newest signers list."""
     ROLLOUT = "rollout"
     """A rollout that an operator handed to the rollout servers."""
     NODE = "node"

@@ -69,6 +69,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         facts: May assign facts.
         schedules: May create schedules.
         admin: May create streams, remove nodes, register and remove services, and purge.
+        timestamp: May confirm that a signers list is the newest (`bus.timestamp`).
         roles: Names that the node's policy can refer to.
         expires: When the entry expires, in seconds since 1970; 0: never.
     """
@@ -83,6 +84,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     facts: bool = False
     schedules: bool = False
     admin: bool = False
+    timestamp: bool = False
     roles: tuple[str, ...] = ()
     expires: int = 0
 
@@ -116,6 +118,7 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         revoked_nodes: Public keys of nodes whose certificates are void.
         allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0: not
             at all. For fleets that still have agents or controllers without support for signatures.
+        max_age_s: How long a node relies on this list after the last confirmation that it is the newest; 0: forever.
     """
 
     number: int
@@ -123,6 +126,7 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     signers: tuple[Signer, ...] = ()
     revoked_nodes: tuple[str, ...] = ()
     allow_unsigned_until: int = 0
+    max_age_s: int = 0
 
     def by_key(self, key: str, now_ms: int) -> Signer | None:
         """The operator with this key; None if there is none, or if the entry has expired."""

@@ -42,6 +42,8 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
         line("Locked", f"{lock.resource}, {lock.sentence.removeprefix('locked ')}")
     if status.get("conflict"):
         line("Conflict", status["conflict"])
+    if status.get("plans_only"):
+        line("Plans only", status["plans_only"])
     if status.get("running"):
         trouble = f"; {status['trouble']}" if status.get("trouble") else ""
         line("Broker", ("connected" if status.get("connected") else "not connected") + trouble)

@@ -116,6 +116,12 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     conflict: Annotated[
         str | UnsetType, Meta(description="A conflict of its assignments or its identity; empty without one.")
     ] = UNSET
+    plans_only: Annotated[
+        str | UnsetType,
+        Meta(
+            description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
+        ),
+    ] = UNSET
     refresh_pending: Annotated[
         list[str] | UnsetType, Meta(description="Resources with pending refreshes, each with its origin.")
     ] = UNSET

@@ -441,6 +441,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         locks: The resources that it skips. Some may have ended.
         undo: It can undo runs.
         staged_assignments: It keeps the current revision of an assignment until a rollout releases the next one.
+        plans_only: Why it obeys plans only: nobody has confirmed its signers list for too long. "" when it obeys all requests.
     """
 
     node: str
@@ -468,6 +469,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     locks: list[ResourceLock] = []
     undo: bool = False
     staged_assignments: bool = False
+    plans_only: str = ""
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

@@ -240,6 +240,21 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
     return (Next(f"ccmctl run-now -t node={name}", "to try again at once when the cause is fixed"),)
 
 
+def _outdated(evidence: Evidence, now: datetime) -> Reason | None:
+    name, record = evidence.node.name, evidence.node.record
+    if record is None or not record.plans_only:
+        return None
+    return Reason(
+        state="plans only",
+        sentence=one_line(ended(f"{name} obeys plans only: {record.plans_only}")),
+        meaning="bad",
+        next=(
+            Next("ccmctl signers renew", "to confirm the signers list, as an administrator"),
+            Next("ccmctl doctor", "whether the broker has the newest list"),
+        ),
+    )
+
+
 def _refused(evidence: Evidence, now: datetime) -> Reason | None:
     name, record = evidence.node.name, evidence.node.record
     found = next((item for item in evidence.judged.items() if item[1].has_failed), None)
@@ -405,6 +420,7 @@ _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
     _offline,
     _duplicate,
     _disabled,
+    _outdated,
     _failed,
     _refused,
     _silent,

@@ -61,6 +61,8 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         parts = [plural(len(found), "node")]
         parts += [f"{absent} not present"] if absent else []
         parts += [f"{unsigned} in unsigned operation"] if unsigned else []
+        outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
+        parts += [f"{outdated} with plans only"] if outdated else []
         terminal.show(f"{', '.join(parts)}\n")
         return Exit.OK
 
@@ -97,6 +99,7 @@ def node_fields(node: Node) -> dict[str, Any]:
         "conflict": (record.conflict or None) if record else None,
         "run": (node.presence.run or None) if node.presence else None,
         "signatures": record.signatures if record else None,
+        "plans_only": (record.plans_only or None) if record else None,
     }
 
 
@@ -113,6 +116,8 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     if node.record and node.record.conflict:
         agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
         notes.append(f"{node.record.conflict}{agents}")
+    if node.record and node.record.plans_only:
+        notes.append(f"plans only: {node.record.plans_only}")
     if node.record and node.record.disabled:
         notes.append(node.record.disabled.sentence)
     if node.record and node.record.locks:

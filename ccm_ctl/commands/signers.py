@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.moments import format_moment
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 @group(
     "signers",
     no_args_is_help=True,
-    examples=["ccmctl signers list", "ccmctl signers publish", "ccmctl signers allow-unsigned 30d"],
+    examples=[
+        "ccmctl signers list",
+        "ccmctl signers publish",
+        "ccmctl signers renew",
+        "ccmctl signers max-age 3d",
+        "ccmctl signers allow-unsigned 30d",
+    ],
 )
 def signers(application: Application) -> None:
     """Manage the signers list: the operators whose signatures nodes obey. The fleet's root key signs it."""
@@ -51,7 +58,7 @@ def _list(application: Application, keys: str) -> Exit:
 
 @verb("publish", examples=["ccmctl signers publish"], options=[keys_option()])
 def _publish(application: Application, keys: str) -> Exit:
-    """Publish the signers list. Nodes read it within seconds, and never return to an older list."""
+    """Publish the signers list, and confirm it. Nodes read it within seconds, and never return to an older list."""
     found = signers_in(application, keys)
     listed = found.read()
 
@@ -98,7 +105,59 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     return Exit.OK
 
 
-for _command in (_list, _publish, _allow_unsigned):
+@verb(
+    "max-age",
+    examples=["ccmctl signers max-age 3d", "ccmctl signers max-age --end"],
+    options=[
+        click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
+        click.Option(["--end"], is_flag=True, help="Nodes rely on the newest list that they have, forever."),
+        keys_option(),
+    ],
+)
+def _max_age(application: Application, time: int | None, end: bool, keys: str) -> Exit:
+    """
+    Limit how long nodes rely on the signers list after an administrator last confirmed it. Then they obey plans only.
+
+    Every `ccmctl` of an administrator confirms it in passing. Run `ccmctl signers publish` afterwards.
+    """
+    from ccm_ctl.fleet.signers_timestamp import LEAST_MAX_AGE_S
+
+    if (time is None) != end:
+        raise UsageError("specify a duration such as 3d, or --end")
+    if time is not None and time < LEAST_MAX_AGE_S:
+        raise UsageError("a maximum age is an hour or more: `ccmctl` renews the timestamp only now and then")
+    listed = signers_in(application, keys).limit_age(time or 0)
+    notes = _notes(listed) or ["nodes rely on the newest list that they have, forever"]
+    application.terminal.record(
+        records.MADE, name="signers", kind="list", action="updated", number=listed.number, details=notes
+    )
+    for note in notes:
+        application.terminal.show(f"{note}\n")
+    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
+    return Exit.OK
+
+
+@verb("renew", examples=["ccmctl signers renew"])
+def _renew(application: Application) -> Exit:
+    """Confirm now that the published signers list is the newest one. Every `ccmctl` of an administrator does so in passing."""
+
+    async def work(broker: Broker) -> Exit:
+        from ccm_ctl.fleet.signers_timestamp import RenewalState, renew
+
+        assert broker.connection is not None
+        if await renew(broker.fleet, broker.connection, is_forced=True) == RenewalState.NOT_ALLOWED:
+            raise UsageError(
+                "there is nothing to confirm: the signers list has no maximum age (`ccmctl signers max-age`), or it does not "
+                "allow your key to sign timestamps, as it does for administrators"
+            )
+        application.terminal.record(records.MADE, name="timestamp", kind="timestamp", action="updated")
+        application.terminal.show("signers list: confirmed\n")
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+for _command in (_list, _publish, _renew, _max_age, _allow_unsigned):
     signers.add_command(_command)
 
 
@@ -117,6 +176,7 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.trust import TRUST_BUCKET, read_signers
     from ccm_ctl.fleet.signers import publish, published
+    from ccm_ctl.fleet.signers_timestamp import renew
 
     assert broker.connection is not None
     trust, listed = found.trust(), found.read()
@@ -130,17 +190,24 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
                 "copy trust.json from the folder where the newest one was created"
             )
         if newest.number == listed.number:
+            await renew(broker.fleet, broker.connection)
             return False
-    await publish(broker.connection, trust)
+    revision = await publish(broker.connection, trust)
+    await renew(broker.fleet, broker.connection, at_least=revision)
     return True
 
 
 def _notes(listed: SignersList) -> list[str]:
+    notes = []
+    if listed.max_age_s:
+        notes.append(
+            f"nodes rely on this list for {format_duration(listed.max_age_s)} after the last timestamp, then they obey plans only"
+        )
     if not listed.allow_unsigned_until:
-        return []
+        return notes
     until = datetime.fromtimestamp(listed.allow_unsigned_until / 1000, UTC)
     word = "accept" if until > datetime.now(UTC) else "accepted"
-    return [f"nodes {word} unsigned requests and documents until {format_moment(until)}"]
+    return [*notes, f"nodes {word} unsigned requests and documents until {format_moment(until)}"]
 
 
 def _fields(one: Signer) -> dict[str, Any]:
@@ -155,6 +222,7 @@ def _fields(one: Signer) -> dict[str, Any]:
         "facts": one.facts or None,
         "schedules": one.schedules or None,
         "admin": one.admin or None,
+        "timestamp": one.timestamp or None,
         "roles": list(one.roles) or None,
         "expires": datetime.fromtimestamp(one.expires, UTC) if one.expires else None,
     }
@@ -168,5 +236,5 @@ def _role(one: Signer) -> str:
 
     scoped = {"plan": one.plan, "apply": one.apply, "exec": one.exec, "maintain": one.maintain}
     parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]
-    parts += [word for word in ("data", "facts", "schedules", "admin") if getattr(one, word)]
+    parts += [word for word in ("data", "facts", "schedules", "admin", "timestamp") if getattr(one, word)]
     return ", ".join(parts) or "look"

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 FILE = "trust.json"
 
+MAX_AGE_S = 3 * 86_400
+"""Of lists of new fleets: how long nodes rely on a list after the last timestamp. It spans a weekend."""
+
 
 class Signers:
     """The list in one folder. Blocking: it reads and writes one small file."""
@@ -114,6 +117,21 @@ class Signers:
         until = _now_ms() + seconds * 1000 if seconds else 0
         return self._change(lambda old: {"allow_unsigned_until": until})
 
+    def limit_age(self, seconds: int) -> SignersList:
+        """
+        Let nodes rely on the list for this long after the last timestamp; 0 ends the limit.
+
+        Administrators sign timestamps from now on, also those whose entries are of an earlier version.
+        """
+        return self._change(
+            lambda old: {
+                "max_age_s": seconds,
+                "signers": tuple(
+                    msgspec.structs.replace(one, timestamp=one.timestamp or one.admin) for one in old.signers
+                ),
+            }
+        )
+
     def for_node(self, node: str, key: str, expires: int | None, floors: Mapping[str, int]) -> Trust:
         """What a node's credentials carry: a certificate of its key, and the lowest numbers that its documents may have."""
         trust = self.trust()
@@ -125,7 +143,7 @@ class Signers:
     def _change(self, change: Callable[[SignersList], dict[str, object]]) -> SignersList:
         key = self._key()
         now = _now_ms()
-        old = self.read() if self.exist() else SignersList(number=0, issued=now)
+        old = self.read() if self.exist() else SignersList(number=0, issued=now, max_age_s=MAX_AGE_S)
         fields = {"number": max(old.number + 1, now), "issued": now} | change(old)
         new: SignersList = msgspec.structs.replace(old, **fields)
         trust = Trust(root=key.public_key, signers=sign_signers(key, new))
@@ -154,21 +172,22 @@ def build_signer(name: str, key: str, role: Role, expires: int | None = None) ->
         facts=role.facts,
         schedules=role.schedules,
         admin=role.admin,
+        timestamp=role.admin,
         expires=expires or 0,
     )
 
 
-async def published(bucket: KeyValue) -> SignedText | None:
-    """The list that nodes read; None when none was published."""
-    entry = await bucket.get(SIGNERS_KEY)
+async def published(bucket: KeyValue, at_least: int = 0) -> SignedText | None:
+    """The list that nodes read; None when none was published. `at_least` is a revision that is known to be stored."""
+    entry = await bucket.get(SIGNERS_KEY, at_least)
     if entry is None:
         return None
     return SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
 
 
-async def publish(connection: Connection, trust: Trust) -> None:
+async def publish(connection: Connection, trust: Trust) -> int:
     """
-    Write the list to the bucket, for nodes to read.
+    Write the list to the bucket, for nodes to read; its revision there.
 
     Raises:
         BusDeniedError: This operator may not; it takes `--admin`.
@@ -179,7 +198,7 @@ async def publish(connection: Connection, trust: Trust) -> None:
         SIGNATURE_HEADER: trust.signers.signature,
         "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}",
     }
-    await store(connection, SIGNERS_SUBJECT, trust.signers.body.encode(), headers)
+    return (await store(connection, SIGNERS_SUBJECT, trust.signers.body.encode(), headers)).sequence
 
 
 def _now_ms() -> int:

@@ -85,6 +85,12 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
     signatures: Annotated[Flag, Meta(description="The node obeys only signed requests and documents.")] = (
         UNSET
     )
+    plans_only: Annotated[
+        Text,
+        Meta(
+            description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
+        ),
+    ] = UNSET
     agents: Annotated[
         list[OneOfSeveral] | Maybe, Meta(description="The agents, if several use this identity.")
     ] = UNSET
@@ -190,6 +196,7 @@ class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=Tr
     facts: Annotated[Flag, Meta(description="May assign facts.")] = UNSET
     schedules: Annotated[Flag, Meta(description="May create schedules.")] = UNSET
     admin: Annotated[Flag, Meta(description="May administer streams and nodes.")] = UNSET
+    timestamp: Annotated[Flag, Meta(description="May confirm that the signers list is the newest.")] = UNSET
     roles: Annotated[Texts, Meta(description="Roles that policies of nodes refer to.")] = UNSET
     expires: Annotated[Time, Meta(description="When the key expires.")] = UNSET
 

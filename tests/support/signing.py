@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import nkeys
 
-from ccm_agent.agent.requests.authentication import Authenticator, RevisionGuard
+from ccm_agent.agent.requests.authentication import Authenticator
+from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SigningKey
-from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
+from ccm_agent.bus.timestamp import TIMESTAMP_SUBJECT, Timestamp
+from ccm_agent.bus.trust import EVERYWHERE, SignedText, Signer, SignersList, Trust, sign_signers
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock
@@ -50,6 +53,13 @@ class Keyring:
         """The list as it is now, under a new number."""
         self.number += 1
         return SignersList(number=self.number, issued=self.at_ms(), signers=tuple(self.signers), **others)  # type: ignore[arg-type]
+
+    def timestamp(self, by: Signatory, signers: int, issued_ms: int = 0) -> SignedText:
+        """One signer's confirmation that a list is the newest."""
+        issued_ms = issued_ms or self.at_ms()
+        body = msgspec.json.encode(Timestamp(issued=issued_ms, signers=signers))
+        signature = by.timestamp(TIMESTAMP_SUBJECT, body, issued_ms=issued_ms)
+        return SignedText(body=body.decode(), signature=signature)
 
     def trust(self, **others: object) -> Trust:
         """What credentials that are made now say."""

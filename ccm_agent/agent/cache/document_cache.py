@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.requests.authentication import RevisionGuard
+from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.forwarding_bucket import ForwardingBucket
 from ccm_agent.bus.subjects import encode_token, parse_kv_url
 from ccm_agent.hiera.sources import plain_refused, read_stamp
@@ -151,7 +151,7 @@ class CachedBucket(ForwardingBucket):
         entry = await self._inner.as_of(key, revision)
         if entry is not None:
             if read_stamp(entry.value) is not None or self._refuses_plain:
-                self._revision_guard.author(self._bucket, entry)
+                self._revision_guard.check_pinned(self._bucket, entry)
             await _store_entry(path, entry)
         return entry
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.agent.requests.authentication import RevisionGuard
+from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal

@@ -75,6 +75,7 @@ class NodeStatus:
             "last_state": record.last_state,
             "last_time": record.last_time,
             "conflict": record.conflict,
+            "plans_only": record.plans_only,
             "refresh_pending": list(record.refresh_pending),
             "manifests": self._manifests.status() if self._manifests else [],
             "assignments": dict(self._assignments.states.now),

@@ -1,13 +1,10 @@
 """
-Which requests and documents this node obeys: their signatures, checked against the signers list, and their numbers.
+Which requests and documents this node obeys: their signatures, checked against the signers list.
 
 A node whose credentials or configuration name a root key, or signers, obeys nothing that is unsigned. The list may change over
 the broker; each new one must be signed by the root and have a higher number, and the highest is kept on disk, so neither a
-restart nor an old copy makes a node obey an older list. A node without a root key is in unsigned operation, and says so.
-
-A document names the key that it belongs to, and a number that grows. Otherwise, a user who can write one key could copy another
-node's document there, or bring an old one back. The highest number seen of each key is kept on disk, so that a restart does not
-make an old document new again.
+restart nor an old copy makes a node obey an older list. A node without a root key is in unsigned operation, and says so. A node
+whose list nobody has confirmed for too long obeys plans only (`signers_guard`).
 """
 
 from __future__ import annotations
@@ -16,12 +13,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
+from ccm_agent.agent.requests.signers_guard import SignersGuard
 from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
 from ccm_agent.bus.subjects import ALL, key_subject, parse_assignment_key
+from ccm_agent.bus.timestamp import TIMESTAMP_KEY, read_timestamp
 from ccm_agent.bus.trust import (
     SIGNERS_KEY,
     TRUST_BUCKET,
@@ -35,9 +33,15 @@ from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import RESOURCE_EXEC
+from ccm_agent.model.wire import (
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    NODE_FACTS,
+    NODE_PING,
+    NODE_STATUS,
+    RESOURCE_EXEC,
+    RUN_STOP,
+)
 from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
@@ -57,6 +61,16 @@ class NotAuthorizedError(CcmError):
     code = "request.not_authorized"
 
 
+class StaleSignersError(NotAuthorizedError):
+    """The node's signers list is too old to be relied on, so it obeys plans only."""
+
+    code = "request.stale_signers"
+
+
+WHILE_STALE = (MANIFEST_PLAN, MANIFEST_CHECK, NODE_PING, NODE_FACTS, NODE_STATUS, RUN_STOP)
+"""Requests that a node obeys whatever the age of its signers list: they change nothing, or end a change."""
+
+
 class _StoredSigners(Struct, kw_only=True):
     """The newest signers list, as the root signed it."""
 
@@ -71,6 +85,7 @@ class Authenticator:
     Attributes:
         root: The root's public key; "" when none is known.
         signers: The newest signers list.
+        freshness: How old that list is.
     """
 
     def __init__(self, trust: Trust | None, clock: Clock, path: Path, fixed: Sequence[Signer] = ()) -> None:
@@ -89,6 +104,7 @@ class Authenticator:
         self._trust = trust
         self._clock = clock
         self._file = StateFile(path, _StoredSigners)
+        self.freshness = SignersGuard(path.with_name("timestamp.json"), self.root)
         self._times = ScheduleTimes(path.with_name("schedule_times.json"))
         self._fixed = {signer.key: signer for signer in fixed}
         self._limited = LimitedLog(log)
@@ -103,6 +119,11 @@ class Authenticator:
         """What is not signed is obeyed now: no keys are known, or the signers list allows it for a time."""
         return not self.is_demanded or self.signers.allows_unsigned(self._now_ms())
 
+    @property
+    def staleness(self) -> str:
+        """Why this node obeys plans only: its signers list may be outdated. "" when it may rely on it."""
+        return self.freshness.problem(self.signers, self._now_ms()) if self.root else ""
+
     def open(self) -> None:
         """
         Take the newest signers list that is known: from the credentials, or as an earlier process kept it. Blocking.
@@ -111,6 +132,7 @@ class Authenticator:
             InputError: The list in the credentials is not one that the root has signed.
         """
         self._times.open()
+        self.freshness.open()
         if not self.is_demanded:
             log.warning(
                 "unsigned operation: this agent obeys every client that can publish on the broker",
@@ -137,7 +159,7 @@ class Authenticator:
         Take the signers list in the bucket, if it is newer; whether it was.
 
         Raises:
-            BusError: The broker is away, or what is stored there is not a list that the root has signed.
+            BusError: The broker is away, or what is stored there is not a list that the root has signed, or not the newest one.
         """
         if not self.root:
             return False
@@ -148,6 +170,10 @@ class Authenticator:
         newest = self._read(signed)
         if newest.number <= self.signers.number:
             return False
+        if newest.number < self.freshness.newest.signers:
+            raise ProtocolError(
+                f"signers list {newest.number} is older than {self.freshness.newest.signers}, which a timestamp names"
+            )
         await self._keep(signed)
         self.signers = newest
         log.info(
@@ -155,13 +181,32 @@ class Authenticator:
         )
         return True
 
+    async def read_timestamp(self, bucket: KeyValue) -> bool:
+        """
+        Take the timestamp in the bucket, if it is due and newer; whether it was.
+
+        Raises:
+            BusError: The broker is away, or what is stored there is not a timestamp that a listed signer has signed.
+        """
+        if not self.root or not self.freshness.is_due(self.signers, self._now_ms()):
+            return False
+        entry = await bucket.get(TIMESTAMP_KEY)
+        if entry is None:
+            return False
+        signed = SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
+        is_new = await self.freshness.take(read_timestamp(signed, self.signers, now_ms=self._now_ms()))
+        if self.freshness.newest.signers > self.signers.number:
+            # it may have been published since the list was read
+            await self.read_list(bucket)
+        return is_new
+
     async def request(self, incoming: IncomingRequest) -> Principal:
         """
         Who sent a request.
 
         Raises:
             SignatureError: It is not signed, or not by a key that is trusted, or a schedule's time was not signed.
-            NotAuthorizedError: The signer may not ask this of this scope.
+            NotAuthorizedError: The signer may not ask this of this scope; a StaleSignersError if nobody may now.
         """
         if not self.is_demanded:
             return Principal()
@@ -180,6 +225,8 @@ class Authenticator:
                 f"{signer.name} may not send {action} requests to {incoming.scope}; "
                 "`ccmctl operator add --help` shows how that is allowed"
             )
+        if (incoming.scheduled or incoming.protocol not in WHILE_STALE) and (why := self.staleness):
+            raise StaleSignersError(f"plans only: {why}; `ccmctl doctor` shows what to do")
         if incoming.scheduled:
             run, due = scheduled_run_id(incoming)
             await self._times.take(claims, due, run)
@@ -209,12 +256,23 @@ class Authenticator:
         if found is None:
             return 0
         claims, signer = found
+        self.refuse_new(subject)
         if not signer.may_assign(ALL):
             raise SignatureError(
                 f"{subject}: {signer.name} signed it, and may not apply to all nodes; "
                 "what nodes fetch by themselves takes that right"
             )
         return claims.issued
+
+    def refuse_new(self, name: str) -> None:
+        """
+        See that this node may take something new.
+
+        Raises:
+            ProtocolError: Its signers list is too old: who signed it may have been revoked.
+        """
+        if why := self.staleness:
+            raise ProtocolError(f"{name}: nothing new is taken: {why}; what was obeyed last stays in force")
 
     def deletion(self, bucket: str, entry: KeyValueEntry) -> int:
         """
@@ -301,130 +359,3 @@ def _may_write(signer: Signer, bucket: str, key: str) -> bool:
     if bucket == TRUST_BUCKET:
         return False
     return signer.data
-
-
-class RevisionGuard:
-    """
-    The numbers seen so far.
-
-    Attributes:
-        numbers: By `bucket/key`; hiera's sources change it in place.
-    """
-
-    def __init__(self, path: Path, authenticator: Authenticator) -> None:
-        """
-        Args:
-            path: Where the numbers are kept; the numbers of deletions are kept beside it.
-            authenticator: Whose documents count.
-        """
-        self.numbers: dict[str, int] = {}
-        self._deletions: dict[str, int] = {}
-        self._numbers_file = StateFile(path, dict[str, int])
-        self._deletions_file = StateFile(path.with_name("deletions.json"), dict[str, int])
-        self._authenticator = authenticator
-
-    def open(self) -> None:
-        """Read what an earlier process knew; a file that cannot be read counts as empty, and is logged. Blocking."""
-        self.numbers.update(self._numbers_file.load() or {})
-        self._deletions.update(self._deletions_file.load() or {})
-        self._numbers_file.mark_saved(dict(self.numbers))
-        self._deletions_file.mark_saved(dict(self._deletions))
-
-    def check(self, bucket: str, entry: KeyValueEntry) -> Stamped:
-        """
-        The document of an entry; its number is remembered once `seen` is called.
-
-        Raises:
-            ProtocolError: It is none, belongs elsewhere, or is older than one that was seen. A SignatureError where
-                signatures are demanded and this one does not count.
-        """
-        self.author(bucket, entry)
-        try:
-            document = decode_foreign(entry.value, Stamped)
-        except msgspec.DecodeError as err:
-            raise ProtocolError(
-                f"{bucket}/{entry.key}: not a document that `ccmctl` wrote: {err}; write it with `ccmctl`"
-            ) from err
-        if (document.bucket, document.key) != (bucket, entry.key):
-            raise ProtocolError(
-                f"{bucket}/{entry.key}: the document belongs to {document.bucket}/{document.key} and was copied here"
-            )
-        newest = self._newest(f"{bucket}/{entry.key}")
-        if document.number < newest:
-            raise ProtocolError(
-                f"{bucket}/{entry.key}: number {document.number} is older than {newest}, which was seen before"
-            )
-        return document
-
-    def author(self, bucket: str, entry: KeyValueEntry) -> Principal:
-        """
-        Who signed a document; an unverified principal in unsigned operation.
-
-        Raises:
-            SignatureError: Signatures are demanded, and this one does not count.
-        """
-        return self._authenticator.document(bucket, entry)
-
-    @property
-    def refuses_plain(self) -> bool:
-        """A document that is not signed is refused now, so a plain one is, too."""
-        return not self._authenticator.takes_unsigned
-
-    def suspects_copy(self, bucket: str, key: str) -> bool:
-        """
-        Whether a plain document under a key may be a copy that a node caused: a stamped one was seen there before.
-
-        Where signatures are demanded, they decide alone: for as long as unsigned documents are allowed, plain ones are, too.
-        """
-        return not self._authenticator.is_demanded and bool(self.numbers.get(f"{bucket}/{key}"))
-
-    def check_absence(self, bucket: str, key: str, newest: KeyValueEntry | None) -> None:
-        """
-        See that a document which is not there was deleted.
-
-        Args:
-            bucket: Its bucket.
-            key: Its key.
-            newest: What is stored under the key, an entry with an empty value; None: nothing at all.
-
-        Raises: ProtocolError: A document was obeyed before, and nothing proves that an operator deleted it: the bucket may have
-            been purged or made again. What was obeyed last stays in force.
-        """
-        name = f"{bucket}/{key}"
-        seen = self.numbers.get(name, 0)
-        if not seen or self._deletions.get(name, 0) >= seen:
-            return
-        if newest is None or newest.value:
-            raise ProtocolError(
-                f"{name}: it was there, and it is gone without having been deleted; the last known one stays in force until "
-                "`ccmctl` writes or deletes it"
-            )
-        number = self._authenticator.deletion(bucket, newest)
-        if number and number < seen:
-            raise ProtocolError(
-                f"{name}: the deletion {number} is older than the document {seen}, which was seen before"
-            )
-        self._deletions[name] = max(number, seen)
-
-    def _newest(self, name: str) -> int:
-        """The lowest number that a document may have now."""
-        return max(
-            self.numbers.get(name, 0),
-            self._deletions.get(name, 0),
-            self._authenticator.floors.get(name, 0),
-        )
-
-    async def seen(self, document: Stamped) -> None:
-        """Remember a document's number; from now on an older one is refused."""
-        self.numbers[f"{document.bucket}/{document.key}"] = document.number
-        await self.save()
-
-    async def save(self) -> None:
-        """Write the numbers to disk, if any has changed."""
-        # the deletions first: a number without its deletion would bring a deleted document back
-        if not self._deletions_file.is_saved(self._deletions):
-            is_saved = await self._deletions_file.save(dict(self._deletions))
-            if not is_saved:
-                return
-        if not self._numbers_file.is_saved(self.numbers):
-            await self._numbers_file.save(dict(self.numbers))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.agent.node.facts import BUCKET
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.bus.subjects import scopes_of
+from ccm_agent.bus.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
@@ -90,6 +91,7 @@ class Subscriptions:
                     # that revision may be of an earlier broker: read what this one has
                     self._at_least = 0
                     self._wake.set()
+            self._report_staleness()
             if self._context.link.connected:
                 # which assignments apply follows from the scopes, so they are read after those
                 self._assignments.read_again()
@@ -124,6 +126,17 @@ class Subscriptions:
         context.scopes, context.record.facts = scopes, facts
         self._missed.expect()
         context.presence.request_heartbeat()
+
+    def _report_staleness(self) -> None:
+        record, why = self._context.record, self._context.authenticator.staleness
+        if why == record.plans_only:
+            return
+        record.plans_only = why
+        if why:
+            log.warning("this node obeys plans only", extra={"reason": why})
+        else:
+            log.info("this node obeys all requests of listed operators again")
+        self._context.presence.request_heartbeat()
 
     def _on_notification(self, key: str, revision: int) -> None:
         self._at_least = max(self._at_least, revision)
@@ -222,20 +235,33 @@ class SignersReader:
             self._at_least = max(self._at_least, revision)
             on_change()
 
+        def confirmed(_key: str, _revision: int) -> None:
+            # the nodes of a fleet need not read it in the same moment, but for those that wait for it
+            self._authenticator.freshness.notified()
+            if self._authenticator.staleness:
+                on_change()
+
         try:
             await self._bucket.watch_changes(SIGNERS_KEY, changed)
+            await self._bucket.watch_changes(TIMESTAMP_KEY, confirmed)
         except BusError as err:
             log.info("changes of the signers list are read at intervals only", extra={"reason": str(err)})
 
     async def read(self) -> None:
-        """Read the list; what cannot be read or used is logged once, and the list stays as it is."""
+        """Read the list and its timestamp; what cannot be read or used is logged once, and both stay as they are."""
         if not self._authenticator.root:
             return
-        try:
-            await self._authenticator.read_list(self._bucket, self._at_least)
-            self._trouble = ""
-        except BusError as err:
-            if str(err) != self._trouble:
-                log.warning("the signers list cannot be read", extra={"reason": str(err)})
-            self._trouble = str(err)
-            self._at_least = 0
+        troubles = []
+        for read in (self._read_list, self._authenticator.read_timestamp):
+            try:
+                await read(self._bucket)
+            except BusError as err:
+                troubles.append(str(err))
+                self._at_least = 0
+        trouble = "; ".join(troubles)
+        if trouble and trouble != self._trouble:
+            log.warning("the signers list cannot be read", extra={"reason": trouble})
+        self._trouble = trouble
+
+    async def _read_list(self, bucket: KeyValue) -> bool:
+        return await self._authenticator.read_list(bucket, self._at_least)

@@ -30,6 +30,7 @@ IDS = (
     "nodes.records",
     "nodes.signatures",
     "nodes.unsigned",
+    "nodes.outdated",
     "nodes.version",
     "nodes.identity",
     "nodes.conflict",
@@ -70,6 +71,7 @@ def judge_nodes(nodes: Sequence[Node], version: str) -> list[CheckResult]:
         _unreadable(nodes),
         _signatures(records),
         _unsigned(records),
+        _outdated(records),
         _versions(records, version),
         _identity(records),
         _conflict(records),
@@ -104,6 +106,17 @@ def _unsigned(records: Records) -> CheckResult:
         "Remove `stamped_data: false` and `unsigned_objects: true` from their agent.yaml, and restart the agents."
     )
     return warning("nodes.unsigned", sentence, names=found)
+
+
+def _outdated(records: Records) -> CheckResult:
+    found = [name for name, record in records.items() if record.plans_only]
+    if not found:
+        return ok("nodes.outdated", "No node reports that its signers list is too old.")
+    sentence = (
+        f"Plans only on {_share(found, records)}: nobody has confirmed the signers list there for longer than its maximum age. "
+        "If the published list is confirmed, the broker withholds it from these nodes."
+    )
+    return problem("nodes.outdated", sentence, "ccmctl signers renew", found)
 
 
 def _versions(records: Records, version: str) -> CheckResult:

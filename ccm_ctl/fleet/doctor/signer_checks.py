@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from ccm_agent.bus.timestamp import Timestamp
 from ccm_agent.bus.trust import SignersList, Trust, read_signers
+from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import NotFoundError, ProtocolError
 from ccm_agent.model.moments import format_moment
 from ccm_ctl.fleet.doctor.renewal import replace_command
@@ -22,9 +24,18 @@ from ccm_ctl.fleet.doctor.results import (
     warning,
 )
 from ccm_ctl.fleet.signers import published
+from ccm_ctl.fleet.signers_timestamp import read_confirmed
 
-IDS = ("signers.list", "signers.published", "signers.unsigned", "signers.expiry", "credentials.signer")
+IDS = (
+    "signers.list",
+    "signers.published",
+    "signers.timestamp",
+    "signers.unsigned",
+    "signers.expiry",
+    "credentials.signer",
+)
 PUBLISH = "ccmctl signers publish"
+RENEW = "ccmctl signers renew"
 
 
 async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
@@ -57,6 +68,7 @@ async def check_signers(context: DoctorContext) -> Sequence[CheckResult]:
     results.append(
         judge_published(newest, own, fix) if own is not None else unknown("signers.published", why)
     )
+    results.append(await check_timestamp(newest, context))
     results += [judge_unsigned(newest, context), judge_expiry(newest, context)]
     signatory = context.fleet.signatory if context.fleet is not None else None
     return (
@@ -84,6 +96,40 @@ def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckRes
         "The published signers list is older than the one in this folder: nodes do not know the last changes."
     )
     return problem("signers.published", sentence, fix)
+
+
+async def check_timestamp(newest: SignersList, context: DoctorContext) -> CheckResult:
+    """Judge who confirmed the list last, and when."""
+    assert context.trust_bucket is not None
+    if not newest.max_age_s:
+        sentence = (
+            "The signers list has no maximum age: if the broker withholds a new list from a node, the node obeys revoked "
+            "operators until it reads that list."
+        )
+        fix = f"ccmctl signers max-age 3d{context.keys_option} && {PUBLISH}{context.keys_option}"
+        return warning("signers.timestamp", sentence, fix)
+    try:
+        confirmed = await read_confirmed(context.trust_bucket, newest, now_ms=context.now_ms)
+    except ProtocolError as err:
+        return problem("signers.timestamp", f"Nodes refuse the published timestamp: {err.message}.", RENEW)
+    return judge_timestamp(newest, confirmed, context.now_ms)
+
+
+def judge_timestamp(newest: SignersList, confirmed: Timestamp | None, now_ms: int) -> CheckResult:
+    """Judge a timestamp beside the list that it should confirm."""
+    issued = confirmed.issued if confirmed is not None and confirmed.signers == newest.number else 0
+    moment = max(newest.issued, issued)
+    said = f"The signers list was last confirmed {format_moment(datetime.fromtimestamp(moment / 1000, UTC))}"
+    age_s = (now_ms - moment) / 1000
+    if age_s > newest.max_age_s:
+        sentence = (
+            f"{said}, and its maximum age is {format_duration(newest.max_age_s)}: nodes obey plans only."
+        )
+        return problem("signers.timestamp", sentence, RENEW)
+    if age_s > newest.max_age_s * 3 / 4:
+        sentence = f"{said}; nodes obey plans only when that is {format_duration(newest.max_age_s)} ago."
+        return warning("signers.timestamp", sentence, RENEW)
+    return ok("signers.timestamp", f"{said}, which is recent enough.")
 
 
 def judge_unsigned(newest: SignersList, context: DoctorContext) -> CheckResult:

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.agent.requests.authentication import Authenticator, NotAuthorizedError, RevisionGuard
+from ccm_agent.agent.requests.authentication import Authenticator, NotAuthorizedError
+from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
 from ccm_agent.bus.subjects import due_subject, request_subject

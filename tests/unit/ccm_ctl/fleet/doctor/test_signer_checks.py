@@ -13,6 +13,7 @@ import pytest
 
 from ccm_agent.bus.permissions import Role
 from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.timestamp import Timestamp
 from ccm_agent.bus.trust import SIGNERS_KEY, Signer, SignersList
 from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -23,6 +24,7 @@ from ccm_ctl.fleet.doctor.signer_checks import (
     judge_expiry,
     judge_own_key,
     judge_published,
+    judge_timestamp,
     judge_unsigned,
 )
 from ccm_ctl.fleet.keys import Keys
@@ -73,6 +75,7 @@ def test_published_list_that_is_the_newest_passes(tmp_path: Path, keys: Keys) ->
     assert states(check(tmp_path, keys)) == {
         "signers.list": "ok",
         "signers.published": "ok",
+        "signers.timestamp": "ok",
         "signers.unsigned": "ok",
         "signers.expiry": "ok",
     }
@@ -153,3 +156,25 @@ def test_expired_entry_of_the_own_key_is_a_problem(tmp_path: Path) -> None:
 
     assert judge_own_key(a_list(Signer(name="ann", key=key)), key, found).state == "ok"
     assert judge_own_key(a_list(expired), key, found).state == "problem"
+
+
+@pytest.mark.parametrize(
+    ("list_age_s", "confirmed_age_s", "number", "state"),
+    [
+        pytest.param(10, None, 7, "ok", id="a new list"),
+        pytest.param(9000, 10, 7, "ok", id="confirmed"),
+        pytest.param(9000, 2800, 7, "warning", id="confirmed some time ago"),
+        pytest.param(9000, 3700, 7, "problem", id="confirmed too long ago"),
+        pytest.param(9000, 10, 6, "problem", id="an earlier list was confirmed"),
+        pytest.param(9000, None, 7, "problem", id="never confirmed"),
+    ],
+)
+def test_age_of_the_confirmation_is_judged_by_the_maximum_age(
+    list_age_s: int, confirmed_age_s: int | None, number: int, state: str
+) -> None:
+    newest = SignersList(number=7, issued=NOW_MS - list_age_s * 1000, max_age_s=3600)
+    found = None
+    if confirmed_age_s is not None:
+        found = Timestamp(issued=NOW_MS - confirmed_age_s * 1000, signers=number)
+
+    assert judge_timestamp(newest, found, NOW_MS).state == state

@@ -1,0 +1,231 @@
+"""
+Renewal of the timestamp of the signers list (`ccm_agent.bus.timestamp`).
+
+Every `ccmctl` whose operator may sign timestamps renews it in passing, when half of the list's maximum age has passed. It
+confirms only a list that the root signed and that is not older than any that this operator has seen. Otherwise, a broker that was
+put back to a backup could have an older list confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.streams import store
+from ccm_agent.bus.timestamp import TIMESTAMP_KEY, TIMESTAMP_SUBJECT, Timestamp, read_timestamp
+from ccm_agent.bus.trust import TRUST_BUCKET, SignedText, SignersList, Trust, read_signers
+from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.state_directory import state_directory
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.fleet.signers import published
+from ccm_ctl.fleet.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ccm_agent.bus.connection import Connection
+    from ccm_agent.model.ports import KeyValue
+    from ccm_ctl.fleet.ports import Fleet
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 600
+"""A machine looks at most this often whether the timestamp is to be renewed: it costs two questions."""
+
+LEAST_MAX_AGE_S = 3600
+"""A shorter maximum age could pass between two looks."""
+
+RENEW_WITHIN_S = 30.0
+"""A command that is done waits this long for the renewal."""
+
+
+class KnownList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What this operator knows of one fleet's list.
+
+    Attributes:
+        signers: The highest number of a list that was seen.
+        looked: When the timestamp was looked at last, in seconds since 1970.
+    """
+
+    signers: int = 0
+    looked: float = 0
+
+
+class SeenSigners:
+    """The newest signers lists that this operator has seen on this machine, by root key. Blocking: it is one small file."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path` is the file; None takes the one in the user's state directory."""
+        self._path = path or Path(state_directory()) / "seen-signers.json"
+
+    def of(self, root: str) -> KnownList:
+        """What is known of a fleet; a file that cannot be read says nothing."""
+        return self._all().get(root, KnownList())
+
+    def note(self, root: str, signers: int, looked: float) -> None:
+        """Remember a list and the look at it; a file that cannot be written is passed over."""
+        known = self._all()
+        known[root] = KnownList(signers=max(signers, self.of(root).signers), looked=looked)
+        try:
+            write_whole(self._path, msgspec.json.encode(known))
+        except CcmError as err:
+            log.info("the newest signers list is not remembered", extra={"reason": str(err)})
+
+    def _all(self) -> dict[str, KnownList]:
+        try:
+            return decode_foreign(self._path.read_bytes(), dict[str, KnownList])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+
+class RenewalState(StrEnum):
+    """What became of a renewal."""
+
+    RENEWED = "renewed"
+    CURRENT = "current"
+    """It need not be renewed yet."""
+    NOT_ALLOWED = "not allowed"
+    """This operator may not sign timestamps, or the list has no maximum age."""
+
+
+async def read_newest(
+    bucket: KeyValue, trust: Trust, least: int, *, now_ms: int, at_least: int = 0
+) -> SignersList | None:
+    """
+    The published signers list; None when there is none.
+
+    Args:
+        bucket: `CCM_TRUST`.
+        trust: The trust block of the operator's credentials.
+        least: The highest number that was seen before.
+        now_ms: The time.
+        at_least: A revision that is known to be stored.
+
+    Raises:
+        ProtocolError: The root has not signed it, or it is older than one that was seen.
+    """
+    there = await published(bucket, at_least)
+    if there is None:
+        return None
+    newest = read_signers(there.body.encode(), there.signature, trust.root, now_ms=now_ms)
+    if trust.signers is not None:
+        own = read_signers(trust.signers.body.encode(), trust.signers.signature, trust.root, now_ms=now_ms)
+        least = max(least, own.number)
+    if newest.number < least:
+        raise ProtocolError(
+            f"the broker has signers list {newest.number}, and list {least} was seen before: was the broker put back to a "
+            "backup? `ccmctl signers publish` publishes the newest one, from the folder with the fleet's keys"
+        )
+    return newest
+
+
+async def read_confirmed(bucket: KeyValue, signers: SignersList, *, now_ms: int) -> Timestamp | None:
+    """
+    The published timestamp; None when there is none.
+
+    Raises:
+        ProtocolError: Nobody who may sign timestamps by this list has signed it.
+    """
+    entry = await bucket.get(TIMESTAMP_KEY)
+    if entry is None:
+        return None
+    signed = SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
+    return read_timestamp(signed, signers, now_ms=now_ms)
+
+
+async def renew(
+    fleet: Fleet,
+    connection: Connection,
+    seen: SeenSigners | None = None,
+    *,
+    at_least: int = 0,
+    is_forced: bool = False,
+) -> RenewalState:
+    """
+    Renew the timestamp if this operator may, and half of the list's maximum age has passed.
+
+    Args:
+        fleet: The fleet.
+        connection: The connection.
+        seen: What this operator has seen of the fleet.
+        at_least: A revision of the list that is known to be stored.
+        is_forced: Renew it now.
+
+    Raises:
+        BusError: The broker is away or refuses, or its signers list is older than one that was seen.
+    """
+    trust, signatory, bucket = fleet.trust, fleet.signatory, fleet.signers
+    if trust is None or signatory is None or bucket is None:
+        return RenewalState.NOT_ALLOWED
+    seen = seen or SeenSigners()
+    now_ms = int(fleet.clock.now().timestamp() * 1000)
+    known = await asyncio.to_thread(seen.of, trust.root)
+    newest = await read_newest(bucket, trust, known.signers, now_ms=now_ms, at_least=at_least)
+    if newest is None:
+        return RenewalState.NOT_ALLOWED
+    await asyncio.to_thread(seen.note, trust.root, newest.number, now_ms / 1000)
+    signer = newest.by_key(signatory.public_key, now_ms)
+    if not newest.max_age_s or signer is None or not signer.timestamp:
+        return RenewalState.NOT_ALLOWED
+    if not is_forced and await _is_current(bucket, newest, now_ms):
+        return RenewalState.CURRENT
+    body = msgspec.json.encode(Timestamp(issued=now_ms, signers=newest.number))
+    headers = {
+        SIGNATURE_HEADER: signatory.timestamp(TIMESTAMP_SUBJECT, body, issued_ms=now_ms),
+        "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}",
+    }
+    await store(connection, TIMESTAMP_SUBJECT, body, headers)
+    return RenewalState.RENEWED
+
+
+async def _is_current(bucket: KeyValue, newest: SignersList, now_ms: int) -> bool:
+    try:
+        confirmed = await read_confirmed(bucket, newest, now_ms=now_ms)
+    except ProtocolError:
+        return False
+    if confirmed is None or confirmed.signers != newest.number:
+        return False
+    return now_ms - confirmed.issued < newest.max_age_s * 1000 // 2
+
+
+@contextlib.asynccontextmanager
+async def renewing(fleet: Fleet, connection: Connection) -> AsyncIterator[None]:
+    """Renew the timestamp in passing: at the end of the block, and now and then while it lasts. It never fails."""
+    if fleet.trust is None or fleet.signatory is None:
+        yield
+        return
+    task = asyncio.create_task(_renew_now_and_then(fleet, connection), name="ccmctl:timestamp")
+    try:
+        yield
+    finally:
+        task.cancel()
+    await _renew_quietly(fleet, connection)
+
+
+async def _renew_now_and_then(fleet: Fleet, connection: Connection) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        await _renew_quietly(fleet, connection)
+
+
+async def _renew_quietly(fleet: Fleet, connection: Connection) -> None:
+    assert fleet.trust is not None
+    seen = SeenSigners()
+    known = await asyncio.to_thread(seen.of, fleet.trust.root)
+    age_s = fleet.clock.now().timestamp() - known.looked
+    if 0 <= age_s < LOOK_S:
+        return
+    try:
+        async with asyncio.timeout(RENEW_WITHIN_S):
+            await renew(fleet, connection, seen)
+    except (CcmError, TimeoutError) as err:
+        log.warning("the timestamp of the signers list is not renewed", extra={"reason": str(err)})
