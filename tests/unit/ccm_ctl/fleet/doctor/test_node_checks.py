@@ -39,6 +39,7 @@ def test_fleet_without_nodes_passes() -> None:
     ("fields", "id_", "state"),
     [
         pytest.param({"signatures": False}, "nodes.signatures", "problem", id="unsigned operation"),
+        pytest.param({"plans_only": "too old"}, "nodes.outdated", "problem", id="an old signers list"),
         pytest.param({"unsigned": ("data",)}, "nodes.unsigned", "warning", id="unsigned data"),
         pytest.param({"version": "1.2.2"}, "nodes.version", "warning", id="older agent"),
         pytest.param({"conflict": DUPLICATE_IDENTITY}, "nodes.identity", "problem", id="twins"),
