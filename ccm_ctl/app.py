@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from ccm_agent.bus.audit_writer import AuditWriter
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.settings import BusSettings
     from ccm_agent.bus.signatory import Signatory
@@ -64,10 +65,18 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
 
 
 class Broker(Struct, frozen=True):
-    """A connection with what is above it; `connection` is None in tests of commands, which have no broker."""
+    """
+    A connection with what is above it.
+
+    Attributes:
+        fleet: The fleet over it.
+        connection: None in tests of commands, which have no broker.
+        audit: Writes the operator's audit trail; None: these credentials write none.
+    """
 
     fleet: Fleet
     connection: Connection | None = None
+    audit: AuditWriter | None = None
 
 
 class Application:
@@ -133,9 +142,19 @@ class Application:
 
         async def connect_and_work() -> Exit:
             async with self._connect(settings) as broker:
-                return await work(broker)
+                done = await work(broker)
+            self._report_lost_entries(broker.audit)
+            return done
 
         return self.run_alone(connect_and_work)
+
+    def _report_lost_entries(self, audit: AuditWriter | None) -> None:
+        from ccm_agent.clikit.text import plural
+
+        if audit is not None and audit.lost:
+            self.terminal.note(
+                f"{plural(audit.lost, 'signed action')} without an entry in the audit trail: {audit.trouble}"
+            )
 
     def run_alone(self, work: Callable[[], Coroutine[Any, Any, Exit]]) -> Exit:
         """Do work that connects by itself, with `broker`; errors and interruptions as of `run`."""
@@ -216,7 +235,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
 
         return await read_due_rollouts(connection)
 
-    signatory, trust = await asyncio.to_thread(_load_keys, settings)
+    signatory, trust, audit = await asyncio.to_thread(_load_keys, settings)
     async with Connection(settings) as connection:
         await connection.connect_now()
         nodes = NatsKeyValue(connection, "CCM_NODES")
@@ -246,20 +265,30 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             slots=NatsKeyValue(connection, "CCM_SLOTS"),
         )
         try:
-            async with renewing(fleet, connection):
-                yield Broker(fleet, connection)
+            trail = audit.writing(connection) if audit is not None else contextlib.nullcontext()
+            async with trail, renewing(fleet, connection):
+                yield Broker(fleet, connection, audit)
         except NoRespondersError as err:
             raise await explain_no_responders(connection, err) from err
 
 
-def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
-    """The key that signs, and what the credentials say about trust. The connection explains a file that cannot be read."""
+def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, AuditWriter | None]:
+    """
+    The key that signs, what the credentials say about trust, and what records each signature.
+
+    The connection explains a file that cannot be read.
+    """
     from pathlib import Path
 
+    from ccm_agent.bus.audit import operator_subject
+    from ccm_agent.bus.audit_entry import AuditedKey
+    from ccm_agent.bus.audit_writer import AuditWriter
+    from ccm_agent.bus.credentials import forbids_publishing
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.signing import signing_key_in_credentials
     from ccm_agent.bus.trust import trust_in_credentials
     from ccm_agent.model.errors import NotFoundError
+    from ccm_ctl.fleet.authors import keys_of
     from ccm_ctl.fleet.ports import LocalClock
 
     path = settings.creds or settings.nkey
@@ -268,9 +297,18 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None]:
             f"{path}: the credentials file does not exist; check --creds, CCM_CREDS and the NATS context"
         )
     text = _read_credentials(path)
-    key, clock = signing_key_in_credentials(text), LocalClock()
-    signatory = Signatory(key, lambda: int(clock.now().timestamp() * 1000)) if key is not None else None
-    return signatory, trust_in_credentials(text, path)
+    key, trust, clock = signing_key_in_credentials(text), trust_in_credentials(text, path), LocalClock()
+
+    def now_ms() -> int:
+        return int(clock.now().timestamp() * 1000)
+
+    if key is None:
+        return None, trust, None
+    name = settings.identity
+    if trust is None or forbids_publishing(text, operator_subject(name)):
+        return Signatory(key, now_ms), trust, None
+    audit = AuditWriter(name, key, now_ms, keys_of(trust, name))
+    return Signatory(AuditedKey(key, audit.take), now_ms), trust, audit
 
 
 def _log(*, debug: bool) -> None:

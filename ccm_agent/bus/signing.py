@@ -63,6 +63,8 @@ class SignatureKind(StrEnum):
     """A short-lived confirmation of the newest signers list."""
     ROLLOUT = "rollout"
     """A rollout that an operator handed to the rollout servers."""
+    AUDIT = "audit"
+    """An entry of an operator's audit trail."""
     NODE = "node"
     """A node's certificate: the root key certifies the key that a node signs with."""
 

@@ -188,6 +188,15 @@ async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
     return max((one for one in lists if one is not None), key=lambda one: one.number, default=None)
 
 
+def keys_of(trust: Trust, name: str) -> frozenset[str]:
+    """The keys of an operator in the list of these credentials, expired ones too; none if the list cannot be used."""
+    try:
+        found = _list_in(trust)
+    except InputError:
+        return frozenset()
+    return frozenset(one.key for one in found.signers if one.name == name) if found else frozenset()
+
+
 def _list_in(trust: Trust) -> SignersList | None:
     if trust.signers is None:
         return None
