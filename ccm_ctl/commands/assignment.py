@@ -11,6 +11,7 @@ from ccm_agent.clikit.durations import Duration
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
+    bringing_fields,
     choose_scope,
     count_states,
     format_commit,
@@ -28,12 +29,14 @@ from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from ccm_agent.clikit.table import Cell
+    from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.wire import Assignment
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignment_rollouts import BringingRollout
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.ports import Fleet
@@ -67,24 +70,29 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
     """
     Show each node of an assignment, offline nodes included: what it has applied, and why it has not converged.
 
+    While a rollout brings a revision to nodes, `--wait` waits for its end as well; not while it is paused.
+
     Exit codes: 0 all nodes have converged; 2 a node failed or refused; 3 a node is offline, disabled, expired or
-    still converging.
+    still converging, or a rollout of this assignment is in progress, paused or aborted.
     """
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignment_rollouts import read_bringing, wait_bringing
         from ccm_ctl.fleet.convergence import read_standings, wait_standings
 
         inventory, known = await read_fleet(fleet)
-        known.need(name)
+        bringing = await read_bringing(fleet, known.need(name))
         if wait:
             progress = _WaitProgress(application, name)
-            known, found = await wait_standings(fleet, name, float(wait), read_fleet, progress.show)
+            left_s = await wait_bringing(fleet, bringing.values(), float(wait), progress.show_rollout)
+            known, found = await wait_standings(fleet, name, left_s, read_fleet, progress.show)
+            bringing = await read_bringing(fleet, known.named(name))
             progress.end()
         else:
             found = await read_standings(fleet, inventory, known, name)
         shown = [one for one in found if not (lagging and one.is_converged)]
-        _show(application, known.need(name), found, shown, fleet.clock.now())
-        return _choose_exit(found)
+        _show(application, known.need(name), found, shown, fleet.clock.now(), bringing)
+        return _choose_exit(found, bringing)
 
     return application.run(work)
 
@@ -184,6 +192,7 @@ class _WaitProgress:
         self._failures = FailureLines(application.terminal)
         self._counts: dict[str, int] = {}
         self._lines_left = WAIT_LINES_MOST
+        self._rollout = ""
 
     def show(self, found: Sequence[NodeStanding], left_s: float) -> None:
         """Name new failures, and draw where all nodes are."""
@@ -203,6 +212,16 @@ class _WaitProgress:
             self._terminal.note(f"{wait_line(self._name, counts, left_s, style)}{more}")
         self._counts = counts
 
+    def show_rollout(self, state: RolloutState) -> None:
+        """Write how far the rollout is that the wait is for, each time that changes."""
+        from ccm_ctl.render.rollout import rollout_line
+
+        line = rollout_line(state)
+        if line != self._rollout and not self._terminal.json and self._lines_left:
+            self._rollout = line
+            self._lines_left -= 1
+            self._terminal.note(line)
+
     def end(self) -> None:
         """Make room for the table."""
         self._terminal.live("")
@@ -215,15 +234,17 @@ def _show(
     found: Sequence[NodeStanding],
     shown: Sequence[NodeStanding],
     now: datetime,
+    bringing: Mapping[str, BringingRollout],
 ) -> None:
     from ccm_agent.clikit.table import Column
     from ccm_agent.clikit.text import plural
 
     terminal = application.terminal
     for one in standing:
-        terminal.record(records.ASSIGNMENT, **assignment_fields(one))
+        rollout = bringing.get(one.key)
+        terminal.record(records.ASSIGNMENT, **assignment_fields(one), **bringing_fields(rollout))
         terminal.show(f"{format_title(one, now)}\n")
-        if line := format_rollout(one, found):
+        if line := format_rollout(one, found, rollout):
             terminal.show(f"{line}\n")
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
     for node in ordered:
@@ -236,6 +257,8 @@ def _show(
     ]
     columns += [Column("SINCE"), Column("WHY", fold=True)]
     terminal.table(columns, [_row(node, now) for node in ordered])
+    if not found and bringing:
+        return  # the line about the rollout has the number of nodes
     states = ", ".join(f"{count} {state}" for state, count in count_states(found).items())
     terminal.show(f"{plural(len(found), 'node')}{f': {states}' if states else ''}\n")
 
@@ -281,7 +304,9 @@ def standing_fields(one: NodeStanding) -> dict[str, Any]:
     }
 
 
-def _choose_exit(found: Sequence[NodeStanding]) -> Exit:
+def _choose_exit(found: Sequence[NodeStanding], bringing: Mapping[str, BringingRollout]) -> Exit:
     if any(one.has_failed for one in found):
         return Exit.FAILED
+    if bringing:
+        return Exit.MISSING  # also after an abort: until it is rolled back, nodes have different revisions
     return Exit.OK if all(one.is_converged for one in found) else Exit.MISSING

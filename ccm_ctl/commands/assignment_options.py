@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.clikit.text import ago, clock, plural, short_id
+from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import ProtocolError, UsageError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.wire import Assignment
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignment_rollouts import BringingRollout
     from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.bundles import Inside
     from ccm_ctl.fleet.convergence import NodeStanding
@@ -141,7 +142,11 @@ def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
 
 
 def format_targets(assignment: Assignment) -> str:
-    """Return the targets of an assignment, as written."""
+    """Return the targets of an assignment, as written; of a first revision that a rollout brings, those of that revision."""
+    from ccm_ctl.fleet.staging import NOWHERE
+
+    if assignment.where == NOWHERE and assignment.next is not None:
+        assignment = assignment.next
     words = " or ".join(assignment.targets) or "all"
     return f"{words} where {assignment.where}" if assignment.where else words
 
@@ -186,16 +191,51 @@ def format_title(standing: Standing, now: datetime) -> str:
     )
 
 
-def format_rollout(standing: Standing, found: Sequence[NodeStanding]) -> str:
-    """Which rollout brings the next revision of an assignment, and how many of its nodes have it; "" if none does."""
+def format_rollout(
+    standing: Standing, found: Sequence[NodeStanding], bringing: BringingRollout | None
+) -> str:
+    """The rollout of the next revision of an assignment: how many nodes have it, and what goes on; "" if there is none."""
+    import shlex
+
+    from ccm_agent.model.rollout_records import Phase
+    from ccm_ctl.fleet.staging import is_first
+
     following = standing.following
     if following is None:
         return ""
     have = sum(one.wanted.number == following.number for one in found)
+    total = max(len(found), bringing.nodes if bringing else 0)
+    bundle, run = short(following.assignment.bundle.digest), short_id(following.assignment.rollout)
+    count = f"{have} of {plural(total, 'node')} {'has' if have == 1 else 'have'} it"
+    state = bringing.state if bringing else None
+    if state is None:
+        return f"rollout {run} of bundle {bundle} is not on record; {count}"
+    name = shlex.quote(standing.name)
+    if state.phase is Phase.ABORTED:
+        back = (
+            f"  remove it:  ccmctl unassign {name}"
+            if is_first(standing)
+            else f"  restore:  ccmctl rollback {name}"
+        )
+        by = f" by {one_line(state.by)}" if state.by else ""
+        return f"rollout {run} of bundle {bundle} was aborted{by}: {one_line(state.reason)}; {count}\n{back}"
+    words = f"rollout {run} brings bundle {bundle}: {count}"
+    if state.phase is not Phase.PAUSED:
+        return words
     return (
-        f"rollout {short_id(following.assignment.rollout)} brings bundle {short(following.assignment.bundle.digest)}: "
-        f"{have} of {plural(len(found), 'node')} {'has' if have == 1 else 'have'} it"
+        f"{words}\npaused: {one_line(state.reason)}\n"
+        f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
     )
+
+
+def bringing_fields(bringing: BringingRollout | None) -> dict[str, Any]:
+    """The rollout of the next revision of an assignment, for programs."""
+    state = bringing.state if bringing else None
+    return {
+        "rollout_phase": str(state.phase) if state else None,
+        "rollout_reason": (state.reason or None) if state else None,
+        "rollout_nodes": (bringing.nodes or None) if bringing else None,
+    }
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:

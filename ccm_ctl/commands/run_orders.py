@@ -13,7 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.app import Application
@@ -55,38 +55,51 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.rollout_records import Phase
-        from ccm_ctl.fleet.history import History
-        from ccm_ctl.fleet.open_runs import settle_aborted
-        from ccm_ctl.fleet.rollout.state import abort
-        from ccm_ctl.fleet.run_request import send_stop
-
         recorded = await _find(fleet, run)
-        state = await _store(
-            fleet,
-            recorded,
-            lambda state: state if state.phase is Phase.ABORTED else abort(state, fleet.operator, why),
-        )
-        await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
-        asked = [*recorded.nodes[: state.asked], *state.returned]
-        replies, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
-        await settle_aborted(fleet, recorded, replies, silent)
-        if silent:
-            application.terminal.note(
-                f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it\n"
-                f"  repeat the abort when it is back:  ccmctl run abort {short_id(recorded.record.run)}"
-            )
-        code = _say(application, state, "aborted")
+        state = await abort_rollout(application, fleet, recorded, why)
         record = recorded.record
-        if record.action == "assign" and asked:
+        if record.action == "assign" and (state.asked or state.returned):
             name = shlex.quote(record.name)
             application.terminal.note(
                 f"nodes that have started keep the new revision of {record.name}\n"
                 f"  return them:  ccmctl rollback {name}   (ccmctl unassign {name} if it was the first revision)"
             )
-        return code
+        return Exit.OK
 
     return application.run(work)
+
+
+async def abort_rollout(application: Application, fleet: Fleet, recorded: Recorded, why: str) -> RolloutState:
+    """
+    End a rollout, stop the nodes that have started, and show it.
+
+    Raises:
+        RunError: It has ended, or is not a rollout.
+    """
+    from ccm_agent.model.rollout_records import Phase
+    from ccm_ctl.fleet.history import History
+    from ccm_ctl.fleet.open_runs import settle_aborted
+    from ccm_ctl.fleet.rollout.state import abort
+    from ccm_ctl.fleet.run_request import send_stop
+
+    state = await _store(
+        fleet,
+        recorded,
+        lambda state: state if state.phase is Phase.ABORTED else abort(state, fleet.operator, why),
+    )
+    await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
+    asked = [*recorded.nodes[: state.asked], *state.returned]
+    replies, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
+    run = await settle_aborted(fleet, recorded, replies, silent)
+    if silent:
+        application.terminal.note(
+            f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it\n"
+            f"  repeat the abort when it is back:  ccmctl run abort {short_id(recorded.record.run)}"
+        )
+    _say(application, state, "aborted")
+    if busy := [node.node for node in run.expected if not node.state.is_final]:
+        application.terminal.note(format_busy(busy, recorded.record.run))
+    return state
 
 
 @verb(
@@ -142,6 +155,15 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         return await resume_driving(application, fleet, recorded)
 
     return application.run(work)
+
+
+def format_busy(nodes: Sequence[str], run: str) -> str:
+    """Name the nodes that still run a resource, and the command that ends it."""
+    is_are = "is" if len(nodes) == 1 else "are"
+    return (
+        f"still at work: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
+        f"  end its command now:  ccmctl run stop {short_id(run)} --kill"
+    )
 
 
 async def _find(fleet: Fleet, word: str) -> Recorded:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignment_options import (
     assignment_fields,
@@ -24,6 +24,7 @@ from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -33,14 +34,23 @@ if TYPE_CHECKING:
         "ccmctl unassign web",
         "ccmctl unassign web --scope node=web1 --message 'back to the role after the test'",
     ],
-    options=[click.Argument(["name"], metavar="NAME"), scope_option(), message_option(), yes_option()],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        scope_option(),
+        message_option(),
+        click.Option(
+            ["--abort"], is_flag=True, help="Abort the rollout that brings its next revision first."
+        ),
+        yes_option(),
+    ],
 )
-def unassign(application: Application, name: str, scope: str, message: str, yes: bool) -> Exit:
+def unassign(application: Application, name: str, scope: str, message: str, abort: bool, yes: bool) -> Exit:
     """
     Remove an assignment. Nodes stop converging on it and stay as they are; nothing is undone.
 
     If another assignment of the same name takes effect on some nodes, you are asked to confirm. `ccmctl rollback NAME` restores
-    the removed assignment. An assignment that is missing on the broker is removed from the nodes that still report it.
+    the removed assignment. While a rollout brings its next revision, --abort is required, which aborts the rollout. An assignment
+    that is missing on the broker is removed from the nodes that still report it.
     """
     place = choose_scope(scope)
 
@@ -52,6 +62,8 @@ def unassign(application: Application, name: str, scope: str, message: str, yes:
         if not is_there and (lost := find_lost(inventory, known, name, place)):
             return await _remove_lost(application, fleet, name, lost, message)
         standing = known.one(name, place)
+        if not abort:
+            await _refuse_during_rollout(fleet, standing)
         nodes = counts_for(inventory, known, standing)
         after = known.without([standing.key])
         taken = [node for node in nodes if name in after.of_node(inventory.nodes[node])]
@@ -62,6 +74,8 @@ def unassign(application: Application, name: str, scope: str, message: str, yes:
             question = f"unassign {name} for {format_scope(standing.assignment.scope)} and so change"
             if not await confirm(application, question, build_target_set(inventory, taken), yes=yes):
                 return NOT_AGREED
+        if abort:
+            await _abort_rollout(application, fleet, standing)
         await remove_assignment(fleet, standing, message)
         application.terminal.record(
             records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), removed=True
@@ -74,6 +88,37 @@ def unassign(application: Application, name: str, scope: str, message: str, yes:
         return Exit.OK
 
     return application.run(work)
+
+
+async def _refuse_during_rollout(fleet: Fleet, standing: Standing) -> None:
+    """
+    Refuse to remove what a rollout is bringing to nodes: its driver would fail node after node.
+
+    Raises:
+        UsageError: A rollout is open.
+    """
+    from ccm_agent.model.errors import UsageError
+    from ccm_ctl.fleet.assignment_rollouts import read_bringing
+
+    for one in (await read_bringing(fleet, [standing])).values():
+        if one.is_open:
+            run = short_id(one.run)
+            raise UsageError(
+                f"{standing.name}: the rollout {run} is {'paused' if one.is_paused else 'in progress'}; "
+                f"--abort aborts it first"
+            )
+
+
+async def _abort_rollout(application: Application, fleet: Fleet, standing: Standing) -> None:
+    """Abort the rollout of the next revision, if it is open."""
+    from ccm_ctl.commands.run_orders import abort_rollout
+    from ccm_ctl.fleet.assignment_rollouts import read_bringing
+    from ccm_ctl.fleet.history import History
+
+    for one in (await read_bringing(fleet, [standing])).values():
+        if one.is_open:
+            recorded = await History(fleet).load(one.run)
+            await abort_rollout(application, fleet, recorded, f"{standing.name} was unassigned")
 
 
 async def _remove_lost(

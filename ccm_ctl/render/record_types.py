@@ -263,6 +263,11 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
         UNSET
     )
     next_digest: Annotated[Text, Meta(description="SHA-256 of the bundle that a rollout brings.")] = UNSET
+    rollout_phase: Annotated[
+        Text, Meta(description="Phase of the rollout that brings `next_digest`, in `assignment status`.")
+    ] = UNSET
+    rollout_reason: Annotated[Text, Meta(description="Why that rollout is paused or aborted.")] = UNSET
+    rollout_nodes: Annotated[Count, Meta(description="How many nodes that rollout is for.")] = UNSET
     nodes: Annotated[Count, Meta(description="How many nodes it applies to.")] = UNSET
     converged: Annotated[Count, Meta(description="How many of them have converged; in `assignments`.")] = (
         UNSET

@@ -195,17 +195,67 @@ def test_first_revision_of_a_name_reaches_nodes_wave_after_wave(three: Fleet, ol
     assert {state for state, _ in status(three).values()} == {"converged"}
 
 
-def test_assignment_that_is_removed_during_the_rollout_pauses_it(three: Fleet, old: str) -> None:
+def test_assignment_whose_rollout_is_open_is_removed_only_with_an_abort(three: Fleet, old: str) -> None:
     controller = start(three, a_gate(), a_file("word", "new"), options=("--batch", "1"))
     three.wait_for(lambda: (three.agents["web1"].files / "at-go").exists(), "the first node to begin")
+    run = controller.so_far.run
 
-    assert three.ctl("unassign", "site").code == 0
+    refused = three.ctl("unassign", "site")
+    there = three.ctl("assignment", "status", "site").code
+    removed = three.ctl("unassign", "site", "--abort")
     three.open_gates()
     done = controller.end()
 
-    assert (done.code, done.states) == (2, {"web1": "changed", "web2": "failed"}), done.err
-    assert content(three) == ["new", "old", "old"]
-    assert "was it assigned again?" in done.reasons["web2"]
+    assert (refused.code, refused.err) == (
+        1,
+        f"ccmctl: site: the rollout {run[:8]} is in progress; --abort aborts it first\n",
+    )
+    assert there == 3
+    assert removed.code == 0, removed.err
+    assert f"run {run[:8]}: aborted after 1 of 3 nodes had started\n" in removed.out
+    assert {node: done.states[node] for node in NODES[1:]} == dict.fromkeys(NODES[1:], "skipped"), done.err
+    assert content(three)[1:] == ["old", "old"]
+    assert three.ctl("assignment", "status", "site").code == 1
+
+
+def test_status_waits_for_the_rollout_of_a_first_revision_and_of_a_later_one(three: Fleet) -> None:
+    later = start(three, a_file("word", "first"), options=("--batch", "1", "--at", "1h"))
+    three.wait_for(lambda: later.so_far.named("rollout"), "the rollout to be driven")
+    early = three.ctl("assignment", "status", "site", "--wait", "1s")
+    listed = three.ctl("assignment", "list")
+    assert three.ctl("unassign", "site", "--abort").code == 0
+    later.end()
+
+    driving = start(three, a_gate(), a_file("word", "first"), options=("--batch", "1"))
+    three.wait_for(lambda: (three.agents["web1"].files / "at-go").exists(), "the first node to begin")
+    waiting = three.begin("assignment", "status", "site", "--wait", "60s")
+    three.wait_for(lambda: "rollout: wave 1" in waiting.so_far.err, "the command to wait for the rollout")
+    three.open_gates()
+    done, first = driving.end(), waiting.end()
+    paused = start(three, FAILS, a_file("word", "second"), options=("--batch", "1")).end()
+    second = three.ctl("assignment", "status", "site", "--wait", "60s")
+    in_json = three.ctl("assignment", "status", "site", "--json")
+    assert three.ctl("run", "abort", paused.run, "--why", "wrong version").code == 0
+    aborted = three.ctl("assignment", "status", "site")
+    three.ctl("rollback", "site", "--yes")
+    three.ctl("unassign", "site")
+    three.forget_files()
+
+    assert (early.code, ": 0 of 3 nodes have it\n" in early.out) == (3, True), early.out
+    assert "where" not in early.out + listed.out
+    assert (done.code, first.code) == (0, 0), first.err
+    assert "3 nodes: 3 converged\n" in first.out
+    assert second.code == 2, second.out
+    assert (
+        f"\npaused: 1 node failed; the limit is 0\n  continue:  ccmctl run resume {paused.run[:8]}\n"
+        in second.out
+    )
+    assert [one["rollout_phase"] for one in in_json.named("assignment")] == ["paused"]
+    assert (
+        " was aborted by tester: wrong version; 1 of 3 nodes has it\n  restore:  ccmctl rollback site\n"
+        in aborted.out
+    )
+    assert aborted.code == 2
 
 
 @pytest.mark.parametrize(
