@@ -25,6 +25,7 @@ from ccm_agent.agent.process.state_folder import determine_identity, machine_id
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.requests.state_beginning import LEDGER, state_began
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
@@ -140,7 +141,7 @@ class AgentContext:
         limits = settings.spool_limit_bytes, settings.spool_segment_bytes
         self.spool = Spool(state / "spool", limit_bytes=limits[0], segment_bytes=limits[1])
         self.events = AgentEventPublisher(self.node, version, self.machine, self.spool, clock)
-        self.request_log = RequestLog(state / "ledger.log", keep_s=settings.ledger_keep_s, clock=clock)
+        self.request_log = RequestLog(state / LEDGER, keep_s=settings.ledger_keep_s, clock=clock)
         self.run_queue = RunQueue(settings.queue_limit)
         self.checkpoints = Checkpoints(state / "continuation.json")
         self.plans = PlanStore(state / "plans", clock)
@@ -178,6 +179,7 @@ class AgentContext:
         self.undo.open()
         self.record.undo = True
         self.authenticator.open()
+        self.authenticator.began_ms = state_began(self.state, int(self.clock.now().timestamp() * 1000))
         self.revision_guard.open()
         self.assigned.open()
         self.presence.recall(read_status(self.state))

@@ -6,115 +6,37 @@ A node cannot notice that until the list's maximum age has passed. Then it obeys
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import store
-from ccm_agent.bus.subjects import key_subject, request_subject
+from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, SignedText, sign_signers
+from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
-from ccm_agent.system.clock import SystemClock
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.signers_timestamp import RenewalState, SeenSigners, renew, renewing
 from tests.support.agent import (
-    Bus,
-    Controller,
-    FakeEngine,
-    Running,
-    agent_ports,
-    agent_settings,
-    running,
     until,
 )
 from tests.support.controller import fleet_on
-from tests.support.nats_server import connected_plain, ports_on, prepare, running_server
-from tests.support.signing import FULL, Keyring, now_ms
+from tests.support.nats_server import running_server
+from tests.support.signed_node import SignedNode, signed_node
+from tests.support.signing import FULL, Keyring
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
-NODE = "web1.example.net"
 MAX_AGE_S = 3600
-
-
-class LaterClock(SystemClock):
-    """The clock of this host, some time ahead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ahead_s = 0.0
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.ahead_s)
-
-    def now_ms(self) -> int:
-        return now_ms() + int(self.ahead_s * 1000)
-
-
-class Stage:
-    """A node, an administrator, an operator who is revoked, and an attacker who holds the broker."""
-
-    def __init__(self, folder: Path, attacker: Connection, node: Connection) -> None:
-        self.clock = LaterClock()
-        self.keys = Keyring(self.clock.now_ms)
-        self.keys.number = now_ms()
-        self.engine = FakeEngine()
-        self.attacker = attacker
-        self.controller = Controller(bus_on(attacker))
-        self.trust = self.keys.trust()
-        self._folder, self._node = folder, node
-
-    @contextlib.asynccontextmanager
-    async def agent(self) -> AsyncIterator[Running]:
-        """The node's agent, with the state that it had before."""
-        self.engine = FakeEngine()
-        ports = agent_ports(bus_on(self._node), self.engine, self.clock, trust=self.trust)
-        settings = agent_settings(self._folder, NODE, read_interval_s=0.2)
-        async with running(settings, ports) as one:
-            yield one
-
-    async def ask(self, by: Signatory, text: str, protocol: str = MANIFEST_APPLY) -> tuple[str, str]:
-        """What the node answers to a request of an operator: state and code."""
-        request = ManifestRequest(protocol=protocol, run=new_id(), name="site", manifest=text)
-        subject = request_subject(protocol, f"node.{NODE}")
-        await NatsRequests(self.attacker, by).publish(subject, msgspec.json.encode(request))
-        answer = await self.controller.answer(request.run, NODE)
-        return answer.state, answer.code
-
-    async def put(self, key: str, signed: SignedText) -> None:
-        """What the attacker stores, or lets through."""
-        headers = {SIGNATURE_HEADER: signed.signature, "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}"}
-        await store(self.attacker, key_subject(TRUST_BUCKET, key), signed.body.encode(), headers)
-
-    async def facts(self, by: Signatory, **facts: str) -> None:
-        """Assign facts."""
-        stamped = Stamped(bucket="CCM_FACTS", key=NODE, number=self.clock.now_ms(), body=facts)
-        await NatsKeyValue(self.attacker, "CCM_FACTS", by).put(NODE, msgspec.json.encode(stamped))
-
-    @property
-    def ran(self) -> list[str]:
-        return [(source.text or b"").decode() for source, _ in self.engine.applied]
-
-
-def bus_on(connection: Connection) -> Bus:
-    ports = ports_on(connection)
-    return Bus(ports.link, ports.requests, ports.events, ports.bucket, ports.objects)
 
 
 @pytest.fixture
@@ -124,18 +46,14 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, server: NatsServer) -> AsyncIterator[Stage]:
-    async with contextlib.AsyncExitStack() as stack:
-        attacker, node = [
-            await stack.enter_async_context(connected_plain(server, name)) for name in ("evil", NODE)
-        ]
-        await prepare(server)
-        one = Stage(tmp_path / "state", attacker, node)
-        await one.controller.listen()
+async def stage(tmp_path: Path, server: NatsServer) -> AsyncIterator[SignedNode]:
+    async with signed_node(tmp_path, server) as one:
         yield one
 
 
-async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_list(stage: Stage) -> None:
+async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_list(
+    stage: SignedNode,
+) -> None:
     keys = stage.keys
     ann, eve = keys.operator("ann", **FULL, timestamp=True), keys.operator("eve", **FULL)
     stage.trust = keys.trust(max_age_s=MAX_AGE_S)
@@ -193,7 +111,7 @@ async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_l
 
 
 @pytest.mark.parametrize("who", ["an operator without the right", "a key that is not listed"])
-async def test_only_listed_signers_confirm_a_list(stage: Stage, who: str) -> None:
+async def test_only_listed_signers_confirm_a_list(stage: SignedNode, who: str) -> None:
     keys = stage.keys
     ann = keys.operator("ann", **FULL, timestamp=True)
     signatories: dict[str, Any] = {
@@ -215,21 +133,21 @@ async def test_only_listed_signers_confirm_a_list(stage: Stage, who: str) -> Non
         assert await stage.ask(ann, "changed /a") == ("accepted", "")
 
 
-def operators_fleet(stage: Stage, by: Signatory) -> Fleet:
+def operators_fleet(stage: SignedNode, by: Signatory) -> Fleet:
     """What `ccmctl` of an operator reaches."""
     bucket = NatsKeyValue(stage.attacker, TRUST_BUCKET)
     memory = fleet_on(MemoryBus(MemoryBroker(), "ann"), stage.trust)
     return msgspec.structs.replace(memory, signatory=by, signers=bucket, clock=stage.clock)
 
 
-async def issued(stage: Stage) -> int:
+async def issued(stage: SignedNode) -> int:
     """When the timestamp on the broker was signed; 0: there is none."""
     entry = await NatsKeyValue(stage.attacker, TRUST_BUCKET).get(TIMESTAMP_KEY)
     return msgspec.json.decode(entry.value)["issued"] if entry is not None else 0
 
 
 async def test_ccmctl_renews_the_timestamp_at_half_of_the_maximum_age(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     keys, seen = stage.keys, SeenSigners()
@@ -250,7 +168,7 @@ async def test_ccmctl_renews_the_timestamp_at_half_of_the_maximum_age(
 
 
 async def test_ccmctl_confirms_no_list_that_is_older_than_one_it_has_seen(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     keys, seen = stage.keys, SeenSigners()

@@ -10,6 +10,7 @@ whose list nobody has confirmed for too long obeys plans only (`signers_guard`).
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from ccm_agent.bus.trust import (
 )
 from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.moments import format_moment
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.wire import (
@@ -61,13 +63,26 @@ class NotAuthorizedError(CcmError):
     code = "request.not_authorized"
 
 
+class EarlierRequestError(NotAuthorizedError):
+    """A request was signed before the node's state began, so the node does not know whether it carried it out."""
+
+    code = "request.before_state"
+
+
+BEFORE_STATE_MS = 10_000
+"""So long before the node's state began a request may be signed, because clocks differ."""
+
+QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
+"""Requests that may be carried out twice."""
+
+
 class StaleSignersError(NotAuthorizedError):
     """The node's signers list is too old to be relied on, so it obeys plans only."""
 
     code = "request.stale_signers"
 
 
-WHILE_STALE = (MANIFEST_PLAN, MANIFEST_CHECK, NODE_PING, NODE_FACTS, NODE_STATUS, RUN_STOP)
+WHILE_STALE = (*QUESTIONS, MANIFEST_PLAN, MANIFEST_CHECK, RUN_STOP)
 """Requests that a node obeys whatever the age of its signers list: they change nothing, or end a change."""
 
 
@@ -86,6 +101,7 @@ class Authenticator:
         root: The root's public key; "" when none is known.
         signers: The newest signers list.
         freshness: How old that list is.
+        began_ms: When the node's state began, in milliseconds since 1970; 0: it is not known.
     """
 
     def __init__(self, trust: Trust | None, clock: Clock, path: Path, fixed: Sequence[Signer] = ()) -> None:
@@ -104,6 +120,7 @@ class Authenticator:
         self._trust = trust
         self._clock = clock
         self._file = StateFile(path, _StoredSigners)
+        self.began_ms = 0
         self.freshness = SignersGuard(path.with_name("timestamp.json"), self.root)
         self._times = ScheduleTimes(path.with_name("schedule_times.json"))
         self._fixed = {signer.key: signer for signer in fixed}
@@ -227,10 +244,24 @@ class Authenticator:
             )
         if (incoming.scheduled or incoming.protocol not in WHILE_STALE) and (why := self.staleness):
             raise StaleSignersError(f"plans only: {why}; `ccmctl doctor` shows what to do")
-        if incoming.scheduled:
-            run, due = scheduled_run_id(incoming)
+        run, due = scheduled_run_id(incoming) if incoming.scheduled else ("", None)
+        if incoming.protocol not in QUESTIONS:
+            self._refuse_earlier(incoming, due.timestamp() * 1000 if due is not None else claims.issued)
+        if due is not None:
             await self._times.take(claims, due, run)
         return _principal(signer, is_plan_only=_is_plan_only(incoming, signer))
+
+    def _refuse_earlier(self, incoming: IncomingRequest, signed_ms: float) -> None:
+        if signed_ms >= self.began_ms - BEFORE_STATE_MS:
+            return
+        word = "was due" if incoming.scheduled else "was signed"
+        signed, began = (
+            format_moment(datetime.fromtimestamp(moment / 1000, UTC)) for moment in (signed_ms, self.began_ms)
+        )
+        raise EarlierRequestError(
+            f"it {word} {signed}, before this node's state began {began}: the node may have carried it out already; send a new "
+            "request, and if this one is new, check the clocks"
+        )
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Principal:
         """

@@ -1,0 +1,114 @@
+"""A node that demands signatures, on a broker that an attacker holds, with a clock that a test moves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.streams import store
+from ccm_agent.bus.subjects import key_subject, request_subject
+from ccm_agent.bus.trust import TRUST_BUCKET, SignedText
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
+from ccm_agent.system.clock import SystemClock
+from ccm_agent.testing.nats_server import NatsServer
+from tests.support.agent import (
+    Bus,
+    Controller,
+    FakeEngine,
+    Running,
+    agent_ports,
+    agent_settings,
+    running,
+)
+from tests.support.nats_server import connected_plain, ports_on, prepare
+from tests.support.signing import Keyring, now_ms
+
+NODE = "web1.example.net"
+
+
+class LaterClock(SystemClock):
+    """The clock of this host, some time ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_s = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.ahead_s)
+
+    def now_ms(self) -> int:
+        return now_ms() + int(self.ahead_s * 1000)
+
+
+class SignedNode:
+    """A node, the keys of its fleet, and an attacker who holds the broker."""
+
+    def __init__(self, folder: Path, attacker: Connection, node: Connection) -> None:
+        self.clock = LaterClock()
+        self.keys = Keyring(self.clock.now_ms)
+        self.keys.number = now_ms()
+        self.engine = FakeEngine()
+        self.attacker = attacker
+        self.controller = Controller(bus_on(attacker))
+        self.trust = self.keys.trust()
+        self.folder, self._node = folder, node
+
+    @contextlib.asynccontextmanager
+    async def agent(self) -> AsyncIterator[Running]:
+        """The node's agent, with the state that it had before."""
+        self.engine = FakeEngine()
+        ports = agent_ports(bus_on(self._node), self.engine, self.clock, trust=self.trust)
+        settings = agent_settings(self.folder, NODE, read_interval_s=0.2)
+        async with running(settings, ports) as one:
+            yield one
+
+    async def ask(self, by: Signatory, text: str, protocol: str = MANIFEST_APPLY) -> tuple[str, str]:
+        """What the node answers to a request of an operator: state and code."""
+        request = ManifestRequest(protocol=protocol, run=new_id(), name="site", manifest=text)
+        subject = request_subject(protocol, f"node.{NODE}")
+        await NatsRequests(self.attacker, by).publish(subject, msgspec.json.encode(request))
+        answer = await self.controller.answer(request.run, NODE)
+        return answer.state, answer.code
+
+    async def put(self, key: str, signed: SignedText) -> None:
+        """What the attacker stores, or lets through."""
+        headers = {SIGNATURE_HEADER: signed.signature, "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}"}
+        await store(self.attacker, key_subject(TRUST_BUCKET, key), signed.body.encode(), headers)
+
+    async def facts(self, by: Signatory, **facts: str) -> None:
+        """Assign facts."""
+        stamped = Stamped(bucket="CCM_FACTS", key=NODE, number=self.clock.now_ms(), body=facts)
+        await NatsKeyValue(self.attacker, "CCM_FACTS", by).put(NODE, msgspec.json.encode(stamped))
+
+    @property
+    def ran(self) -> list[str]:
+        return [(source.text or b"").decode() for source, _ in self.engine.applied]
+
+
+def bus_on(connection: Connection) -> Bus:
+    ports = ports_on(connection)
+    return Bus(ports.link, ports.requests, ports.events, ports.bucket, ports.objects)
+
+
+@contextlib.asynccontextmanager
+async def signed_node(folder: Path, server: NatsServer) -> AsyncIterator[SignedNode]:
+    """The node's connection and the attacker's, and what the project needs on the broker; `agent` starts the node."""
+    async with contextlib.AsyncExitStack() as stack:
+        attacker, node = [
+            await stack.enter_async_context(connected_plain(server, name)) for name in ("evil", NODE)
+        ]
+        await prepare(server)
+        one = SignedNode(folder / "state", attacker, node)
+        await one.controller.listen()
+        yield one
