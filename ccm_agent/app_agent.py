@@ -31,9 +31,10 @@ from ccm_agent.agent.runs.admission import read_policy
 from ccm_agent.app import App
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.layout import NODES
 from ccm_agent.bus.node_data import can_read_own, open_bucket
 from ccm_agent.bus.node_key import NodeKey
+from ccm_agent.bus.node_state import NodeStateBucket
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_context
@@ -51,7 +52,7 @@ from ccm_agent.model.ports import Clock
 from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.slots import BUCKET
-from ccm_agent.registration.publish import Publisher
+from ccm_agent.registration.publish import EntrySigner, Publisher
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.system import process_stats
 from ccm_agent.system.clock import SystemClock
@@ -250,9 +251,14 @@ def agent_ports(
         ),
     )
     refreshes = RefreshStore(Path(settings.state_dir) / "refresh")
+    node_key = NodeKey(connection.settings.creds or connection.settings.nkey)
+
+    def now_ms() -> int:
+        return int(clock.now().timestamp() * 1000)
+
     slots = NodeSlots(
         connection.settings.identity,
-        NatsKeyValue(connection, BUCKET),
+        NodeStateBucket(connection, BUCKET, node_key, now_ms, carries_certificate=True),
         clock,
         renew_s=settings.slot_renew_s,
         hold_s=settings.slot_hold_s,
@@ -274,7 +280,7 @@ def agent_ports(
             app.deps(),
             sources=sources,
             make_expressions=expressions,
-            register=_register(connection, settings),
+            register=_register(connection, settings, partial(_sign_entry, node_key, now_ms)),
             read_document=ParseCache().read,
             secrets=secrets,
             refreshes=refreshes,
@@ -291,7 +297,11 @@ def agent_ports(
         requests=NatsRequests(connection),
         events=NatsEvents(connection),
         objects=NatsObjects(connection, "CCM_MANIFESTS"),
-        bucket=lambda name: open_bucket(connection, name),
+        bucket=lambda name: (
+            NodeStateBucket(connection, name, node_key, now_ms)
+            if name == NODES
+            else open_bucket(connection, name)
+        ),
         make_engine=make_engine,
         gather_facts=gather_facts,
         matches=TargetMatcher(Threads("ccm-select", 1).call),
@@ -304,7 +314,7 @@ def agent_ports(
         ),
         trust=trust,
         readings=_readings(connection),
-        node_key=NodeKey(connection.settings.creds or connection.settings.nkey),
+        node_key=node_key,
         waits_for=lambda: app.port("locks").waits_for,
         resource_types=app.catalog.names,
         close=app.close_renderer,
@@ -315,13 +325,22 @@ def agent_ports(
     )
 
 
+def _sign_entry(
+    key: NodeKey, now_ms: Callable[[], int], subject: str, body: bytes, lasts_s: float | None
+) -> dict[str, str]:
+    """Headers of a registration. It carries the certificate, because load balancers do not read the node's record."""
+    issued_ms = now_ms()
+    expires_ms = issued_ms + int(lasts_s * 1000) if lasts_s else 0
+    return key.sign_state(subject, body, issued_ms=issued_ms, expires_ms=expires_ms, carries_certificate=True)
+
+
 def _register(
-    connection: Connection, settings: Settings
+    connection: Connection, settings: Settings, sign: EntrySigner
 ) -> Callable[[RegistrationEntry], Awaitable[None]] | None:
     """What registers services; None where the configuration does not say where."""
     if not settings.registration:
         return None
-    publisher = Publisher(connection, settings.registration, settings.registration_stream)
+    publisher = Publisher(connection, settings.registration, settings.registration_stream, sign)
 
     async def register(entry: RegistrationEntry) -> None:
         try:

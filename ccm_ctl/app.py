@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ccm_agent.clikit.interrupts import interruptible
 from ccm_agent.clikit.terminal import Terminal
@@ -118,7 +119,7 @@ class Application:
     async def broker(self) -> AsyncIterator[Broker]:
         """The broker, connected as long as the context lasts; errors as of `settings`, and BusError when there is none."""
         async with self._connect(await asyncio.to_thread(self.settings)) as broker:
-            yield broker
+            yield self._warned(broker)
 
     def render_worker(self) -> RenderWorker:
         """A process that renders templates of users, which starts with the first one. Its owner closes it."""
@@ -142,11 +143,15 @@ class Application:
 
         async def connect_and_work() -> Exit:
             async with self._connect(settings) as broker:
-                done = await work(broker)
+                done = await work(self._warned(broker))
             self._report_lost_entries(broker.audit)
             return done
 
         return self.run_alone(connect_and_work)
+
+    def _warned(self, broker: Broker) -> Broker:
+        """The broker, for an operator who sees the warnings."""
+        return replace(broker, fleet=replace(broker.fleet, warn=self.terminal.warn))
 
     def _report_lost_entries(self, audit: AuditWriter | None) -> None:
         from ccm_agent.clikit.text import plural

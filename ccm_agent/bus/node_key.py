@@ -1,5 +1,5 @@
 """
-The key that a node signs its events with, and the root's certificate of it.
+The key that a node signs its events and its entries in buckets with, and the root's certificate of it.
 
 Both are in the node's credentials file: the seed, which is also the node's identity on the broker, and the certificate in the
 trust block. The file is read again after each connect, because that is when new credentials take effect.
@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import SignatureError, SignatureKind, signing_key_in_credentials
+from ccm_agent.bus.signing import (
+    SIGNATURE_HEADER,
+    SignatureError,
+    SignatureKind,
+    signing_key_in_credentials,
+)
 from ccm_agent.bus.trust import trust_in_credentials, verify_certificate
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.wire import AnswerState
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
     from ccm_agent.bus.signing import SigningKey
 
 log = logging.getLogger(__name__)
+
+CERTIFICATE_HEADER = "Ccm-Certificate"
+"""The root's certificate of the key that signed an entry, next to entries that other nodes read."""
 
 FINAL_ANSWERS = (AnswerState.REFUSED, AnswerState.SUPERSEDED, AnswerState.EXPIRED, AnswerState.DONE)
 """Answers that end the node's part in a run, so the node signs them."""
@@ -77,6 +85,32 @@ class NodeKey:
             return ""
         details = {PLACE_DETAIL: place}
         return self._key.sign(SignatureKind.EVENT, subject, body, issued_ms=issued_ms, details=details)
+
+    def sign_state(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        issued_ms: int,
+        expires_ms: int = 0,
+        carries_certificate: bool = False,
+    ) -> dict[str, str]:
+        """
+        Headers for what the node stores about itself; none without a certificate, because no reader could verify them.
+
+        Args:
+            subject, body: What is stored, and where.
+            issued_ms: The time, in milliseconds since 1970.
+            expires_ms: When the entry expires by itself; 0: it does not.
+            carries_certificate: The certificate goes along, for readers that do not read the node's record.
+        """
+        if self._key is None or not self.certificate:
+            return {}
+        signature = self._key.sign(
+            SignatureKind.STATE, subject, body, issued_ms=issued_ms, expires_ms=expires_ms
+        )
+        headers = {SIGNATURE_HEADER: signature}
+        return headers | ({CERTIFICATE_HEADER: self.certificate} if carries_certificate else {})
 
     def _check(self, node: str, root: str) -> None:
         try:

@@ -65,6 +65,8 @@ class SignatureKind(StrEnum):
     """A rollout that an operator handed to the rollout servers."""
     AUDIT = "audit"
     """An entry of an operator's audit trail."""
+    STATE = "state"
+    """What a node stores about itself: its presence, record and facts, its entries of slots, and its registrations."""
     NODE = "node"
     """A node's certificate: the root key certifies the key that a node signs with."""
 

@@ -119,6 +119,8 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0: not
             at all. For fleets that still have agents or controllers without support for signatures.
         max_age_s: How long a node relies on this list after the last confirmation that it is the newest; 0: forever.
+        signed_state: All agents sign what they store about themselves, so decisions leave out what is not signed, except
+            while `allow_unsigned_until` lasts.
     """
 
     number: int
@@ -127,6 +129,7 @@ class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked_nodes: tuple[str, ...] = ()
     allow_unsigned_until: int = 0
     max_age_s: int = 0
+    signed_state: bool = False
 
     def by_key(self, key: str, now_ms: int) -> Signer | None:
         """The operator with this key; None if there is none, or if the entry has expired."""

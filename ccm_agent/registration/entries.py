@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.bus.node_state import state_headers
 from ccm_agent.bus.subjects import parse_registration, registration_pattern, registration_subject
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.registration import RegistrationEntry, decode_entry, instance_of
@@ -55,6 +56,7 @@ class StreamEntry(Struct, frozen=True, kw_only=True, gc=False):
         entry: The entry; None when it has been removed or has expired.
         reason: Why it was removed, as the broker reports it: `MaxAge`, `Remove` or `Purge`.
         is_spoilt: The message is neither an entry nor a mark of a removal.
+        body, signature, certificate: What `bus.node_state` verifies an entry by: its bytes and its two headers; "" without them.
     """
 
     subject: str
@@ -63,6 +65,9 @@ class StreamEntry(Struct, frozen=True, kw_only=True, gc=False):
     entry: RegistrationEntry | None = None
     reason: str = ""
     is_spoilt: bool = False
+    body: bytes = b""
+    signature: str = ""
+    certificate: str = ""
 
 
 def entry_subject(entry: RegistrationEntry) -> str:
@@ -95,4 +100,13 @@ def read_stored(stored: Stored) -> StreamEntry:
     except CcmError as err:
         log.warning("a registration is passed over", extra={"subject": stored.subject, "reason": str(err)})
         return StreamEntry(subject=stored.subject, sequence=stored.sequence, time=stored.time, is_spoilt=True)
-    return StreamEntry(subject=stored.subject, sequence=stored.sequence, time=stored.time, entry=entry)
+    signature, certificate = state_headers(stored.headers)
+    return StreamEntry(
+        subject=stored.subject,
+        sequence=stored.sequence,
+        time=stored.time,
+        entry=entry,
+        body=stored.body,
+        signature=signature,
+        certificate=certificate,
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.bus.layout import REGISTRATION, registration_config
 from ccm_agent.bus.streams import NoRollupError, NoStreamError, call, read_last, store
 from ccm_agent.model.durations import go_duration
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.registration import encode_entry, ttl_text
+from ccm_agent.model.registration import encode_entry, ttl_s, ttl_text
 from ccm_agent.registration.entries import MARKER, entry_subject
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ MARK_S = 3600.0
 """Seconds that the mark stays: longer than any settle time of a lookup."""
 
 
+EntrySigner = Callable[[str, bytes, float | None], Mapping[str, str]]
+"""Returns the headers with the node's signature for a subject, a body and the seconds that the entry lasts (None: no end)."""
+
+
 class Publisher:
     """
     Registers services.
@@ -39,13 +44,21 @@ class Publisher:
         destination: `jetstream` waits until the stream has stored the entry. `nats` publishes it without a TTL and does not
             wait for an acknowledgement, as Choria CCM does.
         stream: The stream of registrations.
+        sign: Signs entries; None: they are not signed.
     """
 
-    def __init__(self, connection: Connection, destination: str, stream: str = REGISTRATION) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        destination: str,
+        stream: str = REGISTRATION,
+        sign: EntrySigner | None = None,
+    ) -> None:
         self._connection = connection
         self._is_stored = destination == "jetstream"
         self._stream = stream
         self._rolls_up = True
+        self._sign = sign
 
     async def publish(self, entry: RegistrationEntry) -> None:
         """
@@ -55,10 +68,11 @@ class Publisher:
             BusError: The entry was not registered; the message says why.
         """
         subject, body = entry_subject(entry), encode_entry(entry)
+        signed = self._sign(subject, body, ttl_s(entry.ttl)) if self._sign is not None else {}
         if not self._is_stored:
-            await self._connection.publish(subject, body, confirm=True)
+            await self._connection.publish(subject, body, signed, confirm=True)
             return
-        headers = {"Nats-Expected-Stream": self._stream}
+        headers = {"Nats-Expected-Stream": self._stream, **signed}
         if entry.ttl:
             headers["Nats-TTL"] = ttl_text(entry.ttl)
         if self._rolls_up:

@@ -90,7 +90,8 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     """
     Let nodes accept unsigned requests and documents, and `ccmctl` accept unsigned events, for a limited time.
 
-    Use it while some agents or controllers of a fleet cannot sign yet. Run `ccmctl signers publish` afterwards.
+    Use it while some agents or controllers of a fleet cannot sign yet. Run `ccmctl signers publish` afterwards. With --end,
+    `ccmctl` also makes no decision on presence, facts and registrations that a node did not sign.
     """
     if (time is None) != end:
         raise UsageError("specify a duration such as 30d, or --end")

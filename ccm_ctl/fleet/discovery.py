@@ -15,16 +15,18 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
 from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.node_state import format_left_out, make_state_reader, verify_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_agent.bus.node_state import StateReader
     from ccm_agent.model.wire import Request
     from ccm_agent.templates.selector import Selector
     from ccm_ctl.fleet.ports import Fleet
@@ -46,6 +48,8 @@ class Node(Struct, kw_only=True, gc=False):
         gathered: All its facts, if they were read.
         written: When it last wrote its record, at least once an hour; None when it never did.
         clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
+        entries: What was read of it, by kind: `node`, `presence` or `facts`, until it is verified.
+        unverified: The kinds of entries that the node did not sign, with the reason of each; see `node_state.judge_node`.
     """
 
     name: str
@@ -55,6 +59,8 @@ class Node(Struct, kw_only=True, gc=False):
     gathered: dict[str, Any] = {}
     written: datetime | None = None
     clock_off_s: float | None = None
+    entries: dict[str, KeyValueEntry] = {}
+    unverified: dict[str, str] = {}
 
     @property
     def is_present(self) -> bool:
@@ -229,7 +235,38 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
         raise NoTargetError(
             "no node has ever come to this broker: is an agent running, and does it use this broker?"
         )
-    return inventory, select(inventory, wish, selectors)
+    verifier = await make_state_reader(fleet)
+    if verifier is None:
+        return inventory, select(inventory, wish, selectors)
+    left_out: list[str] = []
+    try:
+        return inventory, _select_verified(inventory, wish, selectors, verifier, left_out)
+    finally:
+        if left_out:
+            fleet.warn(format_left_out(left_out, "entries"))
+
+
+def _select_verified(
+    inventory: Inventory,
+    wish: TargetSpec,
+    selectors: Sequence[Selector],
+    verifier: StateReader,
+    left_out: list[str],
+) -> TargetSet:
+    """
+    See `resolve`; only what nodes signed selects them.
+
+    Only the selected nodes are verified. Without an entry that is left out, other nodes may be selected, which are verified next.
+    """
+    verified: set[str] = set()
+    while True:
+        found = select(inventory, wish, selectors)
+        rest = [name for name in found.nodes if name not in verified]
+        verified.update(rest)
+        taken = verify_nodes(verifier, inventory, rest)
+        left_out += taken
+        if not taken:
+            return found
 
 
 def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> TargetSet:
@@ -410,6 +447,7 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
     if not is_node(name):
         return
     node = nodes.setdefault(name, Node(name=name))
+    node.entries[kind] = entry
     try:
         if kind == "node":
             node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +15,7 @@ from ccm_agent.model.ports import KeyHistory, KeyValue, SignedStore
 from ccm_agent.templates.broker_functions import BrokerClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.trust import Trust
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.stored_schedule import Schedule
+
+log = logging.getLogger(__name__)
 
 
 class Bucket(KeyValue, KeyHistory, Protocol):
@@ -78,7 +82,11 @@ class DataBucket(Bucket, Protocol):
 
 
 class ServiceRegistry(BrokerClient, Protocol):
-    """The registered services."""
+    """The registered services, as they are stored; `node_state.VerifiedServices` is for decisions."""
+
+    async def matching(self, cluster: str, protocol: str, service: str, address: str) -> list[StreamEntry]:
+        """What the registry stores for a query; raises as `stored`."""
+        ...
 
     async def stored(self) -> list[StreamEntry]:
         """
@@ -88,6 +96,10 @@ class ServiceRegistry(BrokerClient, Protocol):
             BusError: It cannot be read.
         """
         ...
+
+
+def _log_warning(text: str) -> None:
+    log.warning(text)
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
@@ -109,6 +121,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         due_rollouts: Reads the starts of scheduled rollouts that are due; None: they cannot be read. Raises BusError.
         services: The registered services, also for `registrations()` in a gate; None: they cannot be read.
         slots: The bucket CCM_SLOTS; None: it is not read.
+        warn: Warns the operator about what a decision leaves out.
     """
 
     operator: str
@@ -129,6 +142,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
     due_rollouts: Callable[[], Awaitable[list[DueRollout]]] | None = None
     slots: Bucket | None = None
+    warn: Callable[[str], None] = _log_warning
 
 
 class LocalClock:

@@ -55,6 +55,11 @@ class RegisteredServices:
         query = RegistrationQuery(cluster=cluster, protocol=protocol, service=service, address=address)
         return await find(self._connection, REGISTRATION, query)
 
+    async def matching(self, cluster: str, protocol: str, service: str, address: str) -> list[StreamEntry]:
+        """See `ServiceRegistry.matching`."""
+        query = RegistrationQuery(cluster=cluster, protocol=protocol, service=service, address=address)
+        return await read(self._connection, REGISTRATION, query)
+
     async def stored(self) -> list[StreamEntry]:
         """See `ServiceRegistry.stored`."""
         return await read(self._connection, REGISTRATION, RegistrationQuery())

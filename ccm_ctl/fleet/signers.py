@@ -113,9 +113,14 @@ class Signers:
         return self._change(lambda old: {"revoked_nodes": tuple(sorted({*old.revoked_nodes, *keys}))})
 
     def allow_unsigned(self, seconds: int) -> SignersList:
-        """Let agents and controllers accept unsigned messages for this long; 0 ends it."""
+        """
+        Let agents and controllers accept unsigned messages for this long.
+
+        0 ends it: from then on, decisions also leave out what nodes store about themselves without a signature.
+        """
         until = _now_ms() + seconds * 1000 if seconds else 0
-        return self._change(lambda old: {"allow_unsigned_until": until})
+        signed_state = {"signed_state": True} if not seconds else {}
+        return self._change(lambda _old: {"allow_unsigned_until": until, **signed_state})
 
     def limit_age(self, seconds: int) -> SignersList:
         """
@@ -143,7 +148,8 @@ class Signers:
     def _change(self, change: Callable[[SignersList], dict[str, object]]) -> SignersList:
         key = self._key()
         now = _now_ms()
-        old = self.read() if self.exist() else SignersList(number=0, issued=now, max_age_s=MAX_AGE_S)
+        first = SignersList(number=0, issued=now, max_age_s=MAX_AGE_S, signed_state=True)
+        old = self.read() if self.exist() else first
         fields = {"number": max(old.number + 1, now), "issued": now} | change(old)
         new: SignersList = msgspec.structs.replace(old, **fields)
         trust = Trust(root=key.public_key, signers=sign_signers(key, new))

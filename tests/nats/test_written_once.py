@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.layout import MANIFESTS
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.streams import call, store
 from ccm_ctl.fleet.content import read_content
 from tests.support.fleet import a_file, manifest
-from tests.support.nats_server import Connection, settings
+from tests.support.nats_server import settings
 from tests.support.secured import Secured, secured_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(180)]

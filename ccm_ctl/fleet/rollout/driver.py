@@ -13,7 +13,7 @@ import logging
 import math
 import socket
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import Lease, Phase, RolloutState
 from ccm_agent.model.wire import NodeState
 from ccm_agent.templates.broker_functions import BrokerFunctions
+from ccm_ctl.fleet.node_state import VerifiedServices
 from ccm_ctl.fleet.rollout.gate import count_health, evaluate_gate, parse_gate
 from ccm_ctl.fleet.rollout.state import gated, step
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.model.wire import Request
-    from ccm_agent.templates.broker_functions import BrokerClient
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.store import RolloutStore
     from ccm_ctl.fleet.run import Run
@@ -233,9 +233,9 @@ class RolloutDriver:
 
     async def _evaluate(self, state: RolloutState) -> RolloutState:
         """The state after the gate of the current wave; in a thread, because a gate may ask the broker."""
-        services = self._driving.fleet.services
-        loop = asyncio.get_running_loop() if services else None
-        functions = BrokerFunctions(loop, lambda: cast("BrokerClient", services))
+        fleet = self._driving.fleet
+        loop = asyncio.get_running_loop() if fleet.services else None
+        functions = BrokerFunctions(loop, lambda: VerifiedServices(fleet))
         program, counts = parse_gate(state.current.gate), self._run.counts()
         health = count_health(node.summary for node in self._run.expected if node.summary)
         result = await asyncio.to_thread(evaluate_gate, program, counts, health, functions.registrations)

@@ -29,7 +29,10 @@ def test_an_entry_has_the_reference_s_subject() -> None:
 
 
 def test_an_entry_is_read() -> None:
-    assert read_stored(stored()) == StreamEntry(subject=SUBJECT, sequence=7, time=NOW, entry=ENTRY)
+    message = stored()
+    assert read_stored(message) == StreamEntry(
+        subject=SUBJECT, sequence=7, time=NOW, entry=ENTRY, body=message.body
+    )
 
 
 def test_the_broker_s_marker_is_an_entry_that_is_gone() -> None:

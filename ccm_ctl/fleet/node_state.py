@@ -1,0 +1,150 @@
+"""
+Which entries of nodes were verified: presence, record and facts, and the services that nodes registered (ADR 115).
+
+Lists show everything. Decisions, such as targets, gates and `plan --impact`, use what `verify_nodes` and `VerifiedServices`
+leave: an entry that its node did not sign is left out, and the operator is warned. An entry without any signature is used, as
+that of an agent of an earlier version, unless the signers list demands signatures, or the node signed another of its entries.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.layout import NODES
+from ccm_agent.bus.node_state import StateReader
+from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.subjects import key_subject
+from ccm_agent.model.errors import BusSetupError
+from ccm_agent.model.registration import sort_key
+from ccm_ctl.fleet.authors import read_newest_signers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccm_agent.model.registration import RegistrationEntry
+    from ccm_agent.registration.entries import StreamEntry
+    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.ports import Fleet, ServiceRegistry
+
+NAMED = 3
+"""The number of entries that a warning names."""
+
+NOT_SIGNED = "it is not signed"
+
+
+async def make_state_reader(fleet: Fleet) -> StateReader | None:
+    """What verifies entries of nodes; None when these credentials name no root key, as in unsigned operation."""
+    if fleet.trust is None:
+        return None
+    signers = await read_newest_signers(fleet, fleet.trust)
+    return StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000))
+
+
+def judge_node(verifier: StateReader, node: Node) -> None:
+    """Set `unverified` of a node by the entries that were read of it."""
+    certificate = node.record.certificate if node.record is not None else ""
+    bare, signs = [], False
+    for kind, entry in node.entries.items():
+        subject = key_subject(NODES, f"{kind}.{node.name}")
+        if not entry.signature:
+            bare.append(kind)
+            continue
+        try:
+            signer = verifier.read_signer(subject, entry.value, entry.signature, certificate)
+            if signer != node.name:
+                raise SignatureError(f"signed with the key of {signer}")
+        except SignatureError as err:
+            node.unverified[kind] = err.message.removeprefix(f"{subject}: ")
+        else:
+            signs = True
+            node.unverified.pop(kind, None)
+    for kind in bare:
+        if verifier.is_demanded or signs:
+            node.unverified[kind] = (
+                f"{NOT_SIGNED}, and the node signs {'its other entries' if signs else 'entries'}"
+            )
+
+
+def leave_out(node: Node) -> list[str]:
+    """Take what is not verified from a node, before a decision; what was taken, with the reason of each."""
+    taken = [f"{kind} of {node.name} ({reason})" for kind, reason in sorted(node.unverified.items())]
+    if "presence" in node.unverified:
+        node.presence = None
+    if "facts" in node.unverified:
+        node.gathered = {}
+    if "node" in node.unverified:
+        node.record = node.written = None
+    for kind in node.unverified:
+        node.entries.pop(kind, None)
+    node.unverified = {}
+    return taken
+
+
+def verify_nodes(verifier: StateReader, inventory: Inventory, names: Iterable[str]) -> list[str]:
+    """Leave out what these nodes did not sign; what was left out, in words."""
+    found = []
+    for name in names:
+        judge_node(verifier, inventory.nodes[name])
+        found += leave_out(inventory.nodes[name])
+    return found
+
+
+def format_left_out(found: Sequence[str], what: str) -> str:
+    """The warning: how many, the first ones, and what to do."""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"left out {len(found)} {what} not signed by their node: {'; '.join(found[:NAMED])}{more}"
+
+
+class VerifiedServices:
+    """The registered services that gates and reports use. What a node did not sign is left out, with a warning."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def registrations(
+        self, cluster: str, protocol: str, service: str, address: str
+    ) -> list[RegistrationEntry]:
+        """The verified entries that match, as `registrations()` in a template returns them."""
+        registry = self._registry()
+        found = await self._verified(await registry.matching(cluster, protocol, service, address))
+        return sorted((one.entry for one in found if one.entry is not None), key=sort_key)
+
+    async def stored(self) -> list[StreamEntry]:
+        """The verified entries, and marks of removed ones."""
+        return await self._verified(await self._registry().stored())
+
+    async def kv_get(self, bucket: str, key: str) -> bytes | None:
+        """Not used by gates, which have no `kvGet`."""
+        raise NotImplementedError(f"a gate cannot read {key} of {bucket}")
+
+    def _registry(self) -> ServiceRegistry:
+        if self._fleet.services is None:
+            raise BusSetupError("the registered services of this broker cannot be read")
+        return self._fleet.services
+
+    async def _verified(self, entries: list[StreamEntry]) -> list[StreamEntry]:
+        verifier = await make_state_reader(self._fleet)
+        if verifier is None:
+            return entries
+        kept, left_out = [], []
+        for one in entries:
+            reason = find_forgery(verifier, one)
+            if reason:
+                left_out.append(f"{one.subject} ({reason})")
+            else:
+                kept.append(one)
+        if left_out:
+            self._fleet.warn(format_left_out(left_out, "registrations"))
+        return kept
+
+
+def find_forgery(verifier: StateReader, one: StreamEntry) -> str:
+    """Why a registration is left out of decisions; "" if it is not. Marks of removed entries are not signed."""
+    if one.entry is None:
+        return ""
+    try:
+        verifier.read_signer(one.subject, one.body, one.signature, one.certificate)
+    except SignatureError as err:
+        return err.message.removeprefix(f"{one.subject}: ")
+    return ""

@@ -1,0 +1,197 @@
+"""
+What nodes store about themselves is signed with their keys, and decisions use nothing else (ADR 115).
+
+The operator tester may publish on all subjects of these entries, as the holder of the broker may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.layout import NODES, REGISTRATION
+from ccm_agent.bus.node_key import CERTIFICATE_HEADER, NodeKey
+from ccm_agent.bus.node_state import StateReader
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
+from ccm_agent.bus.streams import Stored, read_all, store
+from ccm_agent.bus.subjects import key_subject
+from ccm_agent.bus.trust import Trust, read_signers, trust_in_credentials
+from ccm_agent.model.registration import encode_entry
+from ccm_agent.model.wire import Presence
+from ccm_agent.registration.entries import entry_subject
+from ccm_agent.registration.publish import Publisher
+from tests.support.fleet import a_file, manifest
+from tests.support.nats_server import settings
+from tests.support.registrations import an_entry
+from tests.support.secured import Secured, secured_fleet
+from tests.support.signing import now_ms
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(180)]
+
+KINDS = ("node", "presence", "facts")
+GATE = 'len(registrations("*", "*", "web", "*")) >= 2 && failed == 0'
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    with secured_fleet(tmp_path) as one:
+        yield one
+
+
+def connect(secured: Secured, name: str = "tester") -> Connection:
+    creds = secured.keys / "tester.creds" if name == "tester" else secured.directory / f"{name}.creds"
+    return Connection(settings(secured.fleet.broker, name, creds=str(creds)))
+
+
+async def read_entries(secured: Secured, node: str = "web1") -> dict[str, Stored]:
+    async with connect(secured) as tester:
+        await tester.connect_now()
+        pattern = key_subject(NODES, f"*.{node}")
+        found = [one async for one in read_all(tester, f"KV_{NODES}", pattern)]
+    return {one.subject.split(".")[2]: one for one in found}
+
+
+async def overwrite(secured: Secured, subject: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """What the holder of the broker stores."""
+    stream = REGISTRATION if subject.startswith("choria") else f"KV_{NODES}"
+    async with connect(secured) as tester:
+        await tester.connect_now()
+        await store(tester, subject, body, {"Nats-Expected-Stream": stream, **headers})
+
+
+def trust_of(secured: Secured) -> Trust:
+    trust = trust_in_credentials((secured.directory / "web1.creds").read_text())
+    assert trust is not None
+    return trust
+
+
+def reader(secured: Secured, at_ms: int = 0) -> StateReader:
+    trust = trust_of(secured)
+    assert trust.signers is not None
+    signed = trust.signers
+    signers = read_signers(signed.body.encode(), signed.signature, trust.root, now_ms=now_ms())
+    return StateReader(trust.root, signers, lambda: at_ms or now_ms())
+
+
+def read_signer(one: StateReader, stored: Stored, certificate: str) -> str:
+    return one.read_signer(stored.subject, stored.body, stored.headers.get(SIGNATURE_HEADER, ""), certificate)
+
+
+def test_a_node_signs_what_it_stores_about_itself(secured: Secured) -> None:
+    secured.fleet.wait_for(lambda: set(asyncio.run(read_entries(secured))) == set(KINDS), "all entries")
+    entries = asyncio.run(read_entries(secured))
+    certificate = trust_of(secured).certificate
+
+    assert {read_signer(reader(secured), one, certificate) for one in entries.values()} == {"web1"}
+
+    presence = entries["presence"]
+    changed = msgspec.structs.replace(presence, body=presence.body + b" ")
+    moved = msgspec.structs.replace(presence, subject=key_subject(NODES, "presence.web2"))
+    bare = msgspec.structs.replace(presence, headers={})
+    for forged in (changed, moved, bare):
+        with pytest.raises(SignatureError):
+            read_signer(reader(secured), forged, certificate)
+    late = reader(secured, now_ms() + 10 * 60_000)
+    with pytest.raises(SignatureError, match="expired"):
+        read_signer(late, presence, certificate)
+    assert read_signer(late, entries["node"], certificate) == "web1"
+
+
+def test_a_forged_presence_does_not_make_a_stopped_node_a_target(secured: Secured) -> None:
+    path = secured.fleet.write("site.json", manifest(a_file("a")))
+    words = ("apply", path, "--targets", "role=web", "--yes", "--json", "--timeout", "20s")
+    before = secured.as_("bob", *words)
+    assert (before.code, before.states) == (0, {"web1": "changed"})
+    assert "left out" not in before.err
+
+    old = asyncio.run(read_entries(secured))["presence"]
+    secured.fleet.agents["web1"].stop()
+    body = msgspec.json.encode(msgspec.json.decode(old.body, type=Presence))
+    asyncio.run(overwrite(secured, old.subject, body, {}))
+    unsigned = secured.as_("bob", *words)
+    signed_for_other_content = {SIGNATURE_HEADER: old.headers[SIGNATURE_HEADER]}
+    asyncio.run(overwrite(secured, old.subject, body + b" ", signed_for_other_content))
+    changed = secured.as_("bob", *words)
+
+    for done, reason in ((unsigned, "it is not signed"), (changed, "the content was changed")):
+        assert done.states == {"web1": "offline"}
+        assert f"left out 1 entries not signed by their node: presence of web1 ({reason}" in done.err
+
+    secured.fleet.agents["web1"].start()
+    secured.fleet.wait_for(
+        lambda: SIGNATURE_HEADER in asyncio.run(read_entries(secured))["presence"].headers, "web1"
+    )
+    after = secured.as_("bob", *words)
+    assert (after.code, after.states) == (0, {"web1": "stable"})
+    assert "left out" not in after.err
+
+
+def test_a_forged_record_does_not_move_a_node_into_a_role(secured: Secured) -> None:
+    creds = secured.give("node", "db1")
+    secured.fleet.add("db1", nats={"url": secured.fleet.environ["NATS_URL"], "creds": str(creds)})
+    record = asyncio.run(read_entries(secured, "db1"))["node"]
+    forged = msgspec.json.decode(record.body) | {"facts": {"role": "web"}}
+    asyncio.run(overwrite(secured, record.subject, msgspec.json.encode(forged), {}))
+    path = secured.fleet.write("site.json", manifest(a_file("a")))
+
+    done = secured.as_("tester", "plan", path, "--targets", "role=web", "--json")
+
+    assert done.states == {"web1": "changed"}
+    assert "node of db1 (it is not signed" in done.err
+    asyncio.run(
+        overwrite(secured, record.subject, record.body, {SIGNATURE_HEADER: record.headers[SIGNATURE_HEADER]})
+    )
+    by_name = secured.as_("tester", "plan", path, "--targets", "node=db1", "--json")
+    assert by_name.states == {"db1": "changed"}
+    assert "left out" not in by_name.err
+
+
+def test_a_gate_counts_only_registrations_that_nodes_signed(secured: Secured) -> None:
+    creds = secured.give("node", "web2")
+    secured.fleet.add("web2", nats={"url": secured.fleet.environ["NATS_URL"], "creds": str(creds)})
+    assert secured.as_("bob", "facts", "set", "web2", "role=web").code == 0
+    key = NodeKey(str(secured.directory / "web1.creds"))
+    key.read("web1")
+    entries = [an_entry(service="web", address=f"10.0.0.{number}") for number in (1, 2)]
+
+    def sign(subject: str, body: bytes, _lasts_s: float | None) -> dict[str, str]:
+        return key.sign_state(subject, body, issued_ms=now_ms(), carries_certificate=True)
+
+    async def register(count: int) -> None:
+        async with connect(secured) as tester:
+            await tester.connect_now()
+            for number, entry in enumerate(entries):
+                publisher = Publisher(tester, "jetstream", sign=sign if number < count else None)
+                await publisher.publish(entry)
+
+    def gated() -> tuple[int, str]:
+        path = secured.fleet.write("site.json", manifest(a_file("a")))
+        words = ("--batch", "1,1", "--gate", GATE, "--yes", "--json")
+        done = secured.as_("bob", "apply", path, "--targets", "role=web", *words)
+        return done.code, done.err
+
+    asyncio.run(register(1))
+    code, err = gated()
+    assert code != 0
+    assert "left out 1 registrations not signed by their node" in err
+
+    # the signature of one entry is not that of another
+    async def copy() -> None:
+        async with connect(secured) as tester:
+            await tester.connect_now()
+            subject, body = (entry_subject(entries[0]), encode_entry(entries[0]))
+            headers = {**sign(subject, body, None), "Nats-Expected-Stream": REGISTRATION}
+            await store(tester, entry_subject(entries[1]), encode_entry(entries[1]), headers)
+            assert CERTIFICATE_HEADER in headers
+
+    asyncio.run(copy())
+    assert gated()[0] != 0
+
+    asyncio.run(register(2))
+    code, err = gated()
+    assert (code, "left out" in err) == (0, False)
