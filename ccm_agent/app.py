@@ -7,6 +7,7 @@ Everything is imported where it is built, so that a command pays for what it use
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -99,9 +100,13 @@ class App:
         return LocalEngine(self.deps())
 
     @asynccontextmanager
-    async def source(self, url: str) -> AsyncIterator[ManifestSource]:
+    async def source(self, url: str, module_path: str = "") -> AsyncIterator[ManifestSource]:
         """
         The manifest at a path or URL; what had to be unpacked for it is gone afterwards.
+
+        Args:
+            url: The path or URL.
+            module_path: The directory or http(s) URL with the templates of a TinyCM manifest; "" takes the manifest's folder.
 
         Raises:
             ManifestError: The URL is not a source, or holds no manifest.
@@ -109,7 +114,9 @@ class App:
         """
         from ccm_agent.engine.sources import open_source
 
-        async with open_source(url, self.port, self.objects) as source:
+        if module_path and "://" not in module_path:
+            module_path = posixpath.normpath(posixpath.join(self.directory, module_path))
+        async with open_source(url, self.port, self.objects, module_path) as source:
             yield source
 
     def rendered(self, plan: PreparedManifest) -> str:

@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     help="Hiera data that overrides the manifest's own.",
 )
 @options.selection_flags
+@click.option(
+    "--module-path",
+    default="",
+    metavar="DIR|URL",
+    help="Where a TinyCM manifest's templates are. [the manifest's folder]",
+)
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--diff", is_flag=True, help="Show what changes, line by line.")
 @click.option("--monitor-only", is_flag=True, help="Run only the health checks.")
@@ -75,7 +81,8 @@ def command(**given: Any) -> int:
     Apply a manifest.
 
     MANIFEST is a file, or the URL of a packed directory that holds a manifest.yaml: http(s)://HOST/FILE.tar.gz or
-    obj://BUCKET/KEY.
+    obj://BUCKET/KEY. A TinyCM manifest may also be a plain file on the web. #sha256=DIGEST at the end of an http(s)
+    URL verifies the download.
     """
     import asyncio
 
@@ -140,7 +147,7 @@ async def _run(
     app: App, given: dict[str, Any], asked: ApplyOptions, terminal: HostTerminal
 ) -> SessionSummary | None:
     """Return the summary of the run; None when the manifest was only rendered."""
-    async with app.source(given["manifest"]) as source:
+    async with app.source(given["manifest"], given["module_path"]) as source:
         engine = app.engine()
         plan = await engine.load(source, asked)
         gc.freeze()

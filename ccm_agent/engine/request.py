@@ -103,6 +103,7 @@ class ManifestSource(Struct, frozen=True, kw_only=True):
         directory: Where relative sources and children are looked up; "" takes the file's directory.
         name: Its name in log lines and events; "" takes the path.
         digest: SHA-256 (hex) of the manifest or bundle as requested; "" computes that of the text.
+        module_path: Where templates of a TinyCM manifest are: an absolute directory or an http(s) URL; "" takes the directory.
         data_revisions: Revision of each hiera document that is part of `ApplyOptions.data`, by URL.
         undo: What undoes a run, instead of a manifest; None: there is a manifest.
     """
@@ -112,6 +113,7 @@ class ManifestSource(Struct, frozen=True, kw_only=True):
     directory: str = ""
     name: str = ""
     digest: str = ""
+    module_path: str = ""
     data_revisions: Mapping[str, int] = {}
     undo: UndoRecord | None = None
 

@@ -125,10 +125,11 @@ class LocalEngine:
         overlays, revisions = await self._overlays(state)
         state.outer_data = _outer_data(options, overlays)
         if is_tinycm(document.name, document.text):
-            from ccm_agent.engine.tinycm.load import TinyHost, load_tinycm
+            from ccm_agent.engine.tinycm.load import load_tinycm
 
-            host = TinyHost(facts=state.facts, name=options.node, overlays=overlays, override=options.data)
-            loaded = await load_tinycm(document, self.deps, state.expressions, host, state.permission)
+            loaded = await load_tinycm(document, state, overlays, source.module_path)
+        elif source.module_path:
+            raise ManifestError(f"{document.name}: this is not a TinyCM manifest; --module-path is for those")
         else:
             loaded = await asyncio.to_thread(
                 load_manifest,

@@ -1,15 +1,18 @@
-"""Finds a manifest: a file, or a packed directory on the web or in an object store."""
+"""Finds a manifest: a file, a packed directory on the web or in an object store, or a TinyCM manifest on the web."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import ManifestError
+from ccm_agent.engine.tinycm.module_path import folder_of_url, is_web
+from ccm_agent.manifest.tinycm.detect import is_tinycm
+from ccm_agent.model.errors import DownloadError, ManifestError
 from ccm_agent.model.ports import Objects, Transfer
 from ccm_agent.model.secret import mask_url
 
@@ -18,28 +21,38 @@ if TYPE_CHECKING:
 
 PACKED_LIMIT_BYTES = 128 << 20
 MANIFEST_NAMES = ("manifest.yaml", "manifest.json")
+MANIFEST_LIMIT_BYTES = 64 << 20
+"""The largest manifest that is not packed."""
+_GZIP = b"\x1f\x8b"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 @asynccontextmanager
 async def open_source(
-    url: str, port: Callable[[str], Any], objects: Callable[[str], Awaitable[Objects]]
+    url: str,
+    port: Callable[[str], Any],
+    objects: Callable[[str], Awaitable[Objects]],
+    module_path: str = "",
 ) -> AsyncIterator[ManifestSource]:
     """
     Fetch the manifest at a path, `http(s)://…` or `obj://BUCKET/KEY`.
 
     Args:
-        url: The path or URL.
+        url: The path or URL. `#sha256=HEX` at the end of an http(s) URL is the digest that the content must have.
         port: Returns the port "download".
         objects: Opens an object store by name.
+        module_path: Where a TinyCM manifest's templates are, see `ManifestSource`; "" takes the manifest's folder.
 
     Raises:
         ManifestError: The URL is not a source, or the packed directory has no manifest at its top.
         CcmError: It cannot be fetched or unpacked.
     """
+    if "://" in module_path and not is_web(module_path):
+        raise ManifestError(f"the module path {mask_url(module_path)} must be a directory or an http(s) URL")
     found = _SCHEME.fullmatch(url)
     if found is None:
-        yield ManifestSource(path=url)
+        yield ManifestSource(path=url, module_path=module_path)
         return
     import shutil
     import tempfile
@@ -49,12 +62,15 @@ async def open_source(
 
     name = mask_url(url)
     packed = await _fetch(found[1].lower(), found[2], url, name, port, objects)
+    if is_web(url) and not packed.startswith(_GZIP):
+        yield _unpacked(packed, url, name, module_path)
+        return
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ccm-manifest-"))
     try:
         directory = folder / "unpacked"
         await asyncio.to_thread(unpack_bundle, packed, directory, BundleLimits(), name)
         manifest = await asyncio.to_thread(manifest_in, directory, name)
-        yield ManifestSource(path=str(manifest), name=name)
+        yield ManifestSource(path=str(manifest), name=name, module_path=module_path)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -68,8 +84,11 @@ async def _fetch(
     objects: Callable[[str], Awaitable[Objects]],
 ) -> bytes:
     if scheme in ("http", "https"):
-        answer = await port("download").fetch(Transfer(url=url, limit_bytes=PACKED_LIMIT_BYTES))
+        address, digest = _address(url, name)
+        answer = await port("download").fetch(Transfer(url=address, limit_bytes=PACKED_LIMIT_BYTES))
         content: bytes = answer.content
+        if digest and hashlib.sha256(content).hexdigest() != digest:
+            raise DownloadError(f"{name}: the content does not have this digest")
         return content
     if scheme == "obj":
         bucket, _, key = rest.partition("/")
@@ -79,6 +98,33 @@ async def _fetch(
     raise ManifestError(
         f"{name} is not a manifest: `{scheme}://` is not supported, only a path, http://, https:// and obj://"
     )
+
+
+def _address(url: str, name: str) -> tuple[str, str]:
+    """Return a URL without its fragment, and the digest in the fragment, "" without one."""
+    address, _, fragment = url.partition("#")
+    if not fragment.startswith("sha256="):
+        return url, ""
+    digest = fragment.removeprefix("sha256=").lower()
+    if not _SHA256.fullmatch(digest):
+        raise ManifestError(f"{name}: the digest after `#sha256=` must be 64 hexadecimal digits")
+    return address, digest
+
+
+def _unpacked(content: bytes, url: str, name: str, module_path: str) -> ManifestSource:
+    """
+    Return a TinyCM manifest that was fetched; its templates are fetched from the same folder.
+
+    Raises:
+        ManifestError: It is neither that nor a packed directory.
+    """
+    is_text = len(content) <= MANIFEST_LIMIT_BYTES and b"\0" not in content
+    if not is_text or not is_tinycm(name.partition("#")[0], content.decode("utf-8", "replace")):
+        raise ManifestError(
+            f"{name} is neither a packed directory nor a TinyCM manifest: pack the manifest with its files, as in "
+            "`tar -czf site.tar.gz manifest.yaml templates`"
+        )
+    return ManifestSource(text=content, name=name, module_path=module_path or folder_of_url(url))
 
 
 def manifest_in(directory: Path, name: str) -> Path:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import codecs
 import posixpath
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.engine.load import MakeExpressions, ResolvedManifest
+from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
+from ccm_agent.engine.tinycm.module_path import ModulePath, is_web
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument
 from ccm_agent.manifest.tinycm.definitions import MASK, ResourceDefinition, read_definitions
@@ -34,6 +33,7 @@ from ccm_agent.model.ports import Transfer
 if TYPE_CHECKING:
     from ccm_agent.engine.deps import EngineDeps
     from ccm_agent.engine.permission import Permission
+    from ccm_agent.engine.run_state import SharedRunState
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.model.data import Resolved
     from ccm_agent.resources.converge import ResolvedResource
@@ -43,52 +43,39 @@ CONTENT_LIMIT_BYTES = 16 << 20
 """The largest file into which constants are put. Other files are copied, up to the limit of the file type."""
 
 
-class TinyHost(Struct, frozen=True, kw_only=True):
-    """
-    The host for which a manifest is resolved.
-
-    Attributes:
-        name: The name that filters are compared with; "" takes it from the facts.
-        facts: The host's facts.
-        overlays, override: Data that override the manifest's own constants; later ones win.
-    """
-
-    facts: Mapping[str, Any]
-    name: str = ""
-    overlays: tuple[Resolved, ...] = ()
-    override: Mapping[str, Any] | None = None
-
-    def hostname(self) -> str:
-        """Return the host's full name. Blocking: facts are gathered for it."""
-        if self.name:
-            return self.name
-        fqdn = self.facts.get("fqdn")
-        return str(fqdn) if fqdn else str(self.facts["host"]["info"]["hostname"])
-
-
 async def load_tinycm(
     document: ManifestDocument,
-    deps: EngineDeps,
-    make_expressions: MakeExpressions,
-    host: TinyHost,
-    permission: Permission | None = None,
+    state: SharedRunState,
+    overlays: tuple[Resolved, ...] = (),
+    module_path: str = "",
 ) -> ResolvedManifest:
     """
     Resolve and check a manifest. Content into which constants are put is fetched.
+
+    Args:
+        document: The manifest.
+        state: The run's options, facts and dependencies.
+        overlays: Data that override the manifest's own constants; later ones win.
+        module_path: Where templates are found, see `ManifestSource`.
 
     Raises:
         InputError: It is invalid, or uses something that is not supported.
         CcmError: A file that it names cannot be fetched.
         PolicyError: The node's policy does not allow reading it.
     """
-    constants, definitions = await asyncio.to_thread(_read, document, host)
+    deps, permission = state.deps, state.permission
+    constants, definitions = await asyncio.to_thread(_read, document, state, overlays)
     resources: list[ResolvedResource] = []
-    expressions = make_expressions(constants, document.directory)
+    expressions = state.expressions(constants, document.directory)
     # without a text, nothing is treated as a template
     builder = ResourceBuilder(deps.catalog, expressions, "", document.name)
+    modules = ModulePath(
+        base=module_path or document.directory, directory=document.directory, resolve=deps.resolve_path
+    )
     for one in definitions:
         try:
             kind = deps.catalog.find(one.type)
+            await _find_template(one, modules)
             if permission is not None:
                 await _check_content(one, permission, document.directory)
             raw = await _raw(one, expressions, deps, document.directory)
@@ -106,12 +93,17 @@ async def load_tinycm(
     )
 
 
-def _read(document: ManifestDocument, host: TinyHost) -> tuple[dict[str, Any], list[ResourceDefinition]]:
-    constants, definitions = read_definitions(document, host.hostname)
-    for overlay in host.overlays:
-        constants = merge.deep(constants, overlay.data)
-    if host.override:
-        constants = merge.deep(constants, host.override)
+def _read(
+    document: ManifestDocument, state: SharedRunState, overlays: tuple[Resolved, ...]
+) -> tuple[dict[str, Any], list[ResourceDefinition]]:
+    def hostname() -> str:
+        """The host's full name; facts are gathered for it."""
+        fqdn = state.options.node or state.facts.get("fqdn")
+        return str(fqdn) if fqdn else str(state.facts["host"]["info"]["hostname"])
+
+    constants, definitions = read_definitions(document, hostname)
+    for data in (*(overlay.data for overlay in overlays), state.options.data or {}):
+        constants = merge.deep(constants, data)
     return constants, definitions
 
 
@@ -173,7 +165,7 @@ async def _content(
     encoding = _encoding(str(one.said.get("encoding", "utf-8")))
     if not needs_constants and (kind == "template" or encoding == "utf-8"):
         return {"source": written}
-    if kind == "http":
+    if is_web(written):
         transfer = Transfer(url=written, limit_bytes=CONTENT_LIMIT_BYTES)
         data = (await deps.port("download").fetch(transfer)).content
     else:
@@ -185,6 +177,12 @@ async def _content(
             environment.render, "jinja", text, name=written, variables=environment.data
         )
     return {"content": text}
+
+
+async def _find_template(one: ResourceDefinition, modules: ModulePath) -> None:
+    """Put the path or URL of a template into its definition."""
+    if one.type == "file" and one.said.get("type") == "template" and "contents" in one.said:
+        one.said["contents"] = await asyncio.to_thread(modules.find, str(one.said["contents"]))
 
 
 async def _check_content(one: ResourceDefinition, permission: Permission, directory: str) -> None:

@@ -13,29 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.manifest.tinycm.manifest import ManifestPart, collect_constants, read_parts
+from ccm_agent.manifest.tinycm.manifest import KEYS, ManifestPart, collect_constants, read_parts
 from ccm_agent.model.errors import ManifestError, Place
 from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ccm_agent.manifest.document import ManifestDocument
-
-KEYS = {
-    "file": (
-        "name",
-        "ensure",
-        "type",
-        "contents",
-        "interpolate",
-        "encoding",
-        "owner",
-        "group",
-        "permission-mask",
-        "after",
-    ),
-    "package": ("name", "ensure", "packagemanager", "after"),
-}
-"""What the definitions of each type that is supported may say."""
 
 NOT_HERE = {
     "user": "make users with an `exec` of a CCM manifest",

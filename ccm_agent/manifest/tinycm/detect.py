@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import re
+
 _ENDINGS = (".cm.yml", ".cm.yaml")
 _OURS = ("\nccm:", '\n"ccm"', "\n'ccm'")
 _THEIRS = ("\nglobal:", "\nhost:", "\nhosts:")
+_SEPARATOR = re.compile(r"^---(?=\s|$).*", re.MULTILINE)
+_FIRST_LINE = re.compile(r"^(?=[ \t]*[^\s#]).*", re.MULTILINE)
+_KEY = re.compile(r"^([ ]*)([\"']?)([A-Za-z][\w-]{0,40})\2[ \t]*:(?=\s|$)", re.MULTILINE)
+_OF_A_FILE = {"ensure", "contents", "permission-mask", "permission_mask"}
+_OWN_TYPE = ({"file"}, {"package"})
 
 
 def is_tinycm(name: str, text: str) -> bool:
-    """Whether a manifest is TinyCM's: it is called `*.cm.yml`, or begins as those do and has no `ccm` section."""
-    if name.endswith(_ENDINGS):
+    """
+    Whether a manifest is TinyCM's.
+
+    It is if it is called `*.cm.yml`. Otherwise it has no `ccm` section, and either begins with `global` or `hosts`, or has a
+    document that defines a file or a package.
+    """
+    if name.partition("?")[0].endswith(_ENDINGS):
         return True
-    if "\n---" not in text:
-        return False
     lines = f"\n{text}"
-    return any(key in lines for key in _THEIRS) and not any(key in lines for key in _OURS)
+    if any(key in lines for key in _OURS):
+        return False
+    if "\n---" in text and any(key in lines for key in _THEIRS):
+        return True
+    return any(_is_definition(part) for part in _SEPARATOR.split(text))
+
+
+def _is_definition(part: str) -> bool:
+    """Whether a document is `name: …` with the other keys of a file beside it, or `file:` with `name: …` below it."""
+    first = _FIRST_LINE.search(part)
+    if first is None or _KEY.match(part, first.start()) is None:
+        return False
+    top, below, indent = set[str](), set[str](), -1
+    for found in _KEY.finditer(part, first.start()):
+        indent = len(found[1]) if indent < 0 else indent
+        (top if len(found[1]) == indent else below).add(found[3])
+    return ("name" in top and bool(top & _OF_A_FILE)) or (top in _OWN_TYPE and "name" in below)

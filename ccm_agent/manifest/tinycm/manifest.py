@@ -8,6 +8,8 @@ TinyCM's manifests: YAML documents, the first with constants, each further one a
     ---
     file: {name: /etc/resolv.conf, contents: "search {domain}", interpolate: true}
 
+A header without `global` and `hosts` has constants only. A file may be defined at the top of its document, without `file:`.
+
 Source: pythonhosted.org/tinycm, "The manifest and module format".
 """
 
@@ -18,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ccm_agent.model import codec
 from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Place
@@ -25,6 +28,23 @@ from ccm_agent.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ccm_agent.manifest.document import ManifestDocument
+
+KEYS = {
+    "file": (
+        "name",
+        "ensure",
+        "type",
+        "contents",
+        "interpolate",
+        "encoding",
+        "owner",
+        "group",
+        "permission-mask",
+        "after",
+    ),
+    "package": ("name", "ensure", "packagemanager", "after"),
+}
+"""The keys of each supported type of definition."""
 
 _HEADER_KEYS = ("global", "host", "hosts", "plugins", "arguments")
 _DEFINITION_KEYS = ("file", "package", "user", "git", "link", "import")
@@ -40,15 +60,19 @@ class ManifestPart(Struct, frozen=True, kw_only=True):
         text: Its text, with empty lines before it, so that lines count from the manifest's first.
         line: The line that it begins on.
         source: The manifest's name.
+        is_flat: `value` is `{file: …}`, but the document has the keys of the file at its top.
     """
 
     value: Mapping[str, Any]
     text: str
     line: int
     source: str
+    is_flat: bool = False
 
     def fail(self, message: str, *path: str | int, kind: type[InputError] = DocumentError) -> NoReturn:
         """Raise an error at the place of a value in this document."""
+        if self.is_flat:
+            path = path[1:]
         place = codec.locate(self.text, path, self.source) if path else Place(self.source, self.line)
         raise kind(message, place=place)
 
@@ -64,9 +88,35 @@ def read_parts(document: ManifestDocument) -> tuple[ManifestPart | None, list[Ma
     if not parts:
         raise ManifestError("the manifest is empty: it needs a definition", place=Place(document.name))
     first = parts[0]
-    if any(key in (*_DEFINITION_KEYS, "name") for key in first.value):
-        return None, parts
-    return first, parts[1:]
+    if "name" in first.value:
+        header, parts[0] = _divided(first)
+    elif any(key in _DEFINITION_KEYS for key in first.value):
+        header = None
+    else:
+        header = parts.pop(0)
+    return header, [_flat(part) for part in parts]
+
+
+def _divided(first: ManifestPart) -> tuple[ManifestPart | None, ManifestPart]:
+    """The constants that stand above a flat definition in the same document, None without any, and the definition."""
+    constants: dict[str, Any] = {}
+    for key, value in first.value.items():
+        if key == "name":
+            break
+        if key.replace("_", "-") not in KEYS["file"] and key != "if":
+            constants[key] = value
+    if not constants:
+        return None, first
+    body = {key: value for key, value in first.value.items() if key not in constants}
+    return replace(first, value=constants), replace(first, value=body)
+
+
+def _flat(part: ManifestPart) -> ManifestPart:
+    """A document with the keys of a file at its top, as a definition of type `file`; others as they are."""
+    kind = part.value.get("type")
+    if "name" not in part.value or (isinstance(kind, str) and kind in _DEFINITION_KEYS):
+        return part
+    return replace(part, value={"file": part.value}, is_flat=True)
 
 
 def _split(text: str) -> list[tuple[str, int]]:
@@ -106,6 +156,11 @@ def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) 
     """
     if header is None:
         return {}
+    if not any(key in _HEADER_KEYS for key in header.value):
+        for key, value in header.value.items():
+            if isinstance(value, (dict, list)) and (hint := did_you_mean(key, _HEADER_KEYS)):
+                header.fail(f"unknown key `{key}` in the header{hint}", key)
+        return dict(header.value)
     for key in header.value:
         if key not in _HEADER_KEYS:
             hint = did_you_mean(key, (*_HEADER_KEYS, *_DEFINITION_KEYS))

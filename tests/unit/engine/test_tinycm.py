@@ -10,11 +10,12 @@ import pytest
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.engine.tinycm.content import interpolate
+from ccm_agent.engine.tinycm.module_path import ModulePath
 from ccm_agent.manifest.document import make_document
 from ccm_agent.manifest.lint import lint
 from ccm_agent.manifest.tinycm.definitions import read_definitions
 from ccm_agent.manifest.tinycm.detect import is_tinycm
-from ccm_agent.model.errors import CcmError, DocumentError, TemplateError
+from ccm_agent.model.errors import CcmError, ManifestError, TemplateError
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.file import TYPE as FILE
 from ccm_agent.resources.package import TYPE as PACKAGE
@@ -70,6 +71,14 @@ class Site:
         pytest.param("site.yaml", "ccm: {}\n---\nglobal: {}\n", False, id="a ccm section is ours"),
         pytest.param("site.yaml", "global: {}\n", False, id="one document is ours"),
         pytest.param("cm.yml", "", False, id="an ending needs a name"),
+        pytest.param("https://site/m.cm.yml?v=1", "", True, id="by its name in a URL"),
+        pytest.param("site.yaml", "# x\n\nname: /x\nensure: removed\n", True, id="a file at the top"),
+        pytest.param("site.yaml", "a: b\n---\nname: /x\npermission-mask: 644\n", True, id="a file behind constants"),
+        pytest.param("site.yaml", "file:\n  name: /x\n  contents: a\n", True, id="a file without a header"),
+        pytest.param("site.yaml", "name: x\nowner: y\n", False, id="any mapping with a name is ours"),
+        pytest.param("site.yaml", "name: /x\nensure: present\nccm: {}\n", False, id="a ccm section behind it"),
+        pytest.param("site.yaml", "- file:\n    - /x:\n        name: x\n        ensure: y\n", False, id="a list is ours"),
+        pytest.param("site.yaml", "resources:\n  - file:\n      name: x\n      ensure: y\n", False, id="below a key is ours"),
     ],
 )  # fmt: skip
 def test_a_manifest_is_tinycms_by_its_name_or_its_shape(name: str, text: str, tiny: bool) -> None:
@@ -347,9 +356,26 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
             id="unknown type",
         ),
         pytest.param(
-            ["{name: /srv/x, contents: a}"],
+            ["{name: /srv/x, contnts: a}"],
+            "site.cm.yml:6:16: $.contnts: unknown key `contnts`, did you mean `contents`?",
+            id="unknown key of a definition without its type",
+        ),
+        pytest.param(
+            ["file: {name: /srv/x}\npackage: {name: vim}"],
             "site.cm.yml:6: a definition is one type with its properties below it: write `file: {name: …}`",
-            id="properties without their type",
+            id="two types in one document",
+        ),
+        pytest.param(
+            ["file: {name: /srv/x, type: template, contents: ../secret}"],
+            "site.cm.yml:6: file::/srv/x: the template `../secret` is outside the module path /work; put it below the module "
+            "path, or name another with --module-path",
+            id="a template outside the module path",
+        ),
+        pytest.param(
+            ["file: {name: /srv/x, type: template, contents: /etc/shadow}"],
+            "site.cm.yml:6: file::/srv/x: the template `/etc/shadow` is outside the module path /work; put it below the module "
+            "path, or name another with --module-path",
+            id="a template with an absolute path",
         ),
         pytest.param(
             ["{type: package, name: vim}"],
@@ -556,8 +582,87 @@ async def test_the_documented_example_has_the_documented_result() -> None:
     ]
 
 
-def test_a_flat_definition_is_refused_with_the_place_for_its_type() -> None:
-    document = make_document(b"name: /srv/x\ncontents: a\n", "site.cm.yml", "/work")
+# ---- without `file:` ----
 
-    with pytest.raises(DocumentError, match=r"write `file: \{name: …\}`"):
-        read_definitions(document, lambda: "web1")
+
+@pytest.mark.parametrize(
+    ("text", "constants", "names"),
+    [
+        pytest.param("name: /srv/x\ncontents: a\n", {}, ["/srv/x"], id="one file"),
+        pytest.param(
+            "foo: bar\nname: /srv/x\ncontents: a\n---\nname: /srv/y\ncontents: b\n",
+            {"foo": "bar"},
+            ["/srv/x", "/srv/y"],
+            id="constants above the first file in its document",
+        ),
+        pytest.param(
+            "foo: bar\ndns: {domain: x.org}\n---\nname: /srv/x\ncontents: a\n",
+            {"foo": "bar", "dns": {"domain": "x.org"}},
+            ["/srv/x"],
+            id="constants in a header",
+        ),
+        pytest.param(
+            "global: {foo: bar}\n---\nname: /srv/x\ncontents: a\n---\nfile: {name: /srv/y, contents: b}\n",
+            {"foo": "bar"},
+            ["/srv/x", "/srv/y"],
+            id="a header with global, and both forms",
+        ),
+        pytest.param("global: {foo: bar}\nname: /srv/x\ncontents: a\n", {"foo": "bar"}, ["/srv/x"], id="global in its document"),
+        pytest.param("    name: /srv/x\n    contents: a\n", {}, ["/srv/x"], id="indented"),
+    ],
+)  # fmt: skip
+def test_a_file_is_defined_at_the_top_of_its_document(
+    text: str, constants: dict[str, Any], names: list[str]
+) -> None:
+    document = make_document(text.encode(), "site.yaml", "/work")
+
+    found, definitions = read_definitions(document, lambda: "web1")
+
+    assert is_tinycm("site.yaml", text)
+    assert (found, [one.name for one in definitions]) == (constants, names)
+    assert lint(document, Catalog()) == []
+
+
+async def test_templates_are_in_the_module_path() -> None:
+    site = Site()
+    site.bench.files.put("/modules/sub/x", "foo is {{ foo }}")
+    site.bench.files.put(
+        "/work/m.yaml", "foo: bar\nname: /srv/x\ncontents: sub/x\ntype: template\ninterpolate: true\n"
+    )
+
+    await site.bench.engine.apply(ManifestSource(path="m.yaml", module_path="/modules"), site.bench.options())
+
+    assert site.bench.files.nodes["/srv/x"].content == b"foo is bar"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("../x", "a/../../x", "/x", "//elsewhere/x", "https://elsewhere/x", "javascript:x", "a\\..\\x", ""),
+    ],
+)
+def test_no_template_is_outside_of_a_module_path_on_the_web(written: str) -> None:
+    modules = ModulePath(base="https://me:pw@site/dir", directory="/work", resolve=str)
+
+    assert modules.find("a/./x y%2e") == "https://me:pw@site/dir/a/x%20y%252e"
+    with pytest.raises(ManifestError, match=r"is outside the module path https://[*]+@site/dir;"):
+        modules.find(written)
+
+
+def test_a_symlink_leads_out_of_no_module_path() -> None:
+    links = {"/m/out": "/etc/shadow", "/m/in": "/real/x", "/m": "/real"}
+    modules = ModulePath(base="/m", directory="/work", resolve=lambda path: links.get(path, path))
+
+    assert modules.find("in") == "/m/in"
+    with pytest.raises(ManifestError, match="is outside the module path"):
+        modules.find("out")
+
+
+async def test_the_module_path_of_another_manifest_is_an_error() -> None:
+    site = Site()
+    site.bench.files.put("/work/m.yaml", "ccm: {resources: [{package: [{vim: {ensure: present}}]}]}")
+
+    with pytest.raises(ManifestError, match="this is not a TinyCM manifest; --module-path is for those"):
+        await site.bench.engine.load(
+            ManifestSource(path="m.yaml", module_path="/modules"), site.bench.options()
+        )

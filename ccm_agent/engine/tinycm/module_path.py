@@ -1,0 +1,72 @@
+"""
+The module path of a TinyCM manifest: the directory or URL below which its templates are.
+
+A manifest may come from another host, so a template must be below the module path.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import ManifestError
+from ccm_agent.model.secret import mask_url
+
+WEB = ("http://", "https://")
+
+
+def is_web(text: str) -> bool:
+    """Whether a text is an http or https URL."""
+    return text.lower().startswith(WEB)
+
+
+def folder_of_url(url: str) -> str:
+    """Return the URL of the folder that a URL is in, without its query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, posixpath.dirname(parts.path), "", ""))
+
+
+class ModulePath(Struct, frozen=True, kw_only=True):
+    """
+    Where templates are found.
+
+    Attributes:
+        base: An absolute directory, or an http(s) URL.
+        directory: The manifest's directory. A template below it keeps its relative path.
+        resolve: Returns a path without symlinks; blocking.
+    """
+
+    base: str
+    directory: str
+    resolve: Callable[[str], str]
+
+    def find(self, written: str) -> str:
+        """
+        Return the source of a template: a URL, or a path that is absolute or relative to the manifest. Blocking.
+
+        Raises:
+            ManifestError: It is not below the module path.
+        """
+        parts = written.split("/")
+        if not written or written.startswith("/") or ".." in parts or "\0" in written or "\\" in written:
+            self._refuse(written)
+        if is_web(self.base):
+            if ":" in parts[0]:
+                self._refuse(written)
+            split = urlsplit(self.base)
+            path = f"{split.path.rstrip('/')}/{quote(posixpath.normpath(written))}"
+            return urlunsplit((split.scheme, split.netloc, path, "", ""))
+        path = posixpath.normpath(posixpath.join(self.base, written))
+        root = self.resolve(self.base).rstrip("/")
+        if not self.resolve(path).startswith(f"{root}/"):
+            self._refuse(written)
+        return written if self.base == self.directory else path
+
+    def _refuse(self, written: str) -> None:
+        raise ManifestError(
+            f"the template `{written}` is outside the module path {mask_url(self.base)}; "
+            "put it below the module path, or name another with --module-path"
+        )
