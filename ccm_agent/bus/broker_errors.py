@@ -15,6 +15,7 @@ _STORE = re.compile(
 """A subject on which a stream, a bucket or an object store is read or written."""
 
 _KINDS = {"KV": "bucket", "OBJ": "object store", "O": "object store"}
+_PREFIXES = {"bucket": "KV_", "object store": "OBJ_"}
 _CREATED_BY = {"bucket": "nats kv add", "object store": "nats object add", "stream": "nats stream add"}
 
 
@@ -45,9 +46,23 @@ def no_responders(subject: str) -> str:
     kind, name = _store_of(subject)
     if not name:
         return f"{subject}: no stream stores this subject (`ccmctl init` creates the streams), or it has no leader now"
-    is_ours = name.startswith("CCM_") or name == "REGISTRATION"
-    create = "ccmctl init" if is_ours else f"{_CREATED_BY[kind]} {name}"
+    create = "ccmctl init" if is_ours(subject) or name == "REGISTRATION" else f"{_CREATED_BY[kind]} {name}"
     return f"the broker has no {kind} {name} (`{create}` creates it), or it has no leader now"
+
+
+def is_ours(subject: str) -> bool:
+    """Whether a subject belongs to a stream, bucket or object store that only `ccmctl init` creates."""
+    return _store_of(subject)[1].startswith("CCM_")
+
+
+def is_not_direct(subject: str) -> NoRespondersError:
+    """The error for a stream that did not answer a direct get, and that this user may not read in another way."""
+    kind, name = _store_of(subject)
+    stream = f"{_PREFIXES.get(kind, '')}{name}"
+    return NoRespondersError(
+        f"the broker has no {kind} {name}, or it does not allow direct reads, and this user may not read it otherwise; "
+        f"allow them with `nats stream edit {stream} --allow-direct`"
+    )
 
 
 def _store_of(subject: str) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 """
-Write to streams with an acknowledgement, and read them by direct get, without consumers.
+Write to streams with an acknowledgement, and read them by direct get, without consumers; or from their leader without direct get.
 
 A consumer costs the broker state and messages for each reader, and times out when its leader is lost. A direct get is one
 request and its replies, from any replica. A replica may lag behind a write by milliseconds, so a reader that knows a sequence
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.broker_errors import place_of
+from ccm_agent.bus.broker_errors import NoRespondersError, place_of
+from ccm_agent.bus.leader_reads import read_from_leader
 from ccm_agent.bus.messages import COPIED
 from ccm_agent.model.errors import (
     BusError,
@@ -44,6 +45,7 @@ LAG_S = 5.0
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 """Header: the broker stores the message only if the newest of its subject has this sequence (0: there is none)."""
 
+_OF_LEADER = 1 << 63  # a leader has all messages
 _SEQUENCE_DIGITS = 20
 _FOUND_NONE = "404"
 _END_OF_PAGE = "204"
@@ -204,24 +206,22 @@ async def read_last(connection: Connection, stream: str, subject: str, at_least:
     The newest message on one subject, or None.
 
     Args:
-        connection: The connection to the broker.
-        stream: Name of the stream.
+        connection, stream: The connection to the broker, and the name of the stream.
         subject: A subject without wildcards; it is part of the request's subject, so the broker can check the permission.
         at_least: A sequence that is known to be stored; a lagging replica is asked again for LAG_S.
 
     Raises:
         BusUnavailableError: There was no reply, or no replica had the sequence.
     """
-    return await _last(connection, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", subject, at_least)
+    return await _last(connection, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", stream, subject, at_least)
 
 
 async def _last(
-    connection: Connection, question: str, body: bytes, subject: str, at_least: int
+    connection: Connection, question: str, body: bytes, stream: str, subject: str, at_least: int
 ) -> Stored | None:
     patience = RetryWindow()
     while True:
-        answer = await connection.request(question, body)
-        found = None if answer.status == _FOUND_NONE else _stored(question, answer)
+        found = await _ask_last(connection, question, body, stream, subject)
         if at_least == 0 or (found is not None and found.sequence >= at_least):
             return found
         if not await patience.pause():
@@ -229,6 +229,17 @@ async def _last(
     if found is None:
         return None  # stored once, but removed since: expired, purged or discarded
     raise _lagging(subject, at_least)
+
+
+async def _ask_last(
+    connection: Connection, question: str, body: bytes, stream: str, subject: str
+) -> Stored | None:
+    try:
+        answer = await connection.request(question, body)
+    except NoRespondersError as err:
+        page = await read_from_leader(connection, stream, {"last_by_subj": subject}, err)
+        return Stored(**page.messages[0].fields()) if page.messages else None
+    return None if answer.status == _FOUND_NONE else _stored(question, answer)
 
 
 class RetryWindow:
@@ -308,7 +319,7 @@ async def read_newest(
         return []
     if len(patterns) == 1 and not _WILD.search(patterns[0]):
         body = msgspec.json.encode({"last_by_subj": patterns[0]})
-        last = await _last(connection, f"$JS.API.DIRECT.GET.{stream}", body, patterns[0], at_least)
+        last = await _last(connection, f"$JS.API.DIRECT.GET.{stream}", body, stream, patterns[0], at_least)
         return [last] if last is not None else []
     patience = RetryWindow()
     while True:
@@ -413,7 +424,15 @@ class _Page(Struct):
     up_to: int = 0
 
 
-async def _page(connection: Connection, stream: str, question: object) -> _Page:
+async def _page(connection: Connection, stream: str, question: Mapping[str, Any]) -> _Page:
+    try:
+        return await _direct_page(connection, stream, question)
+    except NoRespondersError as err:
+        page = await read_from_leader(connection, stream, question, err)
+    return _Page([Stored(**one.fields()) for one in page.messages], int(page.has_more), _OF_LEADER)
+
+
+async def _direct_page(connection: Connection, stream: str, question: Mapping[str, Any]) -> _Page:
     subject = f"$JS.API.DIRECT.GET.{stream}"
     page = _Page()
     with connection.asking(subject) as waiting:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
-from ccm_agent.engine.tinycm.module_path import ModulePath, is_web
+from ccm_agent.engine.tinycm.module_path import TemplateDirectory, is_web
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument
 from ccm_agent.manifest.tinycm.definitions import MASK, ResourceDefinition, read_definitions
@@ -69,7 +69,7 @@ async def load_tinycm(
     expressions = state.expressions(constants, document.directory)
     # without a text, nothing is treated as a template
     builder = ResourceBuilder(deps.catalog, expressions, "", document.name)
-    modules = ModulePath(
+    modules = TemplateDirectory(
         base=module_path or document.directory, directory=document.directory, resolve=deps.resolve_path
     )
     for one in definitions:
@@ -179,7 +179,7 @@ async def _content(
     return {"content": text}
 
 
-async def _find_template(one: ResourceDefinition, modules: ModulePath) -> None:
+async def _find_template(one: ResourceDefinition, modules: TemplateDirectory) -> None:
     """Put the path or URL of a template into its definition."""
     if one.type == "file" and one.said.get("type") == "template" and "contents" in one.said:
         one.said["contents"] = await asyncio.to_thread(modules.find, str(one.said["contents"]))

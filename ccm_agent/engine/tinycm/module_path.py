@@ -29,7 +29,7 @@ def folder_of_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, posixpath.dirname(parts.path), "", ""))
 
 
-class ModulePath(Struct, frozen=True, kw_only=True):
+class TemplateDirectory(Struct, frozen=True, kw_only=True):
     """
     Where templates are found.
 

@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.engine.tinycm.content import interpolate
-from ccm_agent.engine.tinycm.module_path import ModulePath
+from ccm_agent.engine.tinycm.module_path import TemplateDirectory
 from ccm_agent.manifest.document import make_document
 from ccm_agent.manifest.lint import lint
 from ccm_agent.manifest.tinycm.definitions import read_definitions
@@ -642,7 +642,7 @@ async def test_templates_are_in_the_module_path() -> None:
     ],
 )
 def test_no_template_is_outside_of_a_module_path_on_the_web(written: str) -> None:
-    modules = ModulePath(base="https://me:pw@site/dir", directory="/work", resolve=str)
+    modules = TemplateDirectory(base="https://me:pw@site/dir", directory="/work", resolve=str)
 
     assert modules.find("a/./x y%2e") == "https://me:pw@site/dir/a/x%20y%252e"
     with pytest.raises(ManifestError, match=r"is outside the module path https://[*]+@site/dir;"):
@@ -651,7 +651,7 @@ def test_no_template_is_outside_of_a_module_path_on_the_web(written: str) -> Non
 
 def test_a_symlink_leads_out_of_no_module_path() -> None:
     links = {"/m/out": "/etc/shadow", "/m/in": "/real/x", "/m": "/real"}
-    modules = ModulePath(base="/m", directory="/work", resolve=lambda path: links.get(path, path))
+    modules = TemplateDirectory(base="/m", directory="/work", resolve=lambda path: links.get(path, path))
 
     assert modules.find("in") == "/m/in"
     with pytest.raises(ManifestError, match="is outside the module path"):
