@@ -15,7 +15,8 @@ class Exit(IntEnum):
     """The command could not run, or not completely: usage error, unreadable manifest, no broker, unknown target."""
 
     FAILED = 2
-    """`ccm`: a resource failed or had an unmet requirement. `ccmctl`: a node failed or refused."""
+    """`ccm`: a resource failed or had an unmet requirement. `ccmctl`: a node failed or refused, or a rollout waits for
+    an operator."""
 
     MISSING = 3
     """`ccmctl`: no node failed, but one was offline, unreachable, lost, expired or superseded."""

@@ -72,8 +72,8 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
 
     While a rollout brings a revision to nodes, `--wait` waits for its end as well; not while it is paused.
 
-    Exit codes: 0 all nodes have converged; 2 a node failed or refused; 3 a node is offline, disabled, expired or
-    still converging, or a rollout of this assignment is in progress, paused or aborted.
+    Exit codes: 0 all nodes have converged; 2 a node failed or refused, or a rollout of this assignment is paused; 3 a node is
+    offline, disabled, expired or still converging, or a rollout of this assignment is in progress or was aborted.
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -305,7 +305,7 @@ def standing_fields(one: NodeStanding) -> dict[str, Any]:
 
 
 def _choose_exit(found: Sequence[NodeStanding], bringing: Mapping[str, BringingRollout]) -> Exit:
-    if any(one.has_failed for one in found):
+    if any(one.has_failed for one in found) or any(one.is_paused for one in bringing.values()):
         return Exit.FAILED
     if bringing:
         return Exit.MISSING  # also after an abort: until it is rolled back, nodes have different revisions

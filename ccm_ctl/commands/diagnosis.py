@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.layout import ASSIGNMENTS, FACTS
@@ -66,8 +67,17 @@ def explain(evidence: Evidence, now: datetime) -> Reason:
     """Return the first reason that applies."""
     for judge in _JUDGES:
         if (reason := judge(evidence, now)) is not None:
-            return reason
+            return _with_kill(reason, evidence)
     return _well(evidence, now)
+
+
+def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
+    """The same with the command that ends the current run, which may hang, where the reason is about something else."""
+    run = evidence.status.run
+    if not is_id(run) or reason.run == run:
+        return reason
+    kill = Next(f"ccmctl run stop {run} --kill", "to end what it runs now, with its command")
+    return msgspec.structs.replace(reason, next=(*reason.next, kill))
 
 
 def is_duplicate(evidence: Evidence) -> bool:
@@ -302,7 +312,12 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
         meaning="change",
         next=(
             Next(f"ccmctl events -n {name} -r {run}", "to look on"),
-            Next(f"ccmctl run stop {run}", "to end it"),
+            *(
+                ()
+                if status.stopping
+                else (Next(f"ccmctl run stop {run}", "to end it after its current resource"),)
+            ),
+            Next(f"ccmctl run stop {run} --kill", "to end the command of that resource, too"),
         )
         if is_id(run)
         else (),
@@ -326,6 +341,8 @@ def format_current_run(run: str, status: Status) -> str:
     if at is not None and at.run == run and at.resource:
         place = f" ({at.position} of {at.total})" if at.total else ""
         words += f", at {at.resource}{place} for {span(at.resource_s)}"
+    if status.stopping:
+        words += f"; {status.stopping} stopped it, and it ends after this resource"
     for lock, holder in status.waits_for.items():
         words += f"; it waits for the {lock} lock, which {holder} has"
     return words

@@ -148,6 +148,14 @@ class RolloutWatch:
             return []
         return self._recorded.nodes[self.state.asked : self.state.plan.total]
 
+    def is_waiting_for_operator(self, run: Run) -> bool:
+        """The rollout is paused, and all nodes that were asked have ended."""
+        return (
+            self.state is not None
+            and self.state.phase is Phase.PAUSED
+            and all(node.state.is_final or node.state is NodeState.PLANNED for node in run.expected)
+        )
+
     async def update(self, run: Run) -> None:
         """Update the run: nodes that were asked since, and the end of the rollout."""
         if self.state is None or self.state.phase.is_over:

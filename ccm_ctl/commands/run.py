@@ -41,16 +41,26 @@ def run(application: Application) -> None:
     ],
 )
 def _show(application: Application, run: str, events: bool) -> Exit:
-    """Show a run: who started it, when, for which nodes, and the state of each node."""
+    """
+    Show a run: who started it, when, for which nodes, and the state of each node.
+
+    Exits with 2 if it is a rollout that is paused and waits for an operator, else with 0.
+    """
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.model.rollout_records import Phase
         from ccm_ctl.fleet.open_runs import close_ended
+        from ccm_ctl.fleet.rollout.store import RolloutStore
 
         recorded, state, watch, follower = await pick_up(application, fleet, run, offline_ok=True)
         await look(follower, state, recorded)
         is_ended = await close_ended(fleet, recorded, state)
-        show_stored(application, fleet, recorded, state, watch, is_ended=is_ended, events=events)
-        return Exit.OK
+        found = await RolloutStore(fleet).read(recorded.record.run)
+        rollout = found[0] if found else None
+        show_stored(
+            application, fleet, recorded, state, watch, is_ended=is_ended, events=events, rollout=rollout
+        )
+        return Exit.FAILED if rollout is not None and rollout.phase is Phase.PAUSED else Exit.OK
 
     return application.run(work)
 
@@ -72,19 +82,28 @@ def _show(application: Application, run: str, events: bool) -> Exit:
 )
 def _watch(application: Application, run: str, offline: str, timeout: int | None) -> Exit:
     """
-    Watch a run until it ends. Earlier events are read from the stream.
+    Watch a run until it ends, or waits for an operator. Earlier events are read from the stream.
 
     Exits with the same codes as the command that started the run.
     """
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.model.rollout_records import Phase
+        from ccm_ctl.fleet.rollout.store import RolloutStore
+        from ccm_ctl.render.rollout import rollout_status
+
         recorded, state, watch, follower = await pick_up(
             application, fleet, run, offline_ok=offline == "ok", timeout_s=timeout
         )
         watch.begin()
         await look(follower, state, recorded)
         await follower.follow()
-        return await watch.finish()
+        code = await watch.finish()
+        found = await RolloutStore(fleet).read(recorded.record.run)
+        if found is None or found[0].phase is not Phase.PAUSED:
+            return code
+        application.terminal.note(rollout_status(found[0], fleet.clock.now()))
+        return Exit.FAILED
 
     return application.run(work)
 

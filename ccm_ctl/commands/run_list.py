@@ -10,7 +10,7 @@ from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.stored_runs import format_outcome, format_starter
+from ccm_ctl.commands.stored_runs import format_outcome, format_starter, phase_fields
 from ccm_ctl.fleet.stream_runs import CAUSES
 from ccm_ctl.render import records
 
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run_list import ListedRun, ListedRuns, RunFilter
 
-STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if state.is_final))
+STATES = (
+    "open",
+    "paused",
+    "stopping",
+    "done",
+    "aborted",
+    *(str(state) for state in NodeState if state.is_final),
+)
 """What `--state` takes."""
 
 
@@ -59,7 +66,8 @@ STATES = ("open", "stopping", "done", *(str(state) for state in NodeState if sta
             type=click.Choice(STATES),
             default=None,
             metavar="STATE",
-            help="Show only open runs (`open`), ended ones (`done`), or runs in which a node has this end state.",
+            help="Show only open runs (`open`), ended ones (`done`), rollouts that are `paused` or `aborted`, or runs in which a "
+            "node has this end state.",
         ),
         click.Option(["--since"], type=TimeOption(), help="Show only runs that began since then."),
         click.Option(["--until"], type=TimeOption(), help="Show only runs that began before then."),
@@ -174,6 +182,7 @@ def _fields(one: ListedRun) -> dict[str, object]:
         "counts": one.state.counts,
         "stopped_by": one.state.stopped_by or None,
         "closed_by": one.closed_by or None,
+        **phase_fields(one.rollout),
     }
 
 
@@ -188,5 +197,5 @@ def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
         starter + (f" (says {one.reported_by})" if one.reported_by else ""),
         f"{record.action} {record.name}",
         str(record.nodes),
-        format_outcome(record.action, one.state, one.closed_by),
+        format_outcome(record.action, one.state, one.closed_by, one.rollout),
     ]

@@ -13,7 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.app import Application
@@ -77,6 +77,7 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
         RunError: It has ended, or is not a rollout.
     """
     from ccm_agent.model.rollout_records import Phase
+    from ccm_ctl.commands.stored_runs import format_busy
     from ccm_ctl.fleet.history import History
     from ccm_ctl.fleet.open_runs import settle_aborted
     from ccm_ctl.fleet.rollout.state import abort
@@ -155,15 +156,6 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         return await resume_driving(application, fleet, recorded)
 
     return application.run(work)
-
-
-def format_busy(nodes: Sequence[str], run: str) -> str:
-    """Name the nodes that still run a resource, and the command that ends it."""
-    is_are = "is" if len(nodes) == 1 else "are"
-    return (
-        f"still at work: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
-        f"  end its command now:  ccmctl run stop {short_id(run)} --kill"
-    )
 
 
 async def _find(fleet: Fleet, word: str) -> Recorded:

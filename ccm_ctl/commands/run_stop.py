@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import AnswerState
 from ccm_ctl.commands.command_tree import verb
@@ -73,13 +73,18 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             await History(fleet).mark_stopped(record.run, fleet.operator, is_stopping=True)
         nodes = set(recorded.nodes) - set(recorded.offline)
         replies, silent = await send_stop(fleet, record, nodes, is_kill=kill)
-        return _show(application, recorded, replies, silent)
+        return _show(application, recorded, replies, silent, is_kill=kill)
 
     return application.run(work)
 
 
 def _show(
-    application: Application, recorded: Recorded, replies: Mapping[str, Reply], silent: Sequence[str]
+    application: Application,
+    recorded: Recorded,
+    replies: Mapping[str, Reply],
+    silent: Sequence[str],
+    *,
+    is_kill: bool,
 ) -> Exit:
     """Say what the nodes answered; the exit code."""
     terminal = application.terminal
@@ -90,10 +95,10 @@ def _show(
     }
     ended = sorted(name for name, reply in replies.items() if reply.answer.outcome)
     stopping = len(replies) - len(refused) - len(ended)
-    run = recorded.record.run
+    run = short_id(recorded.record.run)
     terminal.record(
         records.RUN,
-        run=run,
+        run=recorded.record.run,
         state="stopping",
         stopping=stopping,
         ended=ended or None,
@@ -105,11 +110,16 @@ def _show(
     lines += [f"{name} refuses to stop: {reason}" for name, reason in refused.items()]
     if silent:
         lines.append(f"no answer: {fold_names(silent)}")
-    terminal.show("\n".join([*lines, f"  watch:  ccmctl run watch {run}"]) + "\n")
+    lines.append(f"  watch:  ccmctl run watch {run}")
+    if stopping and not is_kill:
+        lines.append(
+            f"  kill:   ccmctl run stop {run} --kill   (ends the command of the current resource, too)"
+        )
+    terminal.show("\n".join(lines) + "\n")
     return Exit.FAILED if refused else Exit.MISSING if silent else Exit.OK
 
 
 def _title(recorded: Recorded) -> str:
     record = recorded.record
     by = format_starter(recorded.cause, recorded.origin, record.requester)
-    return f"run {record.run} ({record.action} {record.name} by {by})"
+    return f"run {short_id(record.run)} ({record.action} {record.name} by {by})"

@@ -285,7 +285,7 @@ class RunView:
     def _tell_open(self) -> None:
         """Name the nodes that had not ended when this view ended, and the command that shows what became of them."""
         names = [node.node for node in self._run.expected if not node.state.is_final]
-        if names:
+        if names and self._run.is_given_up:
             verb = "has" if len(names) == 1 else "have"
             run = short_id(self.record.run)
             self._terminal.note(

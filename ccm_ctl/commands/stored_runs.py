@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.commands.rollout_drive import RolloutWatch
+from ccm_ctl.commands.rollout_drive import RolloutWatch, rollout_fields
 from ccm_ctl.commands.run_view import RunView
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.follow import Follower
@@ -21,10 +22,13 @@ from ccm_ctl.render import records
 from ccm_ctl.render.event import event_line
 from ccm_ctl.render.outcome import format_counts
 from ccm_ctl.render.records import run_fields
+from ccm_ctl.render.rollout import rollout_status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -79,7 +83,15 @@ async def attend(
             application.terminal.note(said)
 
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
-    follower = Follower(fleet, state, ask=None, may_join=may_join, on_turn=on_turn, proof=proof)
+    follower = Follower(
+        fleet,
+        state,
+        ask=None,
+        may_join=may_join,
+        on_turn=on_turn,
+        proof=proof,
+        is_ended=lambda: rollout.is_waiting_for_operator(state),
+    )
     return state, watch, follower
 
 
@@ -98,6 +110,7 @@ def show_stored(
     *,
     is_ended: bool,
     events: bool = False,
+    rollout: RolloutState | None = None,
 ) -> None:
     """Show a run that was looked at: what was asked, each node's result, and with `events` each event."""
     terminal = application.terminal
@@ -109,8 +122,11 @@ def show_stored(
         state="done" if is_ended else recorded.state.state,
         stopped_by=recorded.state.stopped_by or None,
         closed_by=recorded.closed_by or None,
+        **phase_fields(rollout),
     )
-    terminal.show(f"{format_heading(recorded, fleet.clock.now())}\n")
+    heading = format_heading(recorded, fleet.clock.now(), rollout)
+    status = rollout_status(rollout, fleet.clock.now()) if rollout else ""
+    terminal.show(f"{heading}{status}\n\n" if status else f"{heading}\n")
     lines = []
     for _, node in sorted(state.nodes.items()):
         for event in (node.events[number] for number in sorted(node.events)):
@@ -120,23 +136,47 @@ def show_stored(
     if events and lines:
         terminal.show("".join([*lines, "\n"]))
     watch.show()
+    busy = [node.node for node in state.expected if node.state is NodeState.RUNNING]
+    if busy and not is_ended and recorded.state.stopped_by:
+        terminal.note(format_busy(busy, recorded.record.run))
 
 
-def format_outcome(action: str, state: RunState, closed_by: str) -> str:
+def format_busy(nodes: Sequence[str], run: str) -> str:
+    """Name the nodes that still run a resource, and the command that ends it."""
+    from ccm_agent.clikit.text import fold_names, short_id
+
+    is_are = "is" if len(nodes) == 1 else "are"
+    return (
+        f"still at work: {fold_names(nodes)} {is_are} in a resource, and will end after it\n"
+        f"  end its command now:  ccmctl run stop {short_id(run)} --kill"
+    )
+
+
+def phase_fields(rollout: RolloutState | None) -> dict[str, Any]:
+    """Where the rollout of a run is, for programs; nothing for other runs."""
+    fields = rollout_fields(rollout) if rollout is not None else {}
+    return {name: fields[name] for name in ("phase", "reason", "by", "driver") if name in fields}
+
+
+def format_outcome(action: str, state: RunState, closed_by: str, rollout: RolloutState | None = None) -> str:
     """Describe how a run ended according to its record: `2 changed, 1 failed (seen by anna)`; of an open run how far it is."""
     counts = {NodeState(word): count for word, count in state.counts.items() if word in set(NodeState)}
     words = format_counts(counts, plan=action == "plan")
     if state.state != "done":
         word = state.state if state.state == "stopping" else "open"
+        if rollout is not None and rollout.phase in (Phase.PAUSED, Phase.ABORTED):
+            word = str(rollout.phase)
         ended = {one: count for one, count in counts.items() if one.is_final}
         return f"{word}: {format_counts(ended, plan=action == 'plan')} so far" if ended else word
-    notes = [f"stopped by {state.stopped_by}"] if state.stopped_by else []
+    is_aborted = rollout is not None and rollout.phase is Phase.ABORTED
+    verb, by = ("aborted", rollout.by) if is_aborted and rollout else ("stopped", state.stopped_by)
+    notes = [f"{verb} by {by}"] if by else []
     notes += [f"seen by {closed_by}"] if closed_by else []
     suffix = f" ({', '.join(notes)})" if notes else ""
     return f"{words or 'nothing was done'}{suffix}"
 
 
-def format_heading(recorded: Recorded, now: datetime | None) -> str:
+def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutState | None = None) -> str:
     """Who or what started a run, when and for which nodes, and who stopped it: lines that end with a newline.
 
     Without `now` it is not said how long ago that was, as in a file that is read later.
@@ -160,7 +200,8 @@ def format_heading(recorded: Recorded, now: datetime | None) -> str:
         lines.append(recorded.note)
     if record.retry_of:
         lines.append(f"sends run {short_id(record.retry_of)} again")
-    if state.stopped_by:
+    is_aborted = rollout is not None and rollout.phase is Phase.ABORTED
+    if state.stopped_by and not is_aborted:
         lines.append(f"stopped by {state.stopped_by}")
     return "".join(f"{one_line(line)}\n" for line in lines)
 

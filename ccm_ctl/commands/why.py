@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_ctl.commands.diagnosis import Reason
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.node_diagnostics import Evidence, LocalManifest
+    from ccm_ctl.fleet.node_diagnostics import Evidence, LocalManifest, NodeRollout
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.render.why import Fact
 
@@ -97,10 +97,24 @@ def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
         ]
         or None,
         "agents": evidence.twins or None,
+        "rollouts": [_rollout_record(one) for one in evidence.rollouts] or None,
         "heard_of": evidence.heard_of,
         "told": dict(sorted(evidence.told.items())) or None,
         "answered": evidence.asked,
         "status": evidence.answer,
+    }
+
+
+def _rollout_record(one: NodeRollout) -> dict[str, Any]:
+    """An open rollout of the node for programs."""
+    return {
+        "run": one.state.run,
+        "action": one.record.action,
+        "name": one.record.name,
+        "requester": one.record.requester,
+        "phase": str(one.state.phase),
+        "reason": one.state.reason,
+        "planned": one.is_planned,
     }
 
 
@@ -128,6 +142,8 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     yield from _assignment_facts(evidence, now)
     for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
         yield Fact("refresh pending", pending, "change")
+    for rollout in evidence.rollouts:
+        yield Fact("rollout", _format_rollout(rollout), "change")
     yield Fact("last run", _last_run(evidence, now))
     yield from _agent_facts(evidence, reason, now)
     if refused := open_refusal(evidence):
@@ -179,6 +195,21 @@ def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now:
     if judged.next_time:
         words += f"; next attempt {format_due(judged.next_time, now)}"
     return words
+
+
+def _format_rollout(one: NodeRollout) -> str:
+    """`3MVT (apply work by op1) is paused: 1 node failed; it has not asked this node`."""
+    from ccm_agent.clikit.text import one_line, short_id
+    from ccm_agent.model.rollout_records import Phase
+
+    record, state = one.record, one.state
+    what = f"{short_id(state.run)} ({record.action} {record.name} by {record.requester})"
+    is_paused = state.phase is Phase.PAUSED
+    words = f"{what} is {f'paused: {state.reason}' if is_paused else 'in progress'}"
+    if one.is_planned:
+        words += "; it has not asked this node yet"
+    goes_on = f"; `ccmctl run resume {short_id(state.run)}` continues it" if is_paused else ""
+    return one_line(f"{words}{goes_on}")
 
 
 def _format_manifest(own: LocalManifest, now: datetime) -> str:

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import check_node, event_subject, node_scope
-from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.errors import BusDeniedError, ProtocolError, RunError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, SessionStart, SessionSummary
+from ccm_agent.model.rollout_records import RolloutState
+from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
 from ccm_ctl.fleet.assignments import read_assignments
@@ -24,7 +26,9 @@ from ccm_ctl.fleet.discovery import DuplicateIdentity, Inventory, Node, TargetSe
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
+from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.messages import decode_agent_message
+from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +43,9 @@ T = TypeVar("T")
 KIND = f"{PROTOCOL}.agent."
 RUNS_READ = 20
 """The most assignments whose last runs are read."""
+
+ROLLOUTS_READ = 20
+"""The most open rollouts whose nodes are read."""
 
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
@@ -80,6 +87,7 @@ class Status(Struct, frozen=True, kw_only=True):
 
     Attributes:
         run, name: The current run; "" for none.
+        stopping: The operator who stopped that run, which ends after its current resource; "" for none, and from older agents.
         progress: Its progress.
         waits_for: Locks that it waits for, each with its holder.
         waiting: Queued runs.
@@ -92,6 +100,7 @@ class Status(Struct, frozen=True, kw_only=True):
 
     run: str = ""
     name: str = ""
+    stopping: str = ""
     progress: Progress | None = None
     waits_for: dict[str, str] = {}
     waiting: list[WaitingRun] = []
@@ -103,6 +112,21 @@ class Status(Struct, frozen=True, kw_only=True):
     last_run: str = ""
     last_state: str = ""
     last_time: Moment | None = None
+
+
+class NodeRollout(Struct, frozen=True, kw_only=True):
+    """
+    An open rollout that a node is part of.
+
+    Attributes:
+        record: Its run.
+        state: Its state.
+        is_planned: The node has not been asked.
+    """
+
+    record: RunRecord
+    state: RolloutState
+    is_planned: bool
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -121,6 +145,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         answer: What its agent answered, all of it; None when it did not.
         status: The same, as far as it can be read.
         asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
+        rollouts: The open rollouts that it is part of, oldest first.
     """
 
     node: Node
@@ -135,6 +160,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     answer: dict[str, Any] | None = None
     status: Status = Status()
     asked: str = NOT_ASKED
+    rollouts: list[NodeRollout] = []
 
 
 async def read_evidence(fleet: Fleet, name: str) -> Evidence:
@@ -171,6 +197,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         answer=answer,
         status=read_status(answer),
         asked=asked,
+        rollouts=await _read_rollouts(fleet, name),
     )
 
 
@@ -239,6 +266,20 @@ async def _read_sessions(
         elif isinstance(said, SessionSummary):
             summaries[said.run] = said
     return starts, summaries
+
+
+async def _read_rollouts(fleet: Fleet, name: str) -> list[NodeRollout]:
+    """The open rollouts that a node is part of; reading is bounded."""
+    found = []
+    for state in (await RolloutStore(fleet).open_rollouts([]))[-ROLLOUTS_READ:]:
+        try:
+            recorded = await History(fleet).load(state.run)
+        except (ProtocolError, RunError):
+            continue
+        if name in recorded.nodes:
+            is_planned = name not in recorded.nodes[: state.asked] and name not in state.returned
+            found.append(NodeRollout(record=recorded.record, state=state, is_planned=is_planned))
+    return found
 
 
 async def _read_assignments(fleet: Fleet, node: Node) -> Assignments:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError, RunError
+from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.run_records import RunRecord, RunState
 from ccm_agent.model.wire import MANIFEST_PLAN, NodeState
 from ccm_ctl.fleet.assignments import read_assignments
@@ -18,6 +19,7 @@ from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import is_from, match_now, read_refusals, read_schedules
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import close_ended, look_at_ends
+from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.stream_runs import (
     ASSIGNMENT,
     NODE,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
+PHASES = (Phase.PAUSED, Phase.ABORTED)
+"""Phases of rollouts that a list can be limited to."""
+
 OPEN_LOOKED_AT = 50
 """For how many open runs a list reads the stream; the others are shown as their records say."""
 
@@ -51,7 +56,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         node: It was expected in the run.
         name: The manifest's or resource's name; `*` and `?` are wildcards.
         by: The operator.
-        state: "open", "stopping", "done", or an end state that at least one node has.
+        state: "open", "stopping", "done", a phase of a rollout of PHASES, or an end state that at least one node has.
         since, until: When the run began.
         causes: What started it, of `stream_runs.CAUSES`; empty: anything.
         schedule, assignment: The name of the schedule or assignment that started it.
@@ -93,10 +98,12 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             return False
         return not (self.until and (record.time is None or record.time > self.until))
 
-    def fits_state(self, state: RunState) -> bool:
+    def fits_state(self, state: RunState, rollout: RolloutState | None = None) -> bool:
         """How far the run is fits."""
         if not self.state:
             return True
+        if self.state in PHASES:
+            return rollout is not None and rollout.phase == self.state
         if self.state == "open":
             return state.state != "done"
         return self.state == state.state or state.counts.get(self.state, 0) > 0
@@ -116,6 +123,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         is_confirmed: The broker knows that its schedule was due.
         reported_by: The only node that reports a run of a schedule which the broker cannot confirm, or of an assignment that is
             not stored; else "".
+        rollout: The rollout of an open or stopped run; None: it is not one, or was not read.
     """
 
     record: RunRecord
@@ -127,6 +135,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     is_confirmed: bool = False
     reported_by: str = ""
+    rollout: RolloutState | None = None
 
     @property
     def is_claim(self) -> bool:
@@ -255,7 +264,9 @@ async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: l
                 authors = await read_authors(fleet)
             looked_at += 1
             one = await _looked_at(fleet, one, authors)
-        if wanted.fits_state(one.state):
+        if one.state.state != "done" or one.state.stopped_by:
+            one = await _with_rollout(fleet, one)
+        if wanted.fits_state(one.state, one.rollout):
             runs.append(one)
             if len(runs) == most:
                 break
@@ -372,6 +383,15 @@ def _with_absent(one: ListedRun, absent: set[str], refused: set[str]) -> ListedR
         record=msgspec.structs.replace(one.record, nodes=nodes, offline=len(absent - refused)),
         state=msgspec.structs.replace(one.state, counts=dict(+counts)),
     )
+
+
+async def _with_rollout(fleet: Fleet, listed: ListedRun) -> ListedRun:
+    """The same with its rollout, if it is one that can be read."""
+    try:
+        found = await RolloutStore(fleet).read(listed.record.run)
+    except ProtocolError:
+        return listed
+    return msgspec.structs.replace(listed, rollout=found[0]) if found else listed
 
 
 async def _looked_at(fleet: Fleet, listed: ListedRun, authors: Authors | None) -> ListedRun:

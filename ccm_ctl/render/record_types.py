@@ -321,6 +321,18 @@ class NextCommand(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = ""
 
 
+class NodeRolloutFields(Struct, frozen=True, kw_only=True):
+    """An open rollout that a node is part of."""
+
+    run: Annotated[str, Meta(description="Its run.")]
+    action: Annotated[str, Meta(description="Its action.")]
+    name: Annotated[str, Meta(description="Its manifest or assignment.")]
+    requester: Annotated[str, Meta(description="The operator who started it.")]
+    phase: Annotated[str, Meta(description="`running`, `baking` or `paused`.")]
+    reason: Annotated[str, Meta(description="Why it is paused.")]
+    planned: Annotated[bool, Meta(description="The node has not been asked yet.")]
+
+
 class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why", omit_defaults=True):
     """Why a node is as it is."""
 
@@ -331,6 +343,9 @@ class WhyLine(NodeFields, frozen=True, kw_only=True, tag="why", omit_defaults=Tr
     summary: Annotated[SessionSummary | Maybe, Meta(description="Summary of the run that failed.")] = UNSET
     assignments: Annotated[
         list[StandingFields] | Maybe, Meta(description="The node's state in each assignment.")
+    ] = UNSET
+    rollouts: Annotated[
+        list[NodeRolloutFields] | Maybe, Meta(description="Open rollouts that it is part of.")
     ] = UNSET
     heard_of: Annotated[Time, Meta(description="When the node was last seen.")] = UNSET
     told: Annotated[

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.table import Column, table
-from ccm_agent.clikit.text import one_line, plural
+from ccm_agent.clikit.text import one_line, plural, short_id
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.rollout_records import Phase
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ccm_agent.clikit.table import Style
     from ccm_agent.model.rollout_records import Budgets, RolloutPlan, RolloutState
 
@@ -48,6 +50,26 @@ def limits(budgets: Budgets) -> str:
             else f"any nodes {meanings[kind]}"
         )
     return " or ".join(parts)
+
+
+def rollout_status(state: RolloutState, now: datetime) -> str:
+    """
+    Where a rollout is, why, who decided it, and what goes on: lines without a newline at the end; "" if all waves have ended.
+    """
+    run = short_id(state.run)
+    words = rollout_line(state).removeprefix("rollout: ")
+    if state.phase is Phase.DONE:
+        return ""
+    if state.phase is Phase.ABORTED:
+        return words
+    resume, abort = f"  continue:  ccmctl run resume {run}", f"  abort:     ccmctl run abort {run}"
+    if state.phase is Phase.PAUSED:
+        return f"{words}\n{resume}   (nodes that failed so far no longer count)\n{abort}"
+    if state.lease is not None and state.lease.until > now:
+        return f"{words}; driven by {one_line(state.lease.operator)} on {one_line(state.lease.host)}"
+    if state.is_detached:
+        return f"{words}; waits for a rollout server"
+    return f"{words}; no process drives it, so no further node starts\n{resume}\n{abort}"
 
 
 def rollout_line(state: RolloutState) -> str:

@@ -74,6 +74,16 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
         Text, Meta(description="`running`, `stopping` or `done`; in `run list`, `run show`, `run stop`.")
     ] = UNSET
     counts: Annotated[dict[str, int] | Maybe, Meta(description="Nodes by state; in `run list`.")] = UNSET
+    phase: Annotated[
+        Text, Meta(description="Phase of its rollout: `running`, `baking`, `paused`, `aborted` or `done`.")
+    ] = UNSET
+    reason: Annotated[Text, Meta(description="Why its rollout is paused or aborted.")] = UNSET
+    by: Annotated[
+        Text, Meta(description="The operator who paused, resumed, promoted or aborted its rollout last.")
+    ] = UNSET
+    driver: Annotated[Text, Meta(description="The process that drives its rollout, as `operator@host`.")] = (
+        UNSET
+    )
     closed_by: Annotated[
         Text, Meta(description="Another operator who reported the end; in `run list`, `run show`.")
     ] = UNSET

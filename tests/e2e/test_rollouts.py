@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -384,3 +385,86 @@ async def abort_in_the_past(fleet: Fleet, run: str) -> None:
         past = {"phase": "aborted", "by": "ann", "reason": "wrong version", "lease": None}
         body = state | past | {"time": "2020-01-01T00:00:00Z"}
         await bucket.put(f"{ROLLOUTS}.{run}", msgspec.json.encode(body))
+
+
+def test_a_paused_rollout_and_an_aborted_one_are_named_so_everywhere(four: Fleet) -> None:
+    run = start(four, "--batch", "1", text=FAILS).end().run
+    short = run[:8]
+    status = "paused in wave 1 (1/1): 1 node failed; the limit is 0\n"
+    commands = (
+        f"  continue:  ccmctl run resume {short}   (nodes that failed so far no longer count)\n"
+        f"  abort:     ccmctl run abort {short}\n"
+    )
+
+    shown, in_json = four.ctl("run", "show", run), four.ctl("run", "show", run, "--json")
+    listed = four.ctl("run", "list", "--state", "paused", "--json").named("run")
+    rows = four.ctl("run", "list", "--limit", "1").out
+    watched = four.ctl("run", "watch", run)
+    [planned] = four.ctl("why", "web4", "--json").named("why")
+    screen = " ".join(four.ctl("why", "web4").out.split())
+    aborted = four.ctl("run", "abort", run, "--why", "wrong version")
+    shown_aborted, aborted_json = four.ctl("run", "show", run), four.ctl("run", "show", run, "--json")
+    listed_aborted = four.ctl("run", "list", "--state", "aborted", "--json").named("run")
+    rows_aborted = four.ctl("run", "list", "--limit", "1").out
+
+    assert (shown.code, in_json.code, watched.code) == (2, 2, 2)
+    assert f"\n{status}{commands}\n" in shown.out
+    assert watched.err.endswith(f"{status}{commands}")
+    [one] = in_json.named("run")
+    assert (one["state"], one["phase"], one["reason"]) == (
+        "running",
+        "paused",
+        "1 node failed; the limit is 0",
+    )
+    assert [(one["run"], one["phase"]) for one in listed] == [(run, "paused")]
+    assert "  paused: 1 failed so far\n" in rows
+    assert planned["rollouts"][0]["planned"] is True
+    assert (
+        f"rollout {short} (apply site by tester) is paused: 1 node failed; the limit is 0; "
+        f"it has not asked this node yet; `ccmctl run resume {short}` continues it" in screen
+    )
+    assert aborted.code == 0
+    assert "\naborted by tester in wave 1 (1/1): wrong version\n\n" in shown_aborted.out
+    assert "stopped by" not in shown_aborted.out
+    [one] = aborted_json.named("run")
+    assert (shown_aborted.code, one["state"], one["phase"], one["by"]) == (0, "done", "aborted", "tester")
+    assert run in [one["run"] for one in listed_aborted]
+    assert "  3 skipped, 1 failed (aborted by tester)\n" in rows_aborted
+
+
+def test_a_rollout_whose_driver_is_gone_says_so(four: Fleet) -> None:
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
+    driven = four.ctl("run", "show", run_id(controller))
+    controller.process.send_signal(signal.SIGINT)
+    controller.end()
+
+    left = four.ctl("run", "show", run_id(controller))
+    aborted = four.ctl("run", "abort", run_id(controller))
+
+    assert "; driven by tester on " in driven.out
+    assert "; no process drives it, so no further node starts\n  continue:  ccmctl run resume " in left.out
+    assert "still at work: web1 is in a resource, and will end after it\n" in aborted.err
+
+
+def test_a_hanging_command_is_named_with_the_command_that_ends_it(four: Fleet) -> None:
+    path = four.write("hangs.yaml", manifest(a_gate("never"), a_file("after")))
+    controller = four.begin("apply", path, "-t", "node=web1", "--yes", "--json")
+    four.wait_for(lambda: (four.agents["web1"].files / "at-never").exists(), "the command to begin")
+    run = run_id(controller)
+    kill = f"ccmctl run stop {run[:8]} --kill"
+
+    why = four.ctl("why", "web1", "--json").named("why")[0]
+    stopped = four.ctl("run", "stop", run)
+    shown = four.ctl("run", "show", run)
+    after = four.ctl("why", "web1", "--json").named("why")[0]
+    killed = four.ctl("run", "stop", run, "--kill")
+    done = controller.end()
+
+    assert f"ccmctl run stop {run} --kill" in [one["command"] for one in why["next"]]
+    assert stopped.out.endswith(f"  kill:   {kill}   (ends the command of the current resource, too)\n")
+    assert shown.err == (
+        f"still at work: web1 is in a resource, and will end after it\n  end its command now:  {kill}\n"
+    )
+    assert "; tester (unverified) stopped it, and it ends after this resource" in after["reason"]
+    assert (killed.code, done.states) == (0, {"web1": "stopped"})

@@ -63,6 +63,7 @@ class NodeStatus:
             "version": context.version,
             "run": current.run if current else "",
             "name": current.name if current else "",
+            "stopping": self._executor.stopped_by if current else "",
             "progress": report.progress_now() if report else None,
             "waits_for": dict(context.ports.waits_for()),
             "waiting": [{"run": job.run, "name": job.name} for job in context.run_queue.waiting],

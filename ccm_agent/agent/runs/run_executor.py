@@ -84,6 +84,11 @@ class RunExecutor:
         self._stop.set(f"stopped by {operator}", by=operator, is_kill=is_kill)
         return True
 
+    @property
+    def stopped_by(self) -> str:
+        """The operator who stopped the current run, which ends after its current resource; "": none did."""
+        return self._stop.by if self.report is not None else ""
+
     def interrupt(self) -> None:
         """The agent stops: the current run, if there is one, ends after its current resource."""
         self._stop.set(f"{INTERRUPTED}: the agent was stopped", code="run.interrupted")

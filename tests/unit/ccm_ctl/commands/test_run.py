@@ -112,7 +112,7 @@ def test_last_run_is_stopped_only_when_that_is_confirmed(desk: Desk) -> None:
 
     assert (said.code, said.err) == (
         1,
-        f'ccmctl: cannot ask "stop run {newest(desk)} (apply motd by op) on 3 nodes?" without a terminal; use --yes\n',
+        f'ccmctl: cannot ask "stop run {newest(desk)[:8]} (apply motd by op) on 3 nodes?" without a terminal; use --yes\n',
     )
     assert not [one.subject for one in desk.broker.sent if ".run.stop." in one.subject]
 
