@@ -125,6 +125,7 @@ async def _apply(given: dict[str, Any]) -> int:
         noop=given["noop"],
         health_check_only=given["monitor_only"],
         diff=given["diff"],
+        on_diff=terminal.on_diff if terminal.has_reader else None,
         hiera=(given["hiera"],) if given["hiera"] else (),
         more_facts=more_facts(given["fact"], given["facts"]),
         environ=environment(given["read_env"]),

@@ -67,7 +67,9 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
         raise UsageError("--require looks into a session: name its store with --session or CCM_SESSION_STORE")
     terminal = HostTerminal(json=bool(shared["as_json"]))
     asked = apply_options(
-        shared, on_note=lambda level, message, fields: terminal.report(level, message, dict(fields))
+        shared,
+        on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
+        on_diff=terminal.on_diff if terminal.has_reader else None,
     )
 
     async def ensure() -> int:

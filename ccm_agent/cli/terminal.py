@@ -12,6 +12,7 @@ from ccm_agent.clikit.diffs import diff_lines
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import encode_json
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
+from ccm_agent.model.resource_diff import ResourceDiff
 
 PROGRAM = "ccm"
 EVENT = "event"
@@ -35,11 +36,16 @@ class HostTerminal(Terminal):
         self.log: TextIO = sys.stderr if is_aside else sys.stdout
         self.log_style = self.live_style if is_aside else self.style
         self._log_color = self.log_style.color
+        self._local_diffs: list[tuple[ResourceDiff, ResourceDiff]] = []
 
     @property
     def has_reader(self) -> bool:
         """An operator reads outcomes on a terminal."""
         return not self.json and self.log.isatty()
+
+    def on_diff(self, diff: ResourceDiff, local: ResourceDiff) -> None:
+        """Show a diff with the lines that only this user may read. See `engine.request.OnDiff`."""
+        self._local_diffs.append((diff, local))
 
     def event(self, event: TransactionEvent) -> None:
         """A line or record for an outcome."""
@@ -49,7 +55,14 @@ class HostTerminal(Terminal):
         for line in (output.event_line(event, color=self._log_color), *output.output_lines(event)):
             self.log.write(line + "\n")
         if event.diff is not None:
-            self.log.write(diff_lines(event, self.log_style))
+            self.log.write(diff_lines(self._with_local_diff(event), self.log_style))
+
+    def _with_local_diff(self, event: TransactionEvent) -> TransactionEvent:
+        for place, (diff, local) in enumerate(self._local_diffs):
+            if diff is event.diff:
+                del self._local_diffs[place]
+                return msgspec.structs.replace(event, diff=local)
+        return event
 
     def report(self, level: str, message: str, fields: dict[str, object] | None = None) -> None:
         """A line for something else."""

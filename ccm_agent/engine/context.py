@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.child_outcome import count_outcomes
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
-from ccm_agent.engine.masking import register_rule_secrets, register_secrets
+from ccm_agent.engine.masking import register_manifest_secrets, register_rule_secrets, register_secrets
 from ccm_agent.engine.permission import ConfinedContext
 from ccm_agent.engine.prefetch import StatePrefetcher
 from ccm_agent.engine.refreshes import SubscriptionIndex
@@ -402,6 +402,7 @@ class ManifestContext:
         except InputError as err:
             raise_refusal_behind(err)
             raise
+        register_manifest_secrets(self.state.masker, loaded.resources)
         for around in (*self.parents, self):
             same = around.loaded.document.name == path or around.loaded.document.digest == document.digest
             if same and around.loaded.data == loaded.data:

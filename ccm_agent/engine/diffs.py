@@ -23,7 +23,7 @@ from ccm_agent.resources.changes import FileChange, TextLimits, file_diff, witho
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.engine.request import ApplyOptions
+    from ccm_agent.engine.request import ApplyOptions, OnDiff
     from ccm_agent.resources.contract import AnyType, Decision
     from ccm_agent.resources.converge import ResolvedResource
 
@@ -38,6 +38,7 @@ def run_diffs(options: ApplyOptions, masker: Masker) -> RunDiffs:
         is_wanted=options.diff,
         is_withheld=grant is not None and DIFF in grant.withheld,
         is_restricted=grant is not None and grant.is_restricted,
+        on_diff=options.on_diff,
     )
 
 
@@ -50,16 +51,24 @@ class RunDiffs:
         is_wanted: The run was asked for diffs. Otherwise nothing is read or compared.
         is_withheld: The node's policy withholds diffs.
         is_restricted: The run is a plan of an operator who may not apply. `diff: true` of a resource has no effect.
+        on_diff: See `engine.request.OnDiff`.
     """
 
     def __init__(
-        self, masker: Masker, *, is_wanted: bool, is_withheld: bool = False, is_restricted: bool = False
+        self,
+        masker: Masker,
+        *,
+        is_wanted: bool,
+        is_withheld: bool = False,
+        is_restricted: bool = False,
+        on_diff: OnDiff | None = None,
     ) -> None:
         self._masker = masker
         self._is_wanted = is_wanted
         self._is_withheld = is_withheld
         self._is_restricted = is_restricted
-        self._left_bytes = RUN_LIMIT_BYTES
+        self._on_diff = on_diff
+        self._left_bytes = {False: RUN_LIMIT_BYTES, True: RUN_LIMIT_BYTES}
 
     async def of(
         self,
@@ -90,7 +99,7 @@ class RunDiffs:
         except CcmError as err:
             why = self._shown(str(err))
         shows_private = getattr(declared.wanted, "diff", False) and not self._is_restricted
-        return ResourceDiff(
+        diff = ResourceDiff(
             properties=self._properties(declared, found, decision, contents),
             files=await asyncio.to_thread(self._files, contents, shows_private) if contents else [],
             files_left_out=max(0, len(contents) - FILES_LISTED),
@@ -98,6 +107,10 @@ class RunDiffs:
             refresh=self._masker.name(triggered_by) if decision.refreshed else "",
             why=why,
         )
+        if self._on_diff is not None and not hides and any(one.is_private for one in contents):
+            local = await asyncio.to_thread(self._files, contents, True, is_local=True)
+            self._on_diff(diff, replace(diff, files=local))
+        return diff
 
     def _properties(
         self, declared: ResolvedResource, found: Any, decision: Decision, contents: Sequence[FileChange]
@@ -119,15 +132,17 @@ class RunDiffs:
         masked = self._masker.text(text) if text else ""
         return masked if len(masked) <= VALUE_LENGTH else f"{masked[:VALUE_LENGTH]}…"
 
-    def _files(self, contents: Sequence[FileChange], shows_private: bool) -> list[FileDiff]:
-        """Compare contents. Blocking."""
+    def _files(
+        self, contents: Sequence[FileChange], shows_private: bool, *, is_local: bool = False
+    ) -> list[FileDiff]:
+        """Compare contents. Blocking. `is_local`: for `on_diff`; what is shown there does not count for events."""
         limits = TextLimits()
         files = []
         for one in contents[:FILES_LISTED]:
             diff = limits.fit(file_diff(one, self._masker.text, shows_private=shows_private))
             size = len(diff.text.encode(errors="replace"))
-            if size > self._left_bytes:
+            if size > self._left_bytes[is_local]:
                 diff, size = without_text(diff), 0
-            self._left_bytes -= size
+            self._left_bytes[is_local] -= size
             files.append(diff)
         return files

@@ -11,18 +11,20 @@ from collections.abc import Mapping
 
 from ccm_agent.engine.context import ManifestContext
 from ccm_agent.engine.load import ResolvedManifest
-from ccm_agent.engine.masking import register_secrets
 from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.secret import Masker
 from ccm_agent.resources.converge import ResolvedResource
 
 
-async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) -> set[str]:
+async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) -> dict[str, str]:
     """
     Return `type#name` of each resource that would be managed. For an `apply` resource these are the resources of its child.
 
-    A secret in a name is masked. The suffix distinguishes masked names; without the salt it does not reveal them.
+    The keys are digests of the real names: two manifests that manage the same resource have the same key, also if only one
+    of them knows that its name contains a secret. In the values, secrets are masked; a suffix distinguishes masked names.
+    Without the salt neither reveals a name.
 
     Args:
         loaded: The manifest.
@@ -44,7 +46,7 @@ class _Collector:
     """Replaces the engine's loop: it collects names where the loop applies resources."""
 
     def __init__(self, salt: bytes) -> None:
-        self.found: set[str] = set()
+        self.found: dict[str, str] = {}
         self._salt = salt
 
     async def collect(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
@@ -54,16 +56,13 @@ class _Collector:
             if declared.kind.contains_manifest:
                 await self._child(declared, context)
             else:
-                self.found.add(self._shown(_reference(declared), declared, context))
+                self._add(_reference(declared), context.state.masker)
         return {}
 
-    def _shown(self, reference: str, declared: ResolvedResource, context: ManifestContext) -> str:
-        masker = context.state.masker
-        register_secrets(masker, declared.kind, declared.wanted, declared.pending)
+    def _add(self, reference: str, masker: Masker) -> None:
+        digest = hmac.new(self._salt, reference.encode(errors="replace"), hashlib.sha256).hexdigest()
         shown = masker.name(reference)
-        if shown == reference:
-            return reference
-        return f"{shown} ({hmac.new(self._salt, reference.encode(errors='replace'), hashlib.sha256).hexdigest()[:8]})"
+        self.found[digest] = shown if shown == reference else f"{shown} ({digest[:8]})"
 
     async def _child(self, declared: ResolvedResource, context: ManifestContext) -> None:
         try:

@@ -8,11 +8,13 @@ shortened: `content` to its digest and size, `environment` to its names.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets
 from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
@@ -26,6 +28,7 @@ from ccm_agent.model.secret import (
     secrets_of_url,
 )
 from ccm_agent.resources.contract import AnyType
+from ccm_agent.resources.converge import ResolvedResource
 
 PLAIN_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
@@ -40,6 +43,15 @@ PLAIN_VARIABLES = frozenset(
     }
 )
 """Environment variables whose values are not secret, like those of `LC_…`. Masking them would make output unreadable."""
+
+_VALUE = r"""'(?P<{0}1>[^']*)'|"(?P<{0}2>[^"]*)"|(?P<{0}3>[^\s'"$`-][^\s'"]*)"""
+_ARGUMENT = re.compile(
+    rf"(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z_][\w.-]{{0,63}})=(?:{_VALUE.format('a')})"
+    rf"|(?<![^\s'\"])--(?P<option>[A-Za-z][\w.-]{{0,63}})[ \t]+(?:{_VALUE.format('b')})"
+)
+"""`--password=x`, `PGPASSWORD=x` or `--password x` in a command."""
+
+_VALUE_GROUPS = ("a1", "a2", "a3", "b1", "b2", "b3")
 
 _IDENTITY = frozenset({"name", "alias", "ensure", "provider", "require", "subscribe", "type", "protocol"})
 """Fields that identify a resource and its references."""
@@ -63,9 +75,24 @@ def register_secrets(
     for field in rules.publish_names:
         for text in _texts(getattr(wanted, field, None)) if field not in pending else ():
             _learn_variable(masker, text)
+    for field in rules.commands:
+        for text in _texts(getattr(wanted, field, None)) if field not in pending else ():
+            _learn_arguments(masker, text)
+    if "name" not in pending and rules.commands:
+        _learn_arguments(masker, wanted.name)
+    for field in wanted.__struct_fields__:
+        if isinstance(value := getattr(wanted, field), dict) and value and field not in pending:
+            _learn_named(masker, value)
     for field, value in _fields_with_urls(kind, wanted):
         for text in _texts(value) if field not in pending else ():
             _learn_urls(masker, text)
+
+
+def register_manifest_secrets(masker: Masker, resources: Iterable[ResolvedResource]) -> None:
+    """Add the secrets of all resources of a manifest to a masker, before one of them is named anywhere."""
+    for declared in resources:
+        register_secrets(masker, declared.kind, declared.wanted, declared.pending)
+        register_check_secrets(masker, declared.wanted)
 
 
 def register_check_secrets(masker: Masker, wanted: CommonProperties) -> None:
@@ -112,7 +139,7 @@ def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transa
     """
     Mask secrets in an event: in its properties, state, errors, output and names.
 
-    In `content` and `environment` only certain secrets are masked, because these fields do not go over the bus.
+    In `content` only certain secrets are masked, because it does not go over the bus.
     """
     event.properties = mask_properties(kind, event.properties)
     if masker.is_idle and not _may_quote_url(_told(event)):
@@ -131,7 +158,7 @@ def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transa
     event.refresh_pending = [masker.name(one) for one in event.refresh_pending]
     if masker.is_idle:
         return event
-    plain = _IDENTITY | kind.rules.publish_digest | kind.rules.publish_names
+    plain = _IDENTITY | kind.rules.publish_digest
     event.properties = _masked_fields(event.properties, plain, masker)
     event.status = _masked_fields(event.status, _IDENTITY, masker)
     return event
@@ -219,6 +246,20 @@ def _learn_variable(masker: Masker, text: str) -> None:
         return
     masker.learn(value, is_certain=looks_secret(name))
     _learn_urls(masker, value)
+
+
+def _learn_arguments(masker: Masker, command: str) -> None:
+    """Add the values of options and variables whose names indicate a secret, such as `--password=x`, in a command."""
+    for found in _ARGUMENT.finditer(command):
+        value = next(filter(None, (found[group] for group in _VALUE_GROUPS)), "")
+        if not value.startswith(("$", "`")) and is_secret_setting(found["name"] or found["option"], value):
+            masker.learn(value)
+
+
+def _learn_named(masker: Masker, values: dict[str, Any]) -> None:
+    """Add the values of a property that is a mapping, such as the data of a child manifest, as those of data."""
+    for value, is_own in named_secrets(values):
+        masker.learn(value, is_certain=is_own)
 
 
 def _learn_urls(masker: Masker, text: str) -> None:

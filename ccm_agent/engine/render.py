@@ -26,9 +26,8 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     """
     masker = masker if masker is not None else Masker()
     shown: list[tuple[ResolvedResource, dict[str, Any]]] = []
+    masking.register_manifest_secrets(masker, loaded.resources)
     for declared in loaded.resources:
-        masking.register_secrets(masker, declared.kind, declared.wanted, declared.pending)
-        masking.register_check_secrets(masker, declared.wanted)
         shown.append((declared, msgspec.to_builtins(masking.mask_properties(declared.kind, declared.wanted))))
     section = {
         "fail_on_error": loaded.fail_on_error,

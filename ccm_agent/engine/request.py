@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.undo import UndoLog, UndoRecord
 from ccm_agent.model.wire import STOPPED_CODE, NodeState
 
@@ -20,8 +21,14 @@ OnEvent = Callable[[TransactionEvent], Awaitable[None] | None]
 """
 Called with the event of each resource, before the next one begins.
 
-The event is masked; `content` and `environment` are still complete (`masking.shorten_for_bus` shortens them). A returned
+The event is masked; `content` is still complete (`masking.shorten_for_bus` shortens them). A returned
 awaitable is awaited before the run continues; its error ends the run.
+"""
+
+OnDiff = Callable[[ResourceDiff, ResourceDiff], None]
+"""
+Called with the diff of an event, before the event, and with the same diff as this process's user may see it: with the lines of
+files that the user can read and others cannot. The second one is for a terminal; it must not be stored or sent.
 """
 
 OnStart = Callable[[SessionStart], Awaitable[None] | None]
@@ -147,6 +154,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         scope: The owner of pending refreshes, such as "assignment web": later runs in the same scope make them. "" takes the
             manifest's name, or its absolute path.
         diff: Events say what changes; see `model.resource_diff`.
+        on_diff: Gets the diffs of private files for the terminal of the user who runs this; None: they are not made.
         selection: The resources that the run applies; None: all. The others are skipped.
         undo_log: Keeps what the run changes, so that it can be undone; None: it is not kept.
         lock: Called with the references of a resource: why an operator locked it on this node, "" if it is not locked.
@@ -178,6 +186,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     is_literal: bool = False
     scope: str = ""
     diff: bool = False
+    on_diff: OnDiff | None = None
     selection: ResourceSelection | None = None
     undo_log: UndoLog | None = None
     lock: Callable[[Sequence[str]], str] | None = None
@@ -203,9 +212,11 @@ class Engine(Protocol):
         """
         ...
 
-    async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
+    async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:
         """
         Return `type#name` of each resource that a manifest and its children would manage here. Nothing is read or changed.
+
+        The keys compare the resources of two manifests, also if a secret in a name is masked for one of them only.
 
         Resources that `control` excludes are left out, and so is a child that does not exist yet.
 

@@ -115,6 +115,7 @@ class LocalEngine:
         document = ManifestDocument(text="", name=source.name, directory=folder, digest=source.digest)
         expressions = state.expressions({}, folder)
         resources = await asyncio.to_thread(undo_resources, source.undo, self.deps.catalog, expressions)
+        masking.register_manifest_secrets(state.masker, resources)
         loaded = ResolvedManifest(document=document, resources=resources, data={}, expressions=expressions)
         return PreparedManifest(loaded=loaded, state=state)
 
@@ -141,6 +142,7 @@ class LocalEngine:
                 self.deps.read_document,
                 state.secrets,
             )
+        masking.register_manifest_secrets(state.masker, loaded.resources)
         check_order(loaded)
         state.exclusions.check(loaded)
         # one document may declare data of another as secret
@@ -186,7 +188,7 @@ class LocalEngine:
         await state.undo.close()
         return self._summary(plan, tally, broken)
 
-    async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
+    async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:
         """Return what a manifest would manage; see `engine.request.Engine.managed`."""
         from ccm_agent.engine.managed import managed
 
@@ -215,6 +217,7 @@ class LocalEngine:
         )
         declared = await asyncio.to_thread(builder.declare, kind, dict(properties), ())
         loaded.resources = [declared]
+        masking.register_manifest_secrets(state.masker, loaded.resources)
         tally = _ResourceLoop()
         context = ManifestContext(
             state,
@@ -446,8 +449,6 @@ class _ResourceLoop:
         parent = (
             " > ".join(one.asked_by for one in (*context.parents[1:], context)) if context.parents else ""
         )
-        masking.register_secrets(state.masker, declared.kind, declared.wanted, declared.pending)
-        masking.register_check_secrets(state.masker, declared.wanted)
         earlier = state.done_before(parent, declared)
         if earlier is not None:
             event = earlier

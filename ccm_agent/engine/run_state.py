@@ -40,6 +40,7 @@ class SharedRunState:
         self.registry = ProviderRegistry(deps.catalog, deps.probe)
         self.changes = HostChanges()
         self.secrets = Secrets(deps.secrets)
+        self.secrets.learn_variables(options.environ or {})
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
         self.is_paused_midway = False

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ccm_agent.hiera.secret_keys import secret_values
+from ccm_agent.engine.masking import PLAIN_VARIABLES
+from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets, secret_values
 from ccm_agent.model.errors import CcmError, ExpressionError, HostError
-from ccm_agent.model.secret import Masker
+from ccm_agent.model.secret import Masker, secrets_of_url
 
 CAUSES = 50
 """How many causes of an error are masked. A longer chain may be a cycle."""
@@ -34,9 +35,20 @@ class Secrets:
         self._keys |= dict.fromkeys(keys)
 
     def learn_data(self, data: Mapping[str, Any]) -> None:
-        """Collect the values at the declared keys."""
+        """Collect the values at the declared keys, at keys whose names indicate a secret, and in URLs."""
         for value in secret_values(data, self._keys):
             self.masker.learn(value)
+        for value, is_own in named_secrets(data):
+            self.masker.learn(value, is_certain=is_own)
+        for text in _texts_with_urls(data):
+            for secret in secrets_of_url(text):
+                self.masker.learn(secret)
+
+    def learn_variables(self, variables: Mapping[str, str]) -> None:
+        """Collect the values of variables whose names indicate a secret, which expressions see as `Environ`."""
+        for name, value in variables.items():
+            if name not in PLAIN_VARIABLES and is_secret_setting(name, value):
+                self.masker.learn(value)
 
     @contextmanager
     def kept_out_of_errors(self) -> Iterator[None]:
@@ -77,3 +89,15 @@ class Secrets:
             err.expression = masker.text(err.expression)
         if isinstance(err, HostError):
             err.output = masker.text(err.output)
+
+
+def _texts_with_urls(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if "://" in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts_with_urls(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts_with_urls(inner)

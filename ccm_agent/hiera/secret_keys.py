@@ -1,7 +1,8 @@
 """
-Keys of data whose values are secret, as a document declares them: `hierarchy.secret: [db.password, "tls.*"]`.
+Keys of data whose values are secret: those that a document declares, and those whose names say so.
 
-A key covers all that is below it. `*` is one key or a part of one, `**` any number of them, `?` one character.
+A document declares them as `hierarchy.secret: [db.password, "tls.*"]`. A key covers all that is below it. `*` is one key or a
+part of one, `**` any number of them, `?` one character.
 """
 
 from __future__ import annotations
@@ -10,6 +11,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
+
+from ccm_agent.model.secret import MINIMUM_LENGTH, looks_secret
+
+_PLACE = re.compile(r"(file|path|dir|directory|folder|sock|socket)$", re.IGNORECASE)
+"""Names of keys and variables whose values are places, such as `password_file`. An absolute path there is not a secret."""
+
+_QUANTITY = re.compile(
+    r"(ttl|timeout|length|size|age|days|hours|minutes|seconds|port|count|max|min|lifetime|interval|retries|rounds|bits|version)$",
+    re.IGNORECASE,
+)
+"""Names of numbers that are no secrets, such as `token_ttl`."""
 
 _WILDCARD = re.compile(r"\*\*|\*|\?")
 _MEANINGS = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
@@ -20,6 +32,21 @@ def secret_values(data: Any, keys: Iterable[str]) -> Iterator[str | float]:
     pattern = compile_keys(tuple(keys))
     if pattern is not None:
         yield from _found(data, "", pattern)
+
+
+def named_secrets(data: Any) -> Iterator[tuple[str | float, bool]]:
+    """
+    Every text and number at, or below, a key whose name indicates a secret, such as `db_password`.
+
+    Each comes with whether its own key has such a name. If only a key above it has one, it may be an ordinary word, such as
+    the value of `user` below `credentials`.
+    """
+    return _named(data)
+
+
+def is_secret_setting(name: str, text: str) -> bool:
+    """Whether the value of a variable or an option with this name is a secret."""
+    return _says_secret(name) and not _is_about(name, text)
 
 
 def is_secret_key(path: str, keys: tuple[str, ...]) -> bool:
@@ -55,6 +82,34 @@ def _found(value: Any, path: str, pattern: re.Pattern[str]) -> Iterator[str | fl
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _found(inner, f"{path}.{number}", pattern)
+
+
+def _named(
+    value: Any, key: str = "", *, is_own: bool = False, is_below: bool = False
+) -> Iterator[tuple[str | float, bool]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            says = isinstance(name, str) and _says_secret(name)
+            yield from _named(inner, str(name), is_own=says, is_below=is_below or says)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _named(inner, key, is_own=is_own, is_below=is_below)
+    elif is_below and not _is_about(key, value):
+        yield value, is_own
+
+
+def _is_about(key: str, value: Any) -> bool:
+    """Whether a value at a key that indicates a secret is not one: too short, the path of its file, its lifetime …"""
+    if isinstance(value, str):
+        return len(value) < MINIMUM_LENGTH or (value.startswith("/") and _PLACE.search(key) is not None)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _QUANTITY.search(key) is not None
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _says_secret(name: str) -> bool:
+    return looks_secret(name)
 
 
 def _leaves(value: Any) -> Iterator[str | float]:

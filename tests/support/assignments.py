@@ -74,9 +74,10 @@ class BundleEngine(FakeEngine):
             summary.health_check_critical_count = self.critical
         return summary
 
-    async def managed(self, source: ManifestSource, options: ApplyOptions) -> set[str]:
+    async def managed(self, source: ManifestSource, options: ApplyOptions) -> dict[str, str]:
         text = await asyncio.to_thread(Path(source.path).read_text)
-        return {f"file#{line.split()[1]}" for line in text.splitlines()}
+        names = [f"file#{line.split()[1]}" for line in text.splitlines()]
+        return dict(zip(names, names, strict=True))
 
     @property
     def runs(self) -> list[tuple[str, str]]:

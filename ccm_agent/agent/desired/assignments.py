@@ -12,7 +12,7 @@ that manage the same resource are both refused: neither of their authors could k
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matc
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import Clock, KeyValueEntry
+from ccm_agent.model.secret import MASK
 from ccm_agent.model.wire import COMPLIANT_STATES, WAITING, Assignment, AssignmentState
 from ccm_agent.storage.state_file import StateFile
 
@@ -170,22 +171,28 @@ def _rank(known: StoredAssignment) -> tuple[int, int]:
     return assignment_rank(known.assignment.scope, known.sequence)
 
 
-def conflicts(managed: Mapping[str, Set[str]]) -> dict[str, Refusal]:
+def conflicts(managed: Mapping[str, Mapping[str, str]]) -> dict[str, Refusal]:
     """
     Those that manage what another one manages too, and the sentence that names both.
 
     Args:
-        managed: By name of the assignment `type#name` of what it manages.
+        managed: By name of the assignment what it manages; see `engine.request.Engine.managed`.
     """
     found: dict[str, Refusal] = {}
     names = sorted(managed)
     for place, first in enumerate(names):
         for second in names[place + 1 :]:
-            if both := managed[first] & managed[second]:
-                refusal = Refusal(CONFLICT, _sentence(first, second, both))
+            if both := managed[first].keys() & managed[second].keys():
+                shown = [_masked_one(managed[first][one], managed[second][one]) for one in both]
+                refusal = Refusal(CONFLICT, _sentence(first, second, shown))
                 found.setdefault(first, refusal)
                 found.setdefault(second, refusal)
     return found
+
+
+def _masked_one(one: str, other: str) -> str:
+    """Of two names of one resource the one in which a secret is masked."""
+    return one if MASK in one else other
 
 
 def _sentence(first: str, second: str, both: Collection[str]) -> str:

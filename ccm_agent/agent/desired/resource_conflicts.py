@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class _Seen(Struct, frozen=True, kw_only=True):
     known: StoredAssignment
     facts: str
-    managed: frozenset[str]
+    managed: Mapping[str, str]
 
 
 class ResourceConflicts:
@@ -38,16 +38,16 @@ class ResourceConflicts:
 
     async def managed(
         self, applied: Mapping[str, StoredAssignment], facts: Mapping[str, Any], digest: str
-    ) -> dict[str, frozenset[str]]:
+    ) -> dict[str, Mapping[str, str]]:
         """
-        `type#name` of what each manages, by name; nothing of one that cannot be loaded, which its own run will report.
+        What each manages, by name, as the engine returns it; nothing of one that cannot be loaded, which its own run will report.
 
         Args:
             applied: The assignments by name.
             facts: All facts.
             digest: Of the facts, without those that change all the time.
         """
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, Mapping[str, str]] = {}
         for name, known in applied.items():
             seen = self._seen.get(name)
             if seen is None or (seen.known, seen.facts) != (known, digest):
@@ -64,7 +64,7 @@ class ResourceConflicts:
 
     async def _load(
         self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
-    ) -> frozenset[str] | None:
+    ) -> Mapping[str, str] | None:
         assignment = known.assignment
         context, external_data = self._context, self._context.settings.external_data_url
         urls = [external_data] if external_data else []
@@ -87,7 +87,7 @@ class ResourceConflicts:
                 source = ManifestSource(
                     path=path, directory=folder, name=name, digest=assignment.bundle.digest
                 )
-                return frozenset(await context.engine.managed(source, options))
+                return await context.engine.managed(source, options)
         except (CcmError, TimeoutError) as err:
             log.warning(
                 "what an assignment manages is not known", extra={"assignment": name, "reason": str(err)}

@@ -65,6 +65,7 @@ async def load_tinycm(
     """
     deps, permission = state.deps, state.permission
     constants, definitions = await asyncio.to_thread(_read, document, state, overlays)
+    state.secrets.learn_data(constants)
     resources: list[ResolvedResource] = []
     expressions = state.expressions(constants, document.directory)
     # without a text, nothing is treated as a template

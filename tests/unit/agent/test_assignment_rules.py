@@ -59,14 +59,19 @@ def test_other_names_have_winners_of_their_own() -> None:
     assert sorted(best) == ["a", "b"]
 
 
+def named(*paths: str) -> dict[str, str]:
+    """What an assignment manages: files at these paths."""
+    return {path: f"file#{path}" for path in paths}
+
+
 def test_resources_of_only_one_assignment_do_not_conflict() -> None:
-    assert conflicts({"a": {"file#/a"}, "b": {"file#/b"}, "c": set()}) == {}
+    assert conflicts({"a": named("/a"), "b": named("/b"), "c": {}}) == {}
 
 
 def test_conflicting_assignments_are_refused_and_the_message_names_two() -> None:
-    shared = {f"file#/{i}" for i in range(5)}
+    shared = named(*(f"/{i}" for i in range(5)))
 
-    found = conflicts({"a": shared, "b": shared | {"file#/b"}, "c": {"file#/b"}, "d": {"file#/d"}})
+    found = conflicts({"a": shared, "b": shared | named("/b"), "c": named("/b"), "d": named("/d")})
 
     assert {name: (one.code, str(one).partition(":")[0]) for name, one in found.items()} == {
         "a": (
@@ -79,6 +84,13 @@ def test_conflicting_assignments_are_refused_and_the_message_names_two() -> None
         ),
         "c": ("assignment.conflict", "the assignments b and c both manage file#/b"),
     }
+
+
+def test_a_conflict_over_a_name_with_a_secret_shows_it_masked() -> None:
+    found = conflicts({"a": {"1": "exec#login hunter22"}, "b": {"1": "exec#login *** (ab12)"}})
+
+    assert "both manage exec#login *** (ab12):" in str(found["a"])
+    assert "hunter22" not in str(found["a"]) + str(found["b"])
 
 
 def entry(key: str = "all.site", number: int = 1, **changes: Any) -> KeyValueEntry:

@@ -299,6 +299,28 @@ def test_events_are_written_as_lines_for_their_owner(
     assert "exec#true changed" in capsys.readouterr().out
 
 
+def test_events_and_records_mask_variables_and_secrets_in_content(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = {"command": "/bin/echo done", "environment": ["APP=canary-1", "LANG=C"]}
+    content = "user=me\npassword={{ lookup('data.db_password') }}\n"
+    file = {"ensure": "present", "owner": "*", "group": "*", "mode": "0600", "content": content}
+    path = manifest(tmp_path, {"exec": [{"greet": command}]}, {"file": [{str(tmp_path / "made"): file}]})
+    (tmp_path / "data.json").write_text('{"data": {"db_password": "canary-2"}}')
+    asked = ["apply", path, "--data", str(tmp_path / "data.json")]
+
+    assert main.run([*asked, "--events", "events"]) == 0
+    capsys.readouterr()
+    assert main.run([*asked, "--json"]) == 0
+
+    written = [event["properties"] for event in lines_of((tmp_path / "events").read_text())[1:3]]
+    shown = [line["event"]["properties"] for line in lines_of(capsys.readouterr().out)[:2]]
+    assert written == shown
+    assert written[0]["environment"] == ["APP=***", "LANG=C"]
+    assert written[1]["content"] == "user=me\npassword=***\n"
+    assert (tmp_path / "made").read_text() == "user=me\npassword=canary-2\n"
+
+
 def test_a_file_of_events_from_before_becomes_its_owners_alone(tmp_path: Path) -> None:
     path = manifest(tmp_path, {"exec": [{"true": {}}]})
     (tmp_path / "events").write_text("old")

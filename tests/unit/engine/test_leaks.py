@@ -75,6 +75,7 @@ class Planted(Struct, kw_only=True):
     manifest: dict[str, Any]
     documents: dict[str, dict[str, Any]] = {}
     data: dict[str, Any] | None = None
+    environ: dict[str, str] = {}
 
 
 def one(kind: str, name: str, **properties: Any) -> dict[str, Any]:
@@ -103,6 +104,11 @@ def data(secret: str) -> dict[str, Any]:
 def declared(*resources: dict[str, Any]) -> Callable[[str], Planted]:
     """A manifest whose own data holds the secret, under a key that it declares secret."""
     return lambda secret: planted(*resources, **data(secret))
+
+
+def named_data(secret: str, *resources: dict[str, Any]) -> Planted:
+    """A manifest whose own data holds the secret, under a key that nothing declares secret."""
+    return planted(*resources, data={"db": {"password": secret}})
 
 
 def archive(secret: str, url: str = "https://h/x.tar.gz", **fields: Any) -> Planted:
@@ -162,6 +168,63 @@ PLACES: dict[str, Callable[[str], Planted]] = {
     ),
     "data that the caller gives": lambda s: Planted(
         manifest=planted(TOOL, hierarchy=DECLARED).manifest, data={"db": {"password": s}}
+    ),
+    "a key whose name says it": lambda s: named_data(s, TOOL),
+    "a key whose name says it, in a name": lambda s: named_data(
+        s,
+        one("exec", f"/bin/tool {PASSWORD}"),
+        one("exec", "/bin/next", require=[f"exec#/bin/tool {PASSWORD}"]),
+    ),
+    "a key whose name says it, in a text that breaks": lambda s: named_data(
+        s, one("note", "n", text="{{ lookup('data.db.password') + 1 }}")
+    ),
+    "a key whose name says it, in a control that fails": lambda s: named_data(
+        s, one("note", "n", control={"if": "lookup('data.db.password') + 1"})
+    ),
+    "a key whose name says it, in a property that is refused": lambda s: named_data(
+        s, one("file", "/nowhere/f", content="x", **{**FILES, "mode": PASSWORD})
+    ),
+    "a key whose name says it, in a reference without an outcome": lambda s: named_data(
+        s, one("exec", "/bin/next", require=[f"exec#/bin/tool {PASSWORD}"])
+    ),
+    "a key whose name says it, of a hiera document": lambda s: planted(
+        TOOL, documents={"/work/common.json": {"data": {"db": {"password": s}}}}
+    ),
+    "a key whose name says it, of data that the caller gives": lambda s: Planted(
+        manifest=planted(TOOL).manifest, data={"db": {"password": s}}
+    ),
+    "a list below a key whose name says it": lambda s: planted(
+        one("exec", "tool", command="/bin/tool {{ lookup('data.api_tokens.1') }}"),
+        data={"api_tokens": ["none", s]},
+    ),
+    "below a key whose name says it": lambda s: planted(
+        one("exec", "tool", command="/bin/tool {{ lookup('data.credentials.db.value') }}"),
+        data={"credentials": {"db": {"value": s}}},
+    ),
+    "the data of a child that is not reached": lambda s: planted(
+        one("note", "broken"),
+        one("apply", "child.yaml", data={"db": {"password": s}}, require=["note#broken"]),
+    ),
+    "the data of a child that does not exist": lambda s: planted(
+        one("apply", "child.yaml", data={"db": {"password": s}})
+    ),
+    "a password in a URL of data": lambda s: planted(
+        one("exec", "tool", command="/bin/tool {{ lookup('data.dsn') }}"),
+        NEXT,
+        data={"dsn": f"postgres://me:{in_url(s)}@db/x"},
+    ),
+    "a variable that expressions see": lambda s: Planted(
+        manifest=planted(one("exec", "tool", command="/bin/tool {{ Environ.DB_PASSWORD }}")).manifest,
+        environ={"DB_PASSWORD": s},
+    ),
+    "an option of a command": lambda s: planted(
+        one("exec", f"/bin/tool --user me --db-password={shlex.quote(s)}"), NEXT
+    ),
+    "the next argument of a command": lambda s: planted(
+        one("exec", f"/bin/tool --db-password {shlex.quote(s)} --user me"), NEXT
+    ),
+    "a variable in a command": lambda s: planted(
+        one("exec", "tool", command=f"/usr/bin/env PGPASSWORD={shlex.quote(s)} /bin/tool"), NEXT
     ),
     "an environment": lambda s: planted(one("exec", "/bin/tool", environment=[f"ANY={s}"], logoutput=True)),
     "an environment, printed later": lambda s: planted(
@@ -296,16 +359,13 @@ async def tell(given: Planted, loud: str, session: str) -> Told:
         report.start(start)
 
     async def on_event(event: TransactionEvent) -> None:
-        shown = msgspec.to_builtins(event)
-        if isinstance(shown["properties"], dict):
-            # as written where the node's owner alone can read it, but for what was declared secret
-            shown["properties"].pop("environment", None)
-        told.add("event", shown)
+        told.add("event", msgspec.to_builtins(event))
         await report.resource(event)
 
     asked = ApplyOptions(
         hiera=tuple(given.documents),
         data=given.data,
+        environ=given.environ,
         session=session,
         on_start=on_start,
         on_event=on_event,
@@ -319,6 +379,7 @@ async def tell(given: Planted, loud: str, session: str) -> Told:
         )
         told.add("message", plan.loaded.pre_message + plan.loaded.post_message)
         if not any("environment" in text for text in map(str, given.manifest["ccm"]["resources"])):
+            # a rendered manifest is applied elsewhere, so it keeps the environment
             told.add("render", render_plan(plan.loaded, plan.state.masker))
         summary = await on.engine.execute(plan)
         told.add("summary", summary)
@@ -375,9 +436,8 @@ def test_no_secret_leaves_however_a_program_writes_it(place: str, secret: str, e
         told = asyncio.run(tell(PLACES[place](secret), ENCODERS[encoder](secret), session))
         kept = [path.read_text() for path in Path(session).glob("*.event")]
 
-    if "nvironment" not in place:
-        for text in kept:
-            told.add("session", text)
-            told.add("session", json.loads(text))
+    for text in kept:
+        told.add("session", text)
+        told.add("session", json.loads(text))
     assert told.leaks(secret) == []
     assert told.texts

@@ -9,7 +9,7 @@ async def managed(at: Bench, text: str) -> set[str]:
     source = ManifestSource(text=text.encode(), directory="/work")
     found = await at.engine.managed(source, at.options(facts={"os": "linux"}))
     assert (at.events, at.board.looks, at.board.looks_ahead) == ([], [], [])
-    return found
+    return set(found.values())
 
 
 async def test_the_resources_of_a_manifest_are_named_and_nothing_is_looked_at() -> None:
@@ -52,3 +52,18 @@ ccm:
 async def test_an_unusable_manifest_reports_why() -> None:
     with pytest.raises(InputError):
         await managed(bench(), "ccm: {resources: [{no_such_type: [{a: {}}]}]}")
+
+
+async def test_a_resource_is_the_same_one_if_only_one_manifest_knows_that_its_name_has_a_secret() -> None:
+    at, options = bench(), bench().options(facts={})
+    plain = "ccm: {resources: [{note: [{login hunter22: {text: a}}]}]}"
+    knowing = "data: {db_password: hunter22}\n" + plain
+
+    first, second = [
+        await at.engine.managed(ManifestSource(text=text.encode(), directory="/work"), options)
+        for text in (plain, knowing)
+    ]
+
+    assert first.keys() == second.keys()
+    assert list(first.values()) == ["note#login hunter22"]
+    assert [name.partition(" (")[0] for name in second.values()] == ["note#login ***"]

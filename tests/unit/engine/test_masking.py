@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any
@@ -13,6 +14,8 @@ from ccm_agent.model.field_rules import PublishDigest, PublishNames, Sensitive
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.secret import Masker
+from ccm_agent.resources.exec import TYPE as EXEC
+from ccm_agent.resources.exec.model import ExecProperties
 from tests.support.engine import Board, NoteProperties, note_type
 
 KIND = note_type(Board())
@@ -232,3 +235,33 @@ def test_rules_that_are_not_yaml_hold_no_secrets() -> None:
     masking.register_rule_secrets(masker, HealthCheck(goss_rules="http: [a"))
 
     assert masker.is_idle
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        pytest.param("tool --db-password=hunter22 -v", "tool --db-password=*** -v", id="option with ="),
+        pytest.param("tool --token 'two words' -v", "tool --token '***' -v", id="next argument"),
+        pytest.param("PGPASSWORD=hunter22 psql", "PGPASSWORD=*** psql", id="variable"),
+        pytest.param("sh -c 'TOKEN=hunter22 tool'", "sh -c 'TOKEN=*** tool'", id="within a script"),
+        pytest.param("tool --token-file=/etc/token", "tool --token-file=/etc/token", id="place of a secret"),
+        pytest.param('TOKEN="$(cat /t)" tool', 'TOKEN="$(cat /t)" tool', id="command substitution"),
+        pytest.param("tool --password-stdin --user me", "tool --password-stdin --user me", id="no value"),
+        pytest.param("tool --name=hunter22", "tool --name=hunter22", id="another option"),
+    ],
+)
+def test_arguments_whose_names_say_it_are_secret(command: str, shown: str) -> None:
+    masker = Masker()
+
+    masking.register_secrets(masker, EXEC, ExecProperties(name=command))
+
+    assert masker.name(command) == shown
+
+
+def test_a_long_command_is_searched_in_linear_time() -> None:
+    command = "tool " + "a=" * 50_000 + "--password " * 50_000 + "-" * 100_000 + "x" * 1_000_000
+
+    began = time.process_time()
+    masking.register_secrets(Masker(), EXEC, ExecProperties(name=command))
+
+    assert time.process_time() - began < 5

@@ -65,7 +65,7 @@ async def test_two_names_that_are_shown_alike_are_two_resources() -> None:
 
     assert (summary.unique_resources, [event.name for event in on.events]) == (2, ["set ***"] * 2)
     assert len(managed) == 2
-    assert all(one.startswith("note#set *** (") for one in managed)
+    assert all(one.startswith("note#set *** (") for one in managed.values())
 
 
 def test_a_session_on_disk_holds_names_masked_and_a_later_process_finds_them(tmp_path: Path) -> None:
