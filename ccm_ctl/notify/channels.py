@@ -140,12 +140,23 @@ async def _execute(rule: NotificationRule, notification: Notification) -> None:
 
 async def _mail(rule: NotificationRule, notification: Notification) -> None:
     mail = EmailMessage()
-    mail["Subject"] = f"ccm {notification.rule}: {notification.message.splitlines()[0][:120]}"
+    mail["Subject"] = _subject(notification)
     mail["From"], mail["To"] = rule.sender, ", ".join(rule.to)
     domain = rule.sender.rpartition("@")[2]
     mail["Message-ID"] = f"<{notification.id}@{domain}>"
     mail.set_content(notification.message)
     await asyncio.to_thread(_send_mail, rule, mail)
+
+
+def _subject(notification: Notification) -> str:
+    """
+    The subject of a mail: one line, in which nothing is an encoded word.
+
+    Parts of a message come from nodes. `EmailMessage` decodes encoded words in a subject and writes the line breaks that they
+    contain as they are, so a node could add headers to a mail.
+    """
+    line = f"ccm {notification.rule}: {notification.message.splitlines()[0][:120]}".replace("=?", "= ?")
+    return "".join(character if character.isprintable() else " " for character in line)
 
 
 def _send_mail(rule: NotificationRule, mail: EmailMessage) -> None:

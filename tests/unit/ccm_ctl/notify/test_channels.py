@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email import policy
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from ccm_ctl.notify import channels
 from ccm_ctl.notify.channels import DeliveryError, Notification, deliver
@@ -182,6 +187,78 @@ async def test_a_mail_has_one_recipient_line_and_the_first_line_as_subject() -> 
     assert "To: ops@example.com, b@example.com" in lines
     assert "Message-ID: <id1@example.com>" in lines
     assert lines[-3:-1] == ["and more", "."]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param("web1 failed\r\nBcc: evil@example.net\r\n\r\nread this", id="lines of a header"),
+        pytest.param("web1\rBcc: evil@example.net", id="carriage return"),
+        pytest.param("web1\x0bBcc: evil@example.net", id="vertical tab"),
+        pytest.param("web1\x0cBcc: evil@example.net", id="form feed"),
+        pytest.param("web1\x85Bcc: evil@example.net", id="next line"),
+        pytest.param("web1\u2028Bcc: evil@example.net", id="line separator"),
+        pytest.param("web1\x00Bcc: evil@example.net", id="zero byte"),
+        pytest.param(
+            "x\r\n.\r\nRCPT TO:<evil@example.net>\r\nDATA\r\nBcc: evil@example.net", id="end of a mail"
+        ),
+        pytest.param("\r\n\r\nBcc: evil@example.net", id="nothing before"),
+        pytest.param("=?utf-8?q?x=0ABcc:_evil=40example.net?=", id="encoded word"),
+        pytest.param("x" * 2000 + "\nBcc: evil@example.net", id="long line"),
+    ],
+)
+async def test_what_a_node_says_adds_no_header_and_no_recipient_to_a_mail(message: str) -> None:
+    async with a_mail_server() as (host, lines):
+        rule = NotificationRule(
+            on="drift", smtp=f"smtp://{host}", to=["ops@example.com"], sender="c@example.com"
+        )
+        await deliver(rule, replace(ONE, message=message))
+
+    head = lines[lines.index("data") + 1 : lines.index("", lines.index("data"))]
+    parsed = Parser(policy=policy.default).parsestr("\r\n".join(head))
+    assert [line for line in lines[: lines.index("data")] if line.lower().startswith("rcpt")] == [
+        "rcpt TO:<ops@example.com>"
+    ]
+    assert sorted(name.lower() for name in parsed) == [
+        *("content-transfer-encoding", "content-type", "from", "message-id", "mime-version", "subject", "to")
+    ]
+    assert str(parsed["To"]) == "ops@example.com"
+    assert lines.count(".") == 1
+    assert lines[lines.index(".") + 1 :] == ["QUIT"]
+
+
+@pytest.mark.parametrize(
+    "target", ["http://127.0.0.1:{port}/latest/meta-data", "http://169.254.169.254/latest"]
+)
+async def test_a_webhook_is_not_led_to_another_address(target: str) -> None:
+    """A redirect would turn the server of a webhook into a reader of what only this host can reach."""
+    async with a_server() as (inner, reached, _):
+        port = inner.split(":")[2].partition("/")[0]
+        async with a_server(307, Location=target.format(port=port)) as (url, asked, _):
+            with pytest.raises(DeliveryError, match="HTTP status 307"):
+                await deliver(NotificationRule(on="drift", webhook=url), ONE)
+        assert (len(asked), reached) == (1, [])
+
+        await deliver(NotificationRule(on="drift", webhook=inner), ONE)
+        assert len(reached) == 1
+
+
+async def test_the_secret_of_a_webhook_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "-".join(("hidden", "part"))  # a traceback shows the lines of this test
+    rule = NotificationRule(
+        on="drift", webhook=f"http://me:{secret}-1@127.0.0.1:1/T0/{secret}-2?token={secret}-3"
+    )
+    async with a_server(500) as (url, requests, _):
+        with pytest.raises(DeliveryError) as missing:
+            await deliver(rule, ONE)
+        with pytest.raises(DeliveryError) as refused:
+            await deliver(replace(rule, webhook=f"{url}/{secret}-2?token={secret}-3"), ONE)
+
+    logged = "".join(record.getMessage() for record in caplog.records if record.name != "aiohttp.access")
+    shown = "".join(traceback.format_exception(missing.value) + traceback.format_exception(refused.value))
+    assert secret not in logged + shown
+    assert requests[0].query_string == f"token={secret}-3"
 
 
 async def test_a_mail_server_that_refuses_is_an_error() -> None:
