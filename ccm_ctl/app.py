@@ -222,6 +222,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
     from ccm_agent.bus.requests import NatsRequests
+    from ccm_agent.bus.signed_bucket import SignedBucket
     from ccm_agent.bus.streams import explain_no_responders
     from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.node_data import OperatorData
@@ -233,7 +234,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     async def schedules(left_out: list[str]) -> list[Schedule]:
         from ccm_ctl.fleet.schedules import read_schedules
 
-        return await read_schedules(connection, left_out)
+        return await read_schedules(connection, fleet, left_out)
 
     async def due_rollouts() -> list[DueRollout]:
         from ccm_ctl.fleet.schedules import read_due_rollouts
@@ -250,20 +251,22 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             requests=NatsRequests(connection, signatory),
             events=NatsEvents(connection),
             nodes=nodes,
-            facts=NatsKeyValue(connection, "CCM_FACTS", signatory),
+            facts=SignedBucket(NatsKeyValue(connection, "CCM_FACTS"), "CCM_FACTS", signatory),
             data=OperatorData(
-                NatsKeyValue(connection, "CCM_DATA", signatory),
+                NatsKeyValue(connection, "CCM_DATA"),
                 NatsKeyValue(connection, "CCM_NODE_DATA"),
                 nodes,
                 signatory,
             ),
-            assignments=NatsKeyValue(connection, "CCM_ASSIGNMENTS", signatory),
+            assignments=SignedBucket(
+                NatsKeyValue(connection, "CCM_ASSIGNMENTS"), "CCM_ASSIGNMENTS", signatory
+            ),
             runs=NatsKeyValue(connection, "CCM_RUNS"),
             manifests=NatsObjects(connection, "CCM_MANIFESTS"),
             clock=LocalClock(),
             signatory=signatory,
             trust=trust,
-            signers=NatsKeyValue(connection, TRUST_BUCKET, signatory),
+            signers=SignedBucket(NatsKeyValue(connection, TRUST_BUCKET), TRUST_BUCKET, signatory),
             services=RegisteredServices(connection),
             schedules=schedules,
             due_rollouts=due_rollouts,

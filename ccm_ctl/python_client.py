@@ -23,7 +23,7 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import StateChange
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutOptions, make_plan
-from ccm_ctl.fleet.run_request import prepare, send_stop
+from ccm_ctl.fleet.run_request import prepare_own, send_stop
 from ccm_ctl.fleet.run_session import follow_rollout, follow_run, new_rollout, new_run, record_rollout
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class FleetClient:
                 data=list(data),
                 deadline=fleet.clock.now() + timedelta(seconds=deadline_s),
             )
-            launch = prepare(fleet, request, resolved, "plan" if noop else "apply", content.name)
+            launch = prepare_own(fleet, request, resolved, "plan" if noop else "apply", content.name)
             run.id = launch.record.run
             if rollout is not None:
                 await self._roll_out(run, launch, rollout, deadline_s)
@@ -276,7 +276,7 @@ class FleetClient:
         launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
         revision = await record_rollout(fleet, launch, state)
         recorded = await History(fleet).load(run.id)
-        nodes, driver = new_rollout(fleet, recorded, state, revision, launch.request)
+        nodes, driver = new_rollout(fleet, recorded, state, revision, launch.request, base=launch.base)
         proof = await read_proof(fleet)
 
         async def on_turn(news: list[News]) -> None:

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ccm_agent.model.ports import KeyValue, KeyValueEntry
+    from ccm_agent.model.ports import KeyReader, KeyValue, KeyValueEntry
 
 
-class ForwardingBucket:
-    """A `KeyValue` that passes each call to another one; a subclass overrides the reads that it changes."""
+class ForwardingReader:
+    """A `KeyReader` that passes each call to another one; a subclass overrides the reads that it changes."""
 
-    def __init__(self, inner: KeyValue) -> None:
+    def __init__(self, inner: KeyReader) -> None:
         self._inner = inner
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """See `KeyValue.get`."""
+        """See `KeyReader.get`."""
         return await self._inner.get(key, at_least)
 
     async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """See `KeyValue.newest`."""
+        """See `KeyReader.newest`."""
         return await self._inner.newest(key, at_least)
 
     async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
-        """See `KeyValue.as_of`."""
+        """See `KeyReader.as_of`."""
         return await self._inner.as_of(key, revision)
 
     async def matching(
@@ -38,23 +38,31 @@ class ForwardingBucket:
         at_least: int = 0,
         deletions: bool = False,
     ) -> list[KeyValueEntry]:
-        """See `KeyValue.matching`."""
+        """See `KeyReader.matching`."""
         return await self._inner.matching(patterns, obeyed=obeyed, at_least=at_least, deletions=deletions)
-
-    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.put`."""
-        return await self._inner.put(key, value, ttl_s=ttl_s)
-
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`."""
-        return await self._inner.update(key, value, revision, ttl_s=ttl_s)
-
-    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
-        """See `KeyValue.delete`."""
-        await self._inner.delete(key, number=number, note=note)
 
     async def watch_changes(
         self, pattern: str, on_change: Callable[[str, int], None]
     ) -> Callable[[], Awaitable[None]]:
-        """See `KeyValue.watch_changes`."""
+        """See `KeyReader.watch_changes`."""
         return await self._inner.watch_changes(pattern, on_change)
+
+
+class ForwardingBucket(ForwardingReader):
+    """A `KeyValue` that passes each call to another one."""
+
+    def __init__(self, inner: KeyValue) -> None:
+        super().__init__(inner)
+        self._written = inner
+
+    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.put`."""
+        return await self._written.put(key, value, ttl_s=ttl_s)
+
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
+        """See `KeyValue.update`."""
+        return await self._written.update(key, value, revision, ttl_s=ttl_s)
+
+    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
+        """See `KeyValue.delete`."""
+        await self._written.delete(key, number=number, note=note)

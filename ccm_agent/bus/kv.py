@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
-    from ccm_agent.bus.signatory import Signatory
 
 log = logging.getLogger(__name__)
 
@@ -55,19 +54,17 @@ OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_
 class NatsKeyValue:
     """One bucket of the broker: `KeyValue` for agents, `KeyHistory` for the controller."""
 
-    def __init__(self, connection: Connection, bucket: str, signatory: Signatory | None = None) -> None:
+    def __init__(self, connection: Connection, bucket: str) -> None:
         """
         Take a bucket.
 
         Args:
             connection: The connection to the broker.
             bucket: Its name.
-            signatory: Signs writes, for buckets with documents that agents obey.
         """
         self.bucket = bucket
         self._connection = connection
         self._stream = f"KV_{bucket}"
-        self._signatory = signatory
         self._limited = LimitedLog(log)
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
@@ -104,9 +101,11 @@ class NatsKeyValue:
         """See `KeyValue.put`."""
         return await self._write(key, value, _ttl(key, ttl_s))
 
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`."""
-        headers = _ttl(key, ttl_s)
+    async def update(
+        self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None, signature: str = ""
+    ) -> int:
+        """See `SignedStore.update`."""
+        headers = {**_ttl(key, ttl_s), **_signed(signature)}
         try:
             return await self._write(key, value, {**headers, EXPECTED_SEQUENCE: str(revision)})
         except RevisionError:
@@ -132,20 +131,18 @@ class NatsKeyValue:
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """See `SignedStore.store_signed`."""
-        headers = {EXPECTED_SEQUENCE: str(revision), **({SIGNATURE_HEADER: signature} if signature else {})}
-        return await self._store(key, value, headers)
+        return await self._write(key, value, {EXPECTED_SEQUENCE: str(revision), **_signed(signature)})
 
     async def purge_before(self, key: str, revision: int) -> None:
         """See `IndexBucket.purge_before`."""
         question = {"filter": key_subject(self.bucket, check_key(key)), "seq": revision}
         await call(self._connection, f"STREAM.PURGE.{self._stream}", question)
 
-    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
-        """See `KeyValue.delete`."""
-        signature = self._signatory.deletion(self.bucket, key, number, note) if self._signatory else {}
+    async def delete(self, key: str, *, number: int = 0, note: str = "", signature: str = "") -> None:
+        """See `SignedStore.delete`; the number is in the signature."""
         # In a header, because the body of a deletion is empty: agents of before verify it so.
         noted = {_NOTE: base64.urlsafe_b64encode(note.encode()).decode()} if note else {}
-        await self._store(key, b"", {_OPERATION: "DEL", **noted, **signature})
+        await self._write(key, b"", {_OPERATION: "DEL", **noted, **_signed(signature)})
 
     async def watch_changes(
         self, pattern: str, on_change: Callable[[str, int], None]
@@ -229,10 +226,6 @@ class NatsKeyValue:
         return stored.copied or (not has_headers and (self.bucket in OURS or not stored.body))
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
-        signature = self._signatory.document(self.bucket, key, value) if self._signatory else {}
-        return await self._store(key, value, {**headers, **signature})
-
-    async def _store(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         subject = key_subject(self.bucket, check_key(key))
         headers = {_EXPECTED_STREAM: self._stream, **headers}
         return (await store(self._connection, subject, value, headers)).sequence
@@ -264,6 +257,10 @@ def _ttl(key: str, ttl_s: int | None) -> dict[str, str]:
     if ttl_s < 1:
         raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
     return {"Nats-TTL": str(ttl_s)}
+
+
+def _signed(signature: str) -> dict[str, str]:
+    return {SIGNATURE_HEADER: signature} if signature else {}
 
 
 def _pattern(prefix: str) -> str:

@@ -55,11 +55,12 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.ports import StoredObject
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.messages import Message
     from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.verified import Base
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,13 @@ class _UnfinishedError(ProtocolError):
 class NatsObjects:
     """The `Objects` port on a broker: one object store."""
 
-    def __init__(self, connection: Connection, bucket: str, signatory: Signatory | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        bucket: str,
+        signatory: Signatory | None = None,
+        base: Sequence[Base] = (),
+    ) -> None:
         """
         Take an object store.
 
@@ -94,11 +101,13 @@ class NatsObjects:
             connection: Where it is.
             bucket: Its name.
             signatory: Signs stored objects; None: they are not signed.
+            base: What the stored objects are made from; needed to sign.
         """
         self.bucket = bucket
         self._connection = connection
         self._stream = f"OBJ_{bucket}"
         self._signatory = signatory
+        self._base = base
 
     async def all(self) -> list[StoredObject]:
         """See `Objects.all`."""
@@ -219,7 +228,7 @@ class NatsObjects:
             )
             body = msgspec.json.encode(meta)
             subject = self._meta_subject(name)
-            signature = self._signatory.object(subject, digest.hex()) if self._signatory else {}
+            signature = self._signatory.object(subject, digest.hex(), self._base) if self._signatory else {}
             # Without a rollup, because permission for it allows erasing all objects.
             await store(self._connection, subject, body, signature)
         except BusError:
@@ -292,7 +301,7 @@ class NatsObjects:
             RevisionError: The description with this sequence is not the newest any more: its chunks may be gone.
         """
         subject = self._meta_subject(name)
-        signature = self._signatory.object(subject, meta.hex_digest) if self._signatory else {}
+        signature = self._signatory.object(subject, meta.hex_digest, self._base) if self._signatory else {}
         headers = {EXPECTED_SEQUENCE: str(sequence), **signature}
         await store(self._connection, subject, msgspec.json.encode(meta), headers)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.messages import Message, Subscription
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.streams import Stored
+    from ccm_agent.bus.verified import Base
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ def _protocol_of(subject: str, body: bytes) -> str:
 
 
 class NatsRequests:
-    """The `Requests` port on a broker."""
+    """The `Requests` port on a broker, and its counterpart: what operators send."""
 
     def __init__(self, connection: Connection, signatory: Signatory | None = None) -> None:
         """
@@ -139,10 +140,18 @@ class NatsRequests:
         self._on_refused: Callable[[str, ProtocolError], None] | None = None
         self._limited = LimitedLog(log)
 
-    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """See `Requests.publish`."""
+    async def publish(
+        self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, base: Sequence[Base]
+    ) -> None:
+        """
+        Sign and send a request, which was made from `base`.
+
+        Raises:
+            BusUnavailableError: The broker is unreachable.
+            BusDeniedError: The broker refuses it.
+        """
         parse_request(subject)
-        signature = self._signatory.request(subject, body) if self._signatory else {}
+        signature = self._signatory.request(subject, body, base) if self._signatory else {}
         await self._connection.publish(
             subject, body, {SENT: "1", **signature, **(headers or {})}, confirm=True
         )

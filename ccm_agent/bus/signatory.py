@@ -1,7 +1,8 @@
 """
 Signing of everything that an operator sends and writes, with the key in the operator's credentials.
 
-The results are headers to send along. Bodies do not change.
+The results are headers to send along. Bodies do not change. Each signature names its bases: what the signed bytes were made from.
+What the broker delivered and nothing verified cannot be one (`ccm_agent.bus.verified`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
 from ccm_agent.bus.subjects import key_subject
+from ccm_agent.bus.verified import Authored, Verified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from ccm_agent.bus.signing import SigningKey
+    from ccm_agent.bus.verified import Base
 
 REQUEST_VALID_MS = 3_600_000
 """
@@ -50,16 +53,24 @@ class Signatory:
         self._key = key
         self._now_ms = now_ms
 
-    def request(self, subject: str, body: bytes) -> dict[str, str]:
+    def request(self, subject: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
         """Headers for a request that is sent now."""
         now = self._now_ms()
-        signature = self._key.sign(
-            SignatureKind.REQUEST, subject, body, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
+        signature = self._sign(
+            SignatureKind.REQUEST, subject, body, base, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
         )
         return {SIGNATURE_HEADER: signature}
 
     def schedule(
-        self, subject: str, body: bytes, *, name: str, when: str, zone: str, expires_ms: int
+        self,
+        subject: str,
+        body: bytes,
+        base: Sequence[Base],
+        *,
+        name: str,
+        when: str,
+        zone: str,
+        expires_ms: int,
     ) -> dict[str, str]:
         """
         Headers for a request that the broker stores, and sends when it is due.
@@ -67,48 +78,84 @@ class Signatory:
         Args:
             subject: The request's subject when it is due.
             body: The request.
+            base: What it was made from.
             name: The schedule's name.
             when, zone: The times of the schedule. They are signed, so that the broker cannot choose others.
             expires_ms: When the schedule expires, in milliseconds since 1970.
         """
-        details = {"name": name, "when": when, "zone": zone}
-        signature = self._key.sign(
-            SignatureKind.SCHEDULE,
-            subject,
-            body,
-            issued_ms=self._now_ms(),
-            expires_ms=expires_ms,
-            details={key: value for key, value in details.items() if value},
+        details = schedule_details(name, when, zone)
+        signature = self._sign(
+            SignatureKind.SCHEDULE, subject, body, base, expires_ms=expires_ms, details=details
         )
         return {SIGNATURE_HEADER: signature}
 
-    def document(self, bucket: str, key: str, body: bytes) -> dict[str, str]:
+    def document(self, bucket: str, key: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
         """Headers for a document, which is valid until it is replaced or removed."""
-        subject = key_subject(bucket, key)
-        signature = self._key.sign(SignatureKind.DOCUMENT, subject, body, issued_ms=self._now_ms())
-        return {SIGNATURE_HEADER: signature}
+        return {SIGNATURE_HEADER: self._sign(SignatureKind.DOCUMENT, key_subject(bucket, key), body, base)}
 
-    def rollout(self, subject: str, body: bytes, *, expires_ms: int) -> str:
+    def rollout(self, subject: str, body: bytes, base: Sequence[Base], *, expires_ms: int) -> str:
         """The signature of a rollout that is handed over; `expires_ms` is in milliseconds since 1970."""
-        return self._key.sign(
-            SignatureKind.ROLLOUT, subject, body, issued_ms=self._now_ms(), expires_ms=expires_ms
-        )
+        return self._sign(SignatureKind.ROLLOUT, subject, body, base, expires_ms=expires_ms)
 
-    def timestamp(self, subject: str, body: bytes, *, issued_ms: int) -> str:
+    def timestamp(self, subject: str, body: bytes, base: Sequence[Base], *, issued_ms: int) -> str:
         """The signature of a timestamp (`bus.timestamp`), which is also its number."""
-        return self._key.sign(SignatureKind.TIMESTAMP, subject, body, issued_ms=issued_ms, number=issued_ms)
+        return self._sign(SignatureKind.TIMESTAMP, subject, body, base, issued_ms=issued_ms, number=issued_ms)
 
-    def object(self, subject: str, digest: str) -> dict[str, str]:
+    def record(self, subject: str, body: bytes, base: Sequence[Base]) -> str:
+        """The signature of the record of a run."""
+        return self._sign(SignatureKind.RECORD, subject, body, base)
+
+    def order(self, subject: str, body: bytes, base: Sequence[Base]) -> str:
+        """The signature of an order about a rollout."""
+        return self._sign(SignatureKind.ORDER, subject, body, base)
+
+    def object(self, subject: str, digest: str, base: Sequence[Base]) -> dict[str, str]:
         """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
-        signature = self._key.sign(SignatureKind.OBJECT, subject, digest.encode(), issued_ms=self._now_ms())
-        return {SIGNATURE_HEADER: signature}
+        return {SIGNATURE_HEADER: self._sign(SignatureKind.OBJECT, subject, digest.encode(), base)}
 
-    def deletion(self, bucket: str, key: str, number: int = 0, note: str = "") -> dict[str, str]:
+    def deletion(
+        self, bucket: str, key: str, base: Sequence[Base], number: int = 0, note: str = ""
+    ) -> dict[str, str]:
         """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents. The note is signed."""
         now = self._now_ms()
-        subject = key_subject(bucket, key)
         details = {NOTE_DETAIL: hashlib.sha256(note.encode()).hexdigest()} if note else {}
-        signature = self._key.sign(
-            SignatureKind.DELETION, subject, b"", issued_ms=now, number=number or now, details=details
+        signature = self._sign(
+            SignatureKind.DELETION,
+            key_subject(bucket, key),
+            b"",
+            base,
+            issued_ms=now,
+            number=number or now,
+            details=details,
         )
         return {SIGNATURE_HEADER: signature}
+
+    def _sign(
+        self,
+        kind: SignatureKind,
+        subject: str,
+        body: bytes,
+        base: Sequence[Base],
+        *,
+        issued_ms: int = 0,
+        expires_ms: int = 0,
+        number: int = 0,
+        details: Mapping[str, str] | None = None,
+    ) -> str:
+        if not base or not all(isinstance(one, Verified | Authored) for one in base):
+            raise TypeError(f"{subject}: only what was verified, or written by the operator, can be signed")
+        return self._key.sign(
+            kind,
+            subject,
+            body,
+            issued_ms=issued_ms or self._now_ms(),
+            expires_ms=expires_ms,
+            number=number,
+            details=details,
+        )
+
+
+def schedule_details(name: str, when: str, zone: str) -> dict[str, str]:
+    """What the signature of a schedule says about its times."""
+    details = {"name": name, "when": when, "zone": zone}
+    return {key: value for key, value in details.items() if value}

@@ -67,6 +67,10 @@ class SignatureKind(StrEnum):
     """An entry of an operator's audit trail."""
     STATE = "state"
     """What a node stores about itself: its presence, record and facts, its entries of slots, and its registrations."""
+    RECORD = "record"
+    """The record of a run."""
+    ORDER = "order"
+    """An order about a rollout, such as a pause."""
     NODE = "node"
     """A node's certificate: the root key certifies the key that a node signs with."""
 
@@ -210,11 +214,21 @@ def verify(
         SignatureError: It is missing, malformed, for other content, not yet valid, or expired.
     """
     claims = verify_content(header, kind, subject, body)
+    check_times(claims, subject, now_ms=now_ms, skew_ms=skew_ms)
+    return claims
+
+
+def check_times(claims: Claims, subject: str, *, now_ms: int, skew_ms: int = 300_000) -> None:
+    """
+    Check that a signature is valid at a time; the arguments are those of `verify`.
+
+    Raises:
+        SignatureError: It is not valid yet, or has expired.
+    """
     if claims.issued > now_ms + skew_ms:
         raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
     if claims.expires and now_ms > claims.expires:
         raise SignatureError(f"{subject}: the signature has expired; are the clocks right?")
-    return claims
 
 
 def verify_content(header: str, kind: SignatureKind, subject: str, body: bytes) -> Claims:
@@ -230,13 +244,23 @@ def verify_content(header: str, kind: SignatureKind, subject: str, body: bytes) 
         claims = read_claims(header)
     except SignatureError as err:
         raise SignatureError(f"{subject}: {err.message}") from err
+    check_content(claims, kind, subject, body)
+    return claims
+
+
+def check_content(claims: Claims, kind: SignatureKind, subject: str, body: bytes) -> None:
+    """
+    Check that a signature is for a body, on a subject.
+
+    Raises:
+        SignatureError: It is for other content, another subject or another purpose.
+    """
     if claims.kind != kind:
         raise SignatureError(f"{subject}: the signature is for a {claims.kind}, not for a {kind}")
     if claims.subject != subject:
         raise SignatureError(f"{subject}: the signature is for {claims.subject}")
     if claims.digest != hashlib.sha256(body).hexdigest():
         raise SignatureError(f"{subject}: the content was changed after signing")
-    return claims
 
 
 def is_public_key(text: str) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.signing import Claims, SignatureError, SignatureKind, is_public_key, verify, verify_content
-from ccm_agent.bus.subjects import check_node, check_scope, key_subject
+from ccm_agent.bus.subjects import check_node, check_scope, key_subject, parse_assignment_key
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import (
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 
 TRUST_BUCKET = "CCM_TRUST"
 SIGNERS_KEY = "signers"
+GROUP_PREFIX = "group."
+"""Keys of groups in TRUST_BUCKET."""
+
+_FACTS = "CCM_FACTS"
+_ASSIGNMENTS = "CCM_ASSIGNMENTS"
+
 EVERYWHERE = ">"
 """In a signer's scopes: every scope."""
 
@@ -105,6 +111,21 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def may_assign(self, scope: str) -> bool:
         """The operator may write an assignment of this scope."""
         return _covers(self.apply, scope)
+
+    def may_write(self, bucket: str, key: str) -> bool:
+        """
+        The operator may write this document; buckets that are not named here hold data.
+
+        Raises:
+            ProtocolError: The key is not one of an assignment, in the bucket of assignments.
+        """
+        if bucket == _FACTS:
+            return self.facts
+        if bucket == _ASSIGNMENTS:
+            return self.may_assign(parse_assignment_key(key)[0])
+        if bucket == TRUST_BUCKET:
+            return self.admin and key.startswith(GROUP_PREFIX)
+        return self.data
 
 
 class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -533,8 +533,8 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class KeyValue(Protocol):
-    """One bucket. Reading costs the broker no consumer."""
+class KeyReader(Protocol):
+    """Reads of one bucket. They cost the broker no consumer."""
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
         """
@@ -595,6 +595,21 @@ class KeyValue(Protocol):
         """
         ...
 
+    async def watch_changes(
+        self, pattern: str, on_change: Callable[[str, int], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """
+        Call back with key and revision after each write to a key that matches, until the returned function is called.
+
+        A notice is a hint: some are missed while the connection is lost, so a reader also reads again on each reconnect and
+        interval. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
+        """
+        ...
+
+
+class KeyValue(KeyReader, Protocol):
+    """One bucket."""
+
     async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
         """Write a key and return its revision; with `ttl_s` the broker removes it by itself after so many whole seconds."""
         ...
@@ -611,17 +626,6 @@ class KeyValue(Protocol):
             key: The key.
             number: The number of the deletion, of a document that agents obey: higher than the document's.
             note: Text for the history; agents ignore it.
-        """
-        ...
-
-    async def watch_changes(
-        self, pattern: str, on_change: Callable[[str, int], None]
-    ) -> Callable[[], Awaitable[None]]:
-        """
-        Call back with key and revision after each write to a key that matches, until the returned function is called.
-
-        A notice is a hint: some are missed while the connection is lost, so a reader also reads again on each reconnect and
-        interval. The buckets that nodes write (CCM_NODES) and the records of runs send no notices.
         """
         ...
 
@@ -651,7 +655,17 @@ class KeyHistory(Protocol):
 
 
 class SignedStore(KeyValue, Protocol):
-    """A bucket that also accepts documents with an existing signature."""
+    """A bucket that also stores signatures, which were made elsewhere: "" for none."""
+
+    async def update(
+        self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None, signature: str = ""
+    ) -> int:
+        """See `KeyValue.update`."""
+        ...
+
+    async def delete(self, key: str, *, number: int = 0, note: str = "", signature: str = "") -> None:
+        """See `KeyValue.delete`."""
+        ...
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """
@@ -770,11 +784,7 @@ class IncomingRequest(Struct, frozen=True, kw_only=True):
 
 
 class Requests(Protocol):
-    """Requests to agents: the controller publishes, agents subscribe by scope."""
-
-    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Send a request; BusUnavailableError if the broker is unreachable, BusDeniedError if it refuses."""
-        ...
+    """Requests to this agent, which subscribes by scope."""
 
     async def subscribe(
         self,

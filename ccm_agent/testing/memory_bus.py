@@ -33,6 +33,7 @@ from ccm_agent.bus.subjects import (
     stored_patterns,
     subject_matches,
 )
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusUnavailableError,
@@ -47,12 +48,16 @@ from ccm_agent.testing.memory_objects import MemoryObjects
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.model.ports import BrokerConnection, Events, Requests
+    from ccm_agent.bus.verified import Base
+    from ccm_agent.model.ports import BrokerConnection, Events
 
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]
 
 HISTORY = {"CCM_NODES": 1, "CCM_RUNS": 1, "CCM_SLOTS": 1}
 """Revisions kept per bucket, if not 20."""
+
+WRITTEN_BY_TEST = (Authored.from_arguments(),)
+"""What tests store and send through these ports is their own."""
 
 Stop = Callable[[], Awaitable[None]]
 
@@ -78,7 +83,7 @@ class MemoryBus:
         self.identity = identity
         self.signatory = signatory
         self.link: BrokerConnection = broker.link()
-        self.requests: Requests = MemoryRequests(self)
+        self.requests = MemoryRequests(self)
         self.events: Events = MemoryEvents(self)
 
     def bucket(self, name: str) -> MemoryKeyValue:
@@ -153,13 +158,15 @@ class MemoryKeyValue:
         """See `KeyValue.put`."""
         return self._write(key, value, self._expiry(key, ttl_s))
 
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`."""
+    async def update(
+        self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None, signature: str | None = None
+    ) -> int:
+        """See `SignedStore.update`; without a signature, the bus signs."""
         entry = self._newest(check_key(key))
         has = entry.revision if entry is not None and (entry.value or revision) else 0
         if has != revision:
             raise RevisionError(f"{key}: it has moved on since it was read; read it again")
-        return self._write(key, value, self._expiry(key, ttl_s))
+        return self._write(key, value, self._expiry(key, ttl_s), signature=signature)
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
         """See `NatsKeyValue.update_among`."""
@@ -181,9 +188,11 @@ class MemoryKeyValue:
         for write in [each for each in self._writes if each.subject == key and each.sequence < revision]:
             self._writes.remove(write)
 
-    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
-        """See `KeyValue.delete`."""
-        self._write(key, b"", number=number, note=note)
+    async def delete(
+        self, key: str, *, number: int = 0, note: str = "", signature: str | None = None
+    ) -> None:
+        """See `SignedStore.delete`; without a signature, the bus signs."""
+        self._write(key, b"", number=number, note=note, signature=signature)
 
     async def watch_changes(self, pattern: str, on_change: Callable[[str, int], None]) -> Stop:
         """See `KeyValue.watch_changes`."""
@@ -286,9 +295,9 @@ class MemoryKeyValue:
         if signatory is None:
             return ""
         headers = (
-            signatory.document(self.bucket, key, value)
+            signatory.document(self.bucket, key, value, WRITTEN_BY_TEST)
             if value
-            else signatory.deletion(self.bucket, key, number, note)
+            else signatory.deletion(self.bucket, key, WRITTEN_BY_TEST, number, note)
         )
         return headers[SIGNATURE_HEADER]
 
@@ -302,12 +311,19 @@ class MemoryRequests:
         self._on_request: Callable[[IncomingRequest], None] | None = None
         self._on_refused: Callable[[str, ProtocolError], None] | None = None
 
-    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """See `Requests.publish`."""
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        base: Sequence[Base] = WRITTEN_BY_TEST,
+    ) -> None:
+        """See `NatsRequests.publish`."""
         parse_request(subject)
         self._bus.check(subject, len(body))
         signatory = self._bus.signatory
-        signature = signatory.request(subject, body) if signatory else {}
+        signature = signatory.request(subject, body, base) if signatory else {}
         self._bus.broker.publish(Sent(subject, body, {SENT: "1", **signature, **(headers or {})}))
 
     async def last_due(self, subject: str) -> IncomingRequest | None:

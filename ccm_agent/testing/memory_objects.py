@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.object_descriptions import is_digest
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import encode_token, notification_subject
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import NotFoundError, ProtocolError
 from ccm_agent.model.ports import StoredObject
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent
@@ -83,7 +84,9 @@ class MemoryObjects:
         revisions = self._broker.object_revisions
         revisions[name] = max(revisions.values(), default=0) + 1
         signatory = self._signatory
-        signed = signatory.object(self._subject(name), _hex(content)) if signatory else {}
+        signed = (
+            signatory.object(self._subject(name), _hex(content), [Authored.from_files()]) if signatory else {}
+        )
         self._broker.object_signatures[self._subject(name)] = signed.get(SIGNATURE_HEADER, "")
         self._broker.deliver(Sent(self._notification(name), b"", {"Nats-Sequence": "1"}))
 

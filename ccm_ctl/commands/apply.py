@@ -179,7 +179,7 @@ async def send_manifest(
     from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.discovery import resolve
     from ccm_ctl.fleet.plan_file import resolve_plan
-    from ccm_ctl.fleet.run_request import prepare
+    from ccm_ctl.fleet.run_request import prepare_own
 
     out = options.get("out")
     if plan is not None:
@@ -220,7 +220,7 @@ async def send_manifest(
         return _with_content(request, content, selection)
 
     async def preview() -> None:
-        launch = prepare(
+        launch = prepare_own(
             fleet, await store(MANIFEST_PLAN, diff=True, is_preview=True), resolved, "plan", content.name
         )
         await start_and_watch(application, fleet, launch, offline_ok=True, timeout_s=options["timeout"])
@@ -231,7 +231,7 @@ async def send_manifest(
         if not await confirm(application, what, resolved, yes=yes, preview=preview):
             return NOT_AGREED
     request = await store(_ACTIONS[action], diff=options["diff"])
-    launch = prepare(fleet, request, resolved, action, content.name)
+    launch = prepare_own(fleet, request, resolved, action, content.name)
     save = _plan_saver(application, launch, content, options, inventory) if out else None
     del inventory  # the records of the nodes take as much memory as a run, which can last for hours
     if rollout is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, UsageError
@@ -44,6 +45,9 @@ from ccm_ctl.fleet.staging import check_settled
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.verified import Base
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.bundles import Inside
@@ -176,7 +180,8 @@ async def _assign(
     gone = _moved(known, assignment, options)
     await _check_data(fleet, assignment)
     inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
-    change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed)
+    own = [Authored.from_files()]
+    change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed, own)
     return await change.make(options)
 
 
@@ -210,7 +215,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         inventory, known = await read_fleet(fleet)
         standing = known.one(name, scope)
         await check_settled(fleet, standing, may_be_aborted=False)
-        old = standing.assignment
+        old, base = standing.assignment, standing.verified()
         if not old.data_revision:
             raise UsageError(
                 f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
@@ -228,7 +233,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
             next=None,
         )
         inside = await read_inside(fleet, old.bundle)
-        change = _Change(application, fleet, inventory, known, assignment, inside, [], b"")
+        change = _Change(application, fleet, inventory, known, assignment, inside, [], b"", [base])
         return await change.make(options)
 
     return application.run(work)
@@ -286,6 +291,7 @@ class _Change:
         inside: The content of its bundle.
         gone: The assignments to remove.
         packed: The bundle's bytes; b"" when it is stored already.
+        base: What the assignment was made from.
     """
 
     def __init__(
@@ -298,6 +304,7 @@ class _Change:
         inside: Inside,
         gone: list[Standing],
         packed: bytes,
+        base: Sequence[Base],
     ) -> None:
         from ccm_agent.bus.subjects import assignment_key
         from ccm_ctl.fleet.assignments import LATEST, Standing
@@ -307,7 +314,7 @@ class _Change:
         key = assignment_key(assignment.scope, assignment.name)
         self._before = next((one for one in known.standing if one.key == key), None)
         self._standing = Standing(key=key, revision=0, written=LATEST, assignment=stamped)
-        self._inside, self._gone, self._packed = inside, gone, packed
+        self._inside, self._gone, self._packed, self._base = inside, gone, packed, base
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
     async def make(self, options: dict[str, Any]) -> Exit:
@@ -339,8 +346,8 @@ class _Change:
             return NOT_AGREED
         await self._put_bundle()
         if rollout is not None:
-            return await rollout.start(self._before, self._standing, self._known, message)
-        standing = await store_assignment(fleet, self._standing.assignment, self._known, message)
+            return await rollout.start(self._before, self._standing, self._known, message, base=self._base)
+        standing = await store_assignment(fleet, self._standing.assignment, self._known, self._base, message)
         for one in self._gone:
             try:
                 await remove_assignment(fleet, one, message)

@@ -13,6 +13,9 @@ from ccm_agent.model.wire import MANIFEST_APPLY, AssignmentStage, ManifestReques
 from ccm_ctl.commands.rollout_options import make_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.exits import Exit
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.app import Application
@@ -59,7 +62,15 @@ class AssignmentRollout:
         self._targets = build_target_set(inventory, nodes)
         self._plan: tuple[RolloutPlan, list[str]] = make_plan(options, inventory, self._targets)
 
-    async def start(self, before: Standing | None, new: Standing, known: Assignments, message: str) -> Exit:
+    async def start(
+        self,
+        before: Standing | None,
+        new: Standing,
+        known: Assignments,
+        message: str,
+        *,
+        base: Sequence[Base],
+    ) -> Exit:
         """
         Store the new revision as the next one, and bring it to the nodes.
 
@@ -68,6 +79,7 @@ class AssignmentRollout:
             new: The new revision.
             known: All assignments as they were when the operator confirmed.
             message: The operator's reason.
+            base: What the new revision was made from.
         """
         from ccm_ctl.commands.apply import parse_deadline
         from ccm_ctl.commands.rollout_drive import start_rollout
@@ -76,6 +88,7 @@ class AssignmentRollout:
         from ccm_ctl.fleet.staging import hold_back, next_number
 
         fleet, assignment = self._fleet, new.assignment
+        base = [*base, *([before.verified()] if before is not None else [])]
         number = next_number(fleet.clock.now(), before)
         plan, order = self._plan
         resolved = replace(
@@ -91,7 +104,7 @@ class AssignmentRollout:
             digest=assignment.bundle.digest,
             stage=AssignmentStage(key=new.key, number=number),
         )
-        launch = prepare(fleet, request, resolved, "assign", assignment.name)
+        launch = prepare(fleet, request, resolved, "assign", assignment.name, base=base)
         run, at = launch.record.run, self._options["start_at"]
         state = RolloutState(
             run=run,
@@ -101,7 +114,8 @@ class AssignmentRollout:
         )
 
         async def store() -> None:
-            await store_assignment(fleet, hold_back(before, assignment, number, run), known, message)
+            held = hold_back(before, assignment, number, run)
+            await store_assignment(fleet, held, known, base, message)
 
         return await start_rollout(
             self._application,

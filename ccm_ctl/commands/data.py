@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.bus.subjects import check_key, owner_of
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.checks import check_before_storing, force_option
 from ccm_ctl.commands.command_tree import group, verb
@@ -92,7 +93,10 @@ def _put(
 
     async def work(fleet: Fleet) -> Exit:
         await check_before_storing(application, fleet, key, text, source, force=force)
-        return await store_data(application, fleet, key, text, if_revision, yes=yes, message=message)
+        own = [Authored.from_files()]
+        return await store_data(
+            application, fleet, key, text, if_revision, base=own, yes=yes, message=message
+        )
 
     return application.run(work)
 

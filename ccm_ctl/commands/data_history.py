@@ -50,7 +50,10 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
     async def look(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.documents import Documents
 
-        read.append(await Documents(fleet, fleet.data, DATA_BUCKET).read(key))
+        [stored] = [await Documents(fleet, fleet.data, DATA_BUCKET).read(key)]
+        if stored.body is not None:
+            stored.verified(f"`ccmctl data put {key} FILE` stores the document from your own file")
+        read.append(stored)
         return Exit.OK
 
     application.run(look)
@@ -161,11 +164,13 @@ def rollback(
         old = before_newest(kept) if revision is None else find_revision(kept, revision)
         if old.body is None:
             raise UsageError(f"{key}: revision {old.revision} is a removal; there is nothing to go back to")
+        base = [old.verified(f"`ccmctl data put {key} FILE` stores the document from your own file")]
         newest, name = kept[-1], f"{key} {old.revision}"
         await check_before_storing(application, fleet, key, format_document(old), name, force=force)
         expected = newest.revision if newest.body is not None else 0
         why = message or f"rollback to revision {old.revision}"
-        return await store_data(application, fleet, key, format_document(old), expected, yes=yes, message=why)
+        text = format_document(old)
+        return await store_data(application, fleet, key, text, expected, base=base, yes=yes, message=why)
 
     return application.run(work)
 

@@ -21,6 +21,7 @@ from ccm_ctl.render import records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ccm_agent.bus.verified import Base
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
@@ -92,10 +93,15 @@ async def store_data(
     text: str,
     revision: int | None = None,
     *,
+    base: Sequence[Base] = (),
     yes: bool,
     message: str = "",
 ) -> Exit:
-    """Store hiera data after the operator has confirmed the affected nodes; show what changed."""
+    """
+    Store hiera data after the operator has confirmed the affected nodes; show what changed.
+
+    It was made from `base`, or from the stored document.
+    """
     from ccm_ctl.fleet.documents import Documents
     from ccm_ctl.render.diff import diff
 
@@ -104,7 +110,7 @@ async def store_data(
     is_same = (await documents.read(key)).body == text
     if not is_same and not await agree_to_followers(application, fleet, key, yes=yes):
         return NOT_STORED
-    old, new = await documents.change(key, lambda _: text, revision=revision, message=message)
+    old, new = await documents.change(key, lambda _: text, base=base, revision=revision, message=message)
     is_changed = new.revision != old.revision
     terminal.record(records.DOCUMENT, **build_fields(new), changed=is_changed)
     if not is_changed:
@@ -148,7 +154,7 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
     from ccm_ctl.fleet.document_history import read_history
 
     try:
-        return await read_history(fleet.data, key, "document", LISTING)
+        return await read_history(fleet, fleet.data, DATA_BUCKET, key, "document", LISTING)
     except NotFoundError as err:
         raise await no_document(fleet, key) from err
 

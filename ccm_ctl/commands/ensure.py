@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.commands import Argument
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
@@ -145,7 +146,7 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
             deadline=deadline,
             diff=options["diff"],
         )
-        launch = prepare(fleet, request, resolved, "ensure", title)
+        launch = prepare(fleet, request, resolved, "ensure", title, base=[Authored.from_arguments()])
         return await start_and_watch(
             application,
             fleet,

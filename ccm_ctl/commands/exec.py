@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.commands import Argument
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.text import one_line, shortened
@@ -102,7 +103,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
             timeout_s=float(options["timeout"]),
             deadline=parse_deadline(options["deadline"], fleet.clock.now()),
         )
-        launch = prepare(fleet, request, resolved, "exec", title)
+        launch = prepare(fleet, request, resolved, "exec", title, base=[Authored.from_arguments()])
         if rollout is not None:
             return await roll_out(application, fleet, launch, rollout, options)
         return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")

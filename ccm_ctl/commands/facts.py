@@ -144,9 +144,9 @@ def _history(application: Application, name: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.documents import show_history
-        from ccm_ctl.fleet.document_history import read_history
+        from ccm_ctl.fleet.document_history import read_facts_history
 
-        kept = await read_history(fleet.facts, name, "node with assigned facts", "ccmctl node list")
+        kept = await read_facts_history(fleet, name)
         show_history(application, kept, shown=True)
         return Exit.OK
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.bus.layout import DATA
 from ccm_agent.bus.subjects import check_key, owner_of
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
@@ -49,6 +51,8 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
             )
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.verified_reader import open_reader
+
         exposed = await fleet.data.exposed()
         if unknown := [key for key in keys if key not in exposed and not await fleet.data.history(key)]:
             raise NotFoundError(
@@ -57,9 +61,11 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
         wanted = {key: count for key, count in exposed.items() if not keys or key in keys}
         left = [key for key in wanted if not await fleet.data.is_kept_apart(key)]
         if not noop:
+            reader = await open_reader(fleet)
+            judge = partial(reader.document, DATA)
             for key in wanted:
                 if key not in left:
-                    await fleet.data.protect(key)
+                    await fleet.data.protect(key, judge)
         _show(application, wanted, left, noop=noop)
         return Exit.MISSING if left else Exit.OK
 

@@ -73,6 +73,7 @@ def rollback(
                 f"`ccmctl unassign {name}` removes it" if past.current is not None else "assign it again"
             )
             raise UsageError(f"{name}: its rollout was aborted, and it has no revision before; {way_out}")
+        base = old.verified()
         await check_there(fleet, old)
         standing = revived(fleet, old, past.newest)
         after = known.with_one(standing)
@@ -87,7 +88,7 @@ def rollback(
         question = f"roll {name} back to {place_words} on"
         if not await confirm(application, question, build_target_set(inventory, nodes), yes=yes):
             return NOT_AGREED
-        stored = await store_assignment(fleet, standing.assignment, known, message)
+        stored = await store_assignment(fleet, standing.assignment, known, [base], message)
         print_assigned(application, stored, nodes, was=f"rolled back to {place_words}")
         return Exit.OK
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.text import short_id
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
@@ -24,8 +25,9 @@ from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import rollout_line, wave_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -77,7 +79,7 @@ async def start_rollout(
     terminal.note_drawn(wave_lines(state.plan, terminal.live_style))
     if detach:
         # only now: a server begins at once
-        handed = hand_over(fleet, state, launch.record, launch.resolved.nodes)
+        handed = hand_over(fleet, state, launch.record, launch.resolved.nodes, base=launch.base)
         await RolloutStore(fleet).write(handed, revision)
         terminal.record(records.RUN, **run_fields(launch.record))
         run = short_id(state.run)
@@ -87,7 +89,16 @@ async def start_rollout(
         await tell_servers(application, fleet, "drives")
         return Exit.OK
     recorded = await History(fleet).load(state.run)
-    return await drive(application, fleet, recorded, state, revision, launch.request, offline_ok=offline_ok)
+    return await drive(
+        application,
+        fleet,
+        recorded,
+        state,
+        revision,
+        launch.request,
+        base=launch.base,
+        offline_ok=offline_ok,
+    )
 
 
 async def resume_driving(
@@ -105,6 +116,7 @@ async def resume_driving(
         state,
         revision,
         request,
+        base=[Authored.unsigned_record()],
         offline_ok=False,
         is_sent_to_scopes=is_sent_to_scopes,
         view_type=ServedView if is_served else RolloutView,
@@ -189,6 +201,7 @@ async def drive(
     revision: int,
     request: Request,
     *,
+    base: Sequence[Base],
     offline_ok: bool,
     is_sent_to_scopes: bool = False,
     view_type: type[RolloutView] | None = None,
@@ -199,7 +212,9 @@ async def drive(
     Raises:
         RunError: Another driver holds it.
     """
-    run, driver = new_rollout(fleet, recorded, state, revision, request, is_sent_to_scopes=is_sent_to_scopes)
+    run, driver = new_rollout(
+        fleet, recorded, state, revision, request, base=base, is_sent_to_scopes=is_sent_to_scopes
+    )
     proof = await read_proof(fleet)
     view = (view_type or RolloutView)(
         application, fleet, recorded, run, driver, offline_ok=offline_ok, proof=proof

@@ -131,7 +131,7 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         from ccm_ctl.commands.rollout_drive import resume_driving
         from ccm_ctl.commands.rollout_servers import tell_servers
         from ccm_ctl.fleet.rollout.driver import check_lease
-        from ccm_ctl.fleet.rollout.handover import check_can_hand_over, hand_over
+        from ccm_ctl.fleet.rollout.handover import check_can_hand_over, hand_over_recorded
         from ccm_ctl.fleet.rollout.state import promote, resume
         from ccm_ctl.fleet.run_again import known_ends
 
@@ -145,7 +145,7 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
                 check_lease(state, fleet.clock.now())
             order = recorded.nodes[: state.plan.total]
             changed = (promote if is_promoted else resume)(state, order, ends, fleet.operator)
-            return hand_over(fleet, changed, recorded.record, recorded.nodes) if detach else changed
+            return hand_over_recorded(fleet, changed, recorded.record, recorded.nodes) if detach else changed
 
         state = await _store(fleet, recorded, change)
         is_driven = state.lease is not None and state.lease.until > fleet.clock.now()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import clock, fold_names, one_line
 from ccm_agent.model.durations import format_duration, parse_duration
@@ -171,7 +172,9 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
     if new.content.bundle is not None:
         await fleet.manifests.put(new.content.digest, new.content.packed)
     ends = new.ends(fleet)
-    is_new = not await schedules.put(new.name, scope, new.when, new.zone, request, ends=ends)
+    is_new = not await schedules.put(
+        new.name, scope, new.when, new.zone, request, ends=ends, base=[Authored.from_files()]
+    )
     _show_stored(application, fleet, new, ends, is_new=is_new, scope=scope, refused_by=older or None)
     return Exit.OK
 
@@ -192,7 +195,9 @@ async def _store_rollout(application: Application, broker: Broker, new: _NewSche
         return NOT_AGREED
     await fleet.manifests.put(content.digest, content.packed)
     ends = new.ends(fleet)
-    is_new = not await schedules.put_rollout(new.name, new.when, new.zone, rollout, ends=ends)
+    is_new = not await schedules.put_rollout(
+        new.name, new.when, new.zone, rollout, ends=ends, base=[Authored.from_files()]
+    )
     servers = await tell_servers(application, fleet, "starts")
     _show_stored(
         application,
@@ -373,7 +378,7 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
         request = msgspec.structs.replace(
             request, deadline=fleet.clock.now() + late, deadline_s=0, catch_up=False, cause="request"
         )
-        launch = prepare(fleet, request, resolved, action, request.name)
+        launch = prepare(fleet, request, resolved, action, request.name, base=[stored.verified()])
         if stored.rollout is not None:
             return await run_rollout_now(application, fleet, stored.rollout, launch, inventory)
         return await start_and_watch(application, fleet, launch, offline_ok=False)
@@ -435,7 +440,7 @@ def _open(broker: Broker) -> Schedules:
     from ccm_ctl.fleet.schedules import Schedules
 
     assert broker.connection is not None
-    return Schedules(broker.connection, broker.fleet.signatory)
+    return Schedules(broker.connection, broker.fleet)
 
 
 def _fields(one: Schedule, now: datetime) -> dict[str, object]:

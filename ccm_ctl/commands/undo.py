@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -161,7 +162,8 @@ def _launch(
         diff=is_plan or options["diff"],
         deadline=parse_deadline(options["deadline"], fleet.clock.now()),
     )
-    return prepare(fleet, request, resolved, "plan" if is_plan else "apply", name)
+    base = [Authored.unsigned_record()]
+    return prepare(fleet, request, resolved, "plan" if is_plan else "apply", name, base=base)
 
 
 async def _watch(

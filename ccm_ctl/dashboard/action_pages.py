@@ -20,7 +20,7 @@ from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.rollout.driver import check_lease
-from ccm_ctl.fleet.rollout.handover import hand_over
+from ccm_ctl.fleet.rollout.handover import hand_over_recorded
 from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import RETRIED_ENDS, prepare_retry
@@ -124,7 +124,7 @@ class ActionPages:
             is_driven = changed.lease is not None and changed.lease.until > now
             if is_driven or changed.signature:
                 return changed
-            return hand_over(self._fleet, changed, recorded.record, recorded.nodes)
+            return hand_over_recorded(self._fleet, changed, recorded.record, recorded.nodes)
 
         return await RolloutStore(self._fleet).change(recorded.record.run, change)
 

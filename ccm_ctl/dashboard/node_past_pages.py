@@ -10,7 +10,7 @@ from ccm_agent.model.secret import MASK
 from ccm_ctl.dashboard.fleet_pages import time_of
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.document_history import read_history
+from ccm_ctl.fleet.document_history import read_facts_history
 from ccm_ctl.fleet.hiera_explain import (
     DEFAULT_DATA,
     PREFIX,
@@ -122,7 +122,7 @@ class NodePastPages:
         """The revisions of the assigned facts that are kept, newest first; `facts` is null when they were removed."""
         name = await self._name(request)
         try:
-            kept = await read_history(self._fleet.facts, name, "node with assigned facts", "ccmctl node list")
+            kept = await read_facts_history(self._fleet, name)
         except NotFoundError:
             kept = []
         revisions = [

@@ -87,7 +87,7 @@ class StoredPages:
     async def _document(self, request: web.Request) -> web.Response:
         """The revisions of a document that are kept, newest first; with `?changes=REVISION`, what that revision changed."""
         key = request.match_info["key"]
-        kept = await read_history(self._fleet.data, key, "document", "ccmctl data ls")
+        kept = await read_history(self._fleet, self._fleet.data, DATA, key, "document", "ccmctl data ls")
         if "changes" in request.query:
             return await self._changes(kept, request)
         return answer({"revisions": [document_fields(one) for one in reversed(kept)]})

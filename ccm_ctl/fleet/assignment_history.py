@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.layout import MANIFESTS
+from ccm_agent.bus.layout import ASSIGNMENTS, MANIFESTS
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.errors import NotFoundError
 from ccm_agent.model.suggestions import did_you_mean
@@ -29,12 +30,14 @@ class Revision(Struct, frozen=True, kw_only=True):
         standing: The assignment; None: the revision is its removal.
         time: When it was written.
         written_by, message: Of a removal, who removed it and why; "" if an older `ccmctl` did.
+        unverified: Why its signature is not valid; "": it is.
     """
 
     standing: Standing | None
     time: datetime | None = None
     written_by: str = ""
     message: str = ""
+    unverified: str = ""
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -56,8 +59,12 @@ class Past(Struct, frozen=True, kw_only=True):
 
     @property
     def stood(self) -> list[Standing]:
-        """The revisions without removals, and without those that only began a rollout; the newest is always there."""
-        stood = [one.standing for one in self.revisions if one.standing is not None]
+        """
+        The verified revisions without removals, and without those that only began a rollout; the newest is always there.
+
+        A revision that is not verified is shown, and never restored: another program than `ccmctl` may have made it up.
+        """
+        stood = [one.standing for one in self.revisions if one.standing is not None and not one.unverified]
         return [one for one in stood if one.assignment.next is None or one is stood[-1]]
 
     @property
@@ -79,6 +86,7 @@ class Past(Struct, frozen=True, kw_only=True):
             for one in self.stood:
                 if one.revision == revision:
                     return one
+            self._refuse_unverified(revision)
             kept = ", ".join(str(one.revision) for one in self.stood)
             raise NotFoundError(f"{self.name}: revision {revision} is not kept; kept are {kept}")
         if self.current is None:
@@ -86,7 +94,7 @@ class Past(Struct, frozen=True, kw_only=True):
         if self.current.assignment.next is not None:
             return self.current  # without the revision that a rollout brought to some nodes
         now = self.current.assignment
-        before = self.stood[:-1]
+        before = [one for one in self.stood if one is not self.current]
         if now.rolled_back_from:
             restored = [
                 one.revision
@@ -97,7 +105,14 @@ class Past(Struct, frozen=True, kw_only=True):
         for one in reversed(before):
             if not is_same(one.assignment, now):
                 return one
-        raise NotFoundError(f"{self.name}: no other revision before {self.current.revision} is kept")
+        raise NotFoundError(f"{self.name}: no other verified revision before {self.current.revision} is kept")
+
+    def _refuse_unverified(self, revision: int) -> None:
+        for one in self.revisions:
+            if one.standing is not None and one.unverified and one.standing.revision == revision:
+                raise SignatureError(
+                    f"{self.name}: revision {revision} is not verified: {one.unverified}; assign it from its files"
+                )
 
 
 async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = "") -> Past:
@@ -115,13 +130,19 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
             f"{'' if near else ','} --scope says for whom one stood that is there no longer"
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)
-    history = await read_history(fleet.assignments, key, "assignment", LISTING)
+    history = await read_history(fleet, fleet.assignments, ASSIGNMENTS, key, "assignment", LISTING)
     revisions = [
-        Revision(standing=build_standing(one), time=one.time, written_by=one.written_by, message=one.message)
+        Revision(
+            standing=build_standing(one),
+            time=one.time,
+            written_by=one.written_by,
+            message=one.message,
+            unverified=one.unverified,
+        )
         for one in history
     ]
     past = Past(name=name, revisions=revisions)
-    if not past.stood:
+    if not any(one.standing for one in revisions):
         raise NotFoundError(f"{name}: no revision of it is kept")
     return past
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.layout import ASSIGNMENTS
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import (
     ALL,
     assignment_key,
@@ -23,17 +24,20 @@ from ccm_agent.bus.subjects import (
     parse_assignment_key,
     scopes_of,
 )
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, SelectorLimitError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.discovery import lacking_facts, read_facts
-from ccm_ctl.fleet.documents import Documents, StoredDocument, decode_document
+from ccm_ctl.fleet.documents import Documents, StoredDocument, judged_document
 from ccm_ctl.fleet.fact_edits import flat_facts
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.templates.selector import Selector, Where
     from ccm_ctl.fleet.discovery import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet
@@ -57,6 +61,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         assignment: Its content.
         written_by, time: Author and time.
         message: The author's reason.
+        proof: Whether its signature is valid; None: it is not stored.
     """
 
     key: str
@@ -68,6 +73,26 @@ class Standing(Struct, frozen=True, kw_only=True):
     written_by: str = ""
     time: datetime | None = None
     message: str = ""
+    proof: Verified[None] | Unverified[None] | None = None
+
+    @property
+    def unverified(self) -> str:
+        """Why its signature is not valid; "": it is, or it is not stored."""
+        return self.proof.reason if self.proof is not None else ""
+
+    def verified(self) -> Verified[None]:
+        """
+        Its proof, as the base of what is made from it.
+
+        Raises:
+            SignatureError: It is not verified.
+        """
+        if isinstance(self.proof, Verified):
+            return self.proof
+        raise SignatureError(
+            f"{self.name}: revision {self.revision} is not verified: {self.unverified or 'it is not stored'}; "
+            "assign it from its files"
+        )
 
     @property
     def name(self) -> str:
@@ -223,8 +248,9 @@ async def read_assignments(fleet: Fleet) -> Assignments:
     """Read all stored assignments."""
     found: list[Standing] = []
     unreadable = []
+    reader = await open_reader(fleet)
     for entry in await fleet.assignments.matching([">"]):
-        standing = build_standing(decode_document(entry))
+        standing = build_standing(judged_document(reader.document(ASSIGNMENTS, entry)))
         if standing is None:
             unreadable.append(entry.key)
         else:
@@ -253,11 +279,12 @@ def build_standing(document: StoredDocument) -> Standing | None:
         written_by=document.written_by,
         time=document.time,
         message=document.message,
+        proof=document.proof,
     )
 
 
 async def store_assignment(
-    fleet: Fleet, assignment: Assignment, known: Assignments, message: str = ""
+    fleet: Fleet, assignment: Assignment, known: Assignments, base: Sequence[Base], message: str = ""
 ) -> Standing:
     """
     Store an assignment, replacing the one with its name and scope.
@@ -266,6 +293,7 @@ async def store_assignment(
         fleet: The bus.
         assignment: The assignment.
         known: The assignments as they were when the operator confirmed the change.
+        base: What the assignment was made from.
         message: The operator's reason.
 
     Raises:
@@ -275,14 +303,19 @@ async def store_assignment(
     key = assignment_key(assignment.scope, assignment.name)
     before = next((one for one in known.standing if one.key == key), None)
     others = [
-        StoredDocument(key=one.key, number=one.stamp, count=one.revision)
+        StoredDocument(key=one.key, number=one.stamp, count=one.revision, proof=one.proof)
         for one in known.named(assignment.name)
     ]
     body = msgspec.to_builtins(assignment)
     documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)
     try:
         _, new = await documents.change(
-            key, lambda _: body, revision=before.written if before else 0, above=others, message=message
+            key,
+            lambda _: body,
+            base=base,
+            revision=before.written if before else 0,
+            above=others,
+            message=message,
         )
     except BusDeniedError as err:
         raise _denied(fleet, assignment.name, assignment.scope) from err

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.layout import FACTS
 from ccm_agent.model.errors import NotFoundError
-from ccm_ctl.fleet.documents import StoredDocument, decode_document, decode_removal
+from ccm_ctl.fleet.documents import StoredDocument, judged_document
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_ctl.fleet.ports import Bucket
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 
 
-async def read_history(bucket: Bucket, key: str, what: str, listing: str) -> list[StoredDocument]:
+async def read_history(
+    fleet: Fleet, bucket: DocumentBucket, name: str, key: str, what: str, listing: str
+) -> list[StoredDocument]:
     """
-    Read the stored revisions of a document, oldest first; a removal has no body.
+    Read the stored revisions of a document, oldest first, with what their signatures prove; a removal has no body.
 
     Raises:
         NotFoundError: There never was one; `listing` is the command that shows which there are.
     """
-    found = [
-        decode_document(entry) if entry.value else decode_removal(entry)
-        for entry in await bucket.history(key)
-    ]
+    entries = await bucket.history(key)
+    found = [judged_document(one) for one in (await open_reader(fleet)).history(name, entries)]
     if not found:
         raise NotFoundError(f"{key}: there is no such {what}; `{listing}` shows which there are")
     return found
+
+
+async def read_facts_history(fleet: Fleet, node: str) -> list[StoredDocument]:
+    """The facts that were assigned to a node; see `read_history`."""
+    return await read_history(fleet, fleet.facts, FACTS, node, "node with assigned facts", "ccmctl node list")
 
 
 def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
@@ -45,13 +52,13 @@ def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDoc
 
 def before_newest(history: Sequence[StoredDocument]) -> StoredDocument:
     """
-    The newest revision with a body before the newest of all.
+    The newest verified revision with a body before the newest of all.
 
     Raises:
         NotFoundError: There is none.
     """
     for document in reversed(history[:-1]):
-        if document.body is not None:
+        if document.body is not None and not document.unverified:
             return document
     newest = history[-1]
     raise NotFoundError(f"{newest.key}: no revision before {newest.revision} is kept")

@@ -6,6 +6,9 @@ stored with the `nats` program, is read unchanged.
 
 The number is at least the time of writing in milliseconds. So a new document is newer even for nodes that remember more than a
 broker that was recreated or restored from a backup. The count for people is separate.
+
+What is read is judged (`verified_reader`). Numbers come from verified documents only, and a new document is computed from a
+verified one, or from what the operator wrote.
 """
 
 from __future__ import annotations
@@ -19,16 +22,20 @@ from msgspec import Struct
 from ccm_agent.bus.signatory import NOTE_DETAIL
 from ccm_agent.bus.signing import SignatureError, read_claims
 from ccm_agent.bus.subjects import owner_of
+from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.fleet.verified_reader import number_of, open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.ports import KeyValueEntry
-    from ccm_ctl.fleet.ports import Bucket, Fleet
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+    from ccm_ctl.fleet.verified_reader import Judged, VerifiedReader
 
 _TRIES = 10
 
@@ -38,6 +45,11 @@ NUMBERS_LIMIT = 200
 NUMBER_LIMIT = 1 << 53
 """Numbers from here on are not exact in every JSON reader; the year 9999 is far below."""
 
+
+WAY_OUT = (
+    "write it again from your own files or words: `data put`, `facts set --replace`, `assign` or `group set`"
+)
+"""What to do about a document that is not verified: its content is not computed from the old one then."""
 
 LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
 """Shown for a node's own document whose text is missing."""
@@ -57,6 +69,7 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
         message: The author's reason; "" for none.
         is_plain: It has no stamp.
         is_foreign: Its stamp is that of another key; agents refuse it.
+        proof: Whether its signature is valid; None: there is no document, or it was not judged.
     """
 
     key: str
@@ -69,6 +82,28 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
     message: str = ""
     is_plain: bool = False
     is_foreign: bool = False
+    proof: Verified[None] | Unverified[None] | None = None
+
+    @property
+    def unverified(self) -> str:
+        """Why its signature is not valid; "": it is, or nothing was judged."""
+        return self.proof.reason if self.proof is not None else ""
+
+    def verified(self, way_out: str) -> Verified[None]:
+        """
+        Its proof, as the base of what is made from it.
+
+        Args:
+            way_out: What to do without it.
+
+        Raises:
+            SignatureError: It is not verified.
+        """
+        if isinstance(self.proof, Verified):
+            return self.proof
+        raise SignatureError(
+            f"{self.key}: revision {self.revision} is not verified: {self.unverified or 'it was not judged'}; {way_out}"
+        )
 
 
 class _RemovalNote(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,36 +116,43 @@ class _RemovalNote(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Documents:
     """The documents of one bucket, written in the operator's name."""
 
-    def __init__(self, fleet: Fleet, bucket: Bucket, name: str) -> None:
+    def __init__(self, fleet: Fleet, bucket: DocumentBucket, name: str) -> None:
         self._fleet = fleet
         self._bucket = bucket
         self._name = name
         self._now_ms = 0
+        self._made: VerifiedReader | None = None
 
     async def read(self, key: str) -> StoredDocument:
         """The document of a key; one without a body when there is none."""
         entry = await self._bucket.get(key)
-        return decode_document(entry) if entry else StoredDocument(key=key)
+        if entry is None:
+            return StoredDocument(key=key)
+        return judged_document((await self._reader()).document(self._name, entry))
 
     async def read_all(self, prefix: str = "") -> list[StoredDocument]:
         """All documents whose key begins so, sorted by key."""
-        return [decode_document(entry) for entry in await self._bucket.entries(prefix)]
+        entries = await self._bucket.entries(prefix)
+        reader = await self._reader()
+        return [judged_document(reader.document(self._name, entry)) for entry in entries]
 
     async def change(
         self,
         key: str,
         change: Callable[[Any], Any],
         *,
+        base: Sequence[Base] = (),
         revision: int | None = None,
         above: Sequence[StoredDocument] = (),
         message: str = "",
     ) -> tuple[StoredDocument, StoredDocument]:
         """
-        Write a document that is computed from the current one; nothing is written if it does not change.
+        Write a document; nothing is written if it does not change.
 
         Args:
             key: The key.
             change: Computes the new body from the old one (None when there is none); may be called again.
+            base: What the new body is made from, if not from the old one. Without it, the old one must be verified.
             revision: Write only if this revision is the newest; None: any revision, but never over an unseen one.
             above: Number and count are to be higher than those of these documents, too.
             message: Why it is changed.
@@ -120,45 +162,50 @@ class Documents:
 
         Raises:
             RevisionError: The revision is not the newest, or other operators keep writing it.
-            ProtocolError: Its number leaves no room for a higher one.
+            SignatureError: The new body would be made from a document that is not verified.
         """
         for _ in range(_TRIES):
-            old = await self.read(key)
+            kept = await self._read_kept(key)
+            old = kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
             if revision is not None and old.revision != revision:
                 raise RevisionError(
                     f"{key}: revision {old.revision} is the newest, not {revision}; look at it first"
                 )
+            bases = base or self._base_of(kept)
             body = change(old.body)
-            if body == old.body:
+            if body == old.body and not old.unverified:
                 return old, old
             try:
-                return old, await self._write(old, body, above, message)
+                return old, await self._write(old, body, bases, [*kept, *above], message)
             except RevisionError:
                 continue
         raise RevisionError(f"{key}: another operator keeps writing it; try again")
 
+    def _base_of(self, kept: Sequence[StoredDocument]) -> Sequence[Base]:
+        """The base of a document that is computed from the newest one; a purged or new key has none but the operator's words."""
+        return [kept[-1].verified(WAY_OUT)] if kept else [Authored.from_arguments()]
+
     async def _write(
-        self, old: StoredDocument, body: Any, above: Sequence[StoredDocument], message: str
+        self,
+        old: StoredDocument,
+        body: Any,
+        base: Sequence[Base],
+        before: Sequence[StoredDocument],
+        message: str,
     ) -> StoredDocument:
         """Replace an old body; RevisionError when it is no longer the newest."""
-        before = [old if old.number else await self._last(old.key), *above]
-        number = max(max(one.number for one in before) + 1, await self._moment())
-        if number >= NUMBER_LIMIT:
-            raise ProtocolError(
-                f"{old.key}: the stored number leaves no room for a higher one, so ccmctl did not write the document; purge the "
-                "key with the nats tool, and remove documents.json from the state folder of nodes that refuse what follows"
-            )
+        number, count = await self._next(before)
         stamped = Stamped(
             bucket=self._name,
             key=old.key,
             number=number,
-            count=max(one.count for one in before) + 1,
+            count=count,
             body=body,
             written_by=self._fleet.operator,
             time=self._fleet.clock.now(),
             message=message,
         )
-        revision = await self._bucket.update(old.key, msgspec.json.encode(stamped), old.revision)
+        revision = await self._bucket.write(old.key, msgspec.json.encode(stamped), old.revision, base)
         return StoredDocument(
             key=old.key,
             body=body,
@@ -178,27 +225,42 @@ class Documents:
             key: The key.
             message: Why; the history shows it with the operator's name.
         """
-        last = await self._last(key)
+        number, _ = await self._next(await self._read_kept(key))
         note = _RemovalNote(written_by=self._fleet.operator, message=message)
-        await self._bucket.delete(
-            key, number=max(last.number + 1, await self._moment()), note=msgspec.json.encode(note).decode()
+        await self._bucket.remove(
+            key, [Authored.removal()], number=number, note=msgspec.json.encode(note).decode()
         )
 
-    async def _last(self, key: str) -> StoredDocument:
+    async def _read_kept(self, key: str) -> list[StoredDocument]:
+        """The stored revisions of a key, oldest first; a removal has no body."""
+        entries = await self._bucket.history(key)
+        return [judged_document(one) for one in (await self._reader()).history(self._name, entries)]
+
+    async def _next(self, before: Sequence[StoredDocument]) -> tuple[int, int]:
         """
-        Return at least the highest number and count that a key had, because agents remember the number after a removal.
+        Return number and count of the next revision: higher than those of verified ones, because agents remember the number.
 
         A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the document.
+
+        Raises:
+            ProtocolError: In unsigned operation, a number leaves no room for a higher one.
         """
-        entries = await self._bucket.history(key)
-        known = [decode_document(entry) for entry in entries if entry.value]
-        marked = max((entry.revision for entry in entries), default=0)
-        deleted = max((_number_of_deletion(entry) for entry in entries), default=0)
-        return StoredDocument(
-            key=key,
-            number=max((*(one.number for one in known), deleted), default=0) or marked,
-            count=max((one.count for one in known), default=marked),
-        )
+        known = [one for one in before if isinstance(one.proof, Verified)]
+        marked = max((one.revision for one in known), default=0)
+        last = max((one.number for one in known), default=0) or marked
+        count = max((one.count for one in known if one.count or one.body is not None), default=marked)
+        number = max(last + 1, await self._moment())
+        if number >= NUMBER_LIMIT:
+            raise ProtocolError(
+                f"{before[-1].key}: the stored number leaves no room for a higher one, so ccmctl did not write the document; "
+                "purge the key with the nats tool, and remove documents.json from the state folder of nodes that refuse it then"
+            )
+        return number, count + 1
+
+    async def _reader(self) -> VerifiedReader:
+        if self._made is None:
+            self._made = await open_reader(self._fleet)
+        return self._made
 
     async def _moment(self) -> int:
         """
@@ -213,8 +275,13 @@ class Documents:
 
 
 async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
-    """Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older one."""
+    """
+    Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older one.
+
+    They are those of verified documents, because a made-up number would keep the node from all documents of its key.
+    """
     found: dict[str, int] = {}
+    reader = await open_reader(fleet)
     sources = (
         ("CCM_FACTS", fleet.facts, [node]),
         ("CCM_ASSIGNMENTS", fleet.assignments, ["all.*", "fact.>", f"node.{node}.*"]),
@@ -224,19 +291,18 @@ async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
         for entry in await bucket.matching(patterns):
             if name == "CCM_DATA" and owner_of(entry.key) not in ("", node):
                 continue  # it cannot read them
-            if len(found) < NUMBERS_LIMIT and (number := decode_document(entry).number):
+            number = number_of(entry)
+            is_counted = number and isinstance(reader.document(name, entry), Verified)
+            if is_counted and len(found) < NUMBERS_LIMIT:
                 found[f"{name}/{entry.key}"] = number
     return found
 
 
-def _number_of_deletion(entry: KeyValueEntry) -> int:
-    """The number of a deletion; 0 of one that was not signed, and of what is a document."""
-    if entry.value or not entry.signature:
-        return 0
-    try:
-        return read_claims(entry.signature).number
-    except SignatureError:
-        return 0
+def judged_document(judged: Judged) -> StoredDocument:
+    """Decode a document, or a deletion, with what its signature proves."""
+    entry = judged.value
+    document = decode_document(entry) if entry.value else decode_removal(entry)
+    return msgspec.structs.replace(document, proof=judged.derive(lambda _: None))
 
 
 def decode_removal(entry: KeyValueEntry) -> StoredDocument:
@@ -253,6 +319,7 @@ def decode_removal(entry: KeyValueEntry) -> StoredDocument:
         pass
     return StoredDocument(
         key=entry.key,
+        number=number_of(entry),
         revision=entry.revision,
         time=entry.created,
         written_by=note.written_by,

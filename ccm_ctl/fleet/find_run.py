@@ -29,11 +29,13 @@ from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import NEWEST, History, Recorded, UnknownRunError
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.stream_runs import SCHEDULE, StreamRun, find_runs, read_run
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Verified
     from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.stored_schedule import Schedule
@@ -152,12 +154,13 @@ async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = N
     )
 
 
-async def find_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
+async def find_request(fleet: Fleet, recorded: Recorded) -> Verified[ManifestRequest]:
     """
     The request of a run of a schedule, as an operator can send it again.
 
     Raises:
         RunError: The run is not one of a schedule that is still stored as it was then.
+        SignatureError: The schedule is not verified.
     """
     run = recorded.record.run
     if recorded.cause != SCHEDULE:
@@ -170,15 +173,19 @@ async def find_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
         raise RunError(
             f"{run}: the schedule {recorded.origin} was stored again since, or removed, so its request is not known"
         )
-    return msgspec.structs.replace(
-        schedule.request,
-        protocol=schedule.protocol,
-        run=run,
-        time=fleet.clock.now(),
-        requester=fleet.operator,
-        cause="request",
-        deadline_s=0,
-        catch_up=False,
+    now = fleet.clock.now()
+    judged = schedule if schedule.proof is not None else schedule.judged(await open_reader(fleet))
+    return judged.verified().derive(
+        lambda request: msgspec.structs.replace(
+            request,
+            protocol=schedule.protocol,
+            run=run,
+            time=now,
+            requester=fleet.operator,
+            cause="request",
+            deadline_s=0,
+            catch_up=False,
+        )
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import request_subject, run_pattern
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import Answer, Request
@@ -97,7 +98,9 @@ async def ask(
             named = silent[:NAMED_AT_ONCE] if number else []
             body = msgspec.json.encode(msgspec.structs.replace(request, named=named))
             for scope in scopes:
-                await fleet.requests.publish(request_subject(request.protocol, scope), body)
+                await fleet.requests.publish(
+                    request_subject(request.protocol, scope), body, base=[Authored.from_arguments()]
+                )
             if await asking.complete_within(ASK_AGAIN_S):
                 break
     finally:

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.trust import GROUP_PREFIX as PREFIX
 from ccm_agent.bus.trust import TRUST_BUCKET
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import (
     BusSetupError,
     CcmError,
@@ -26,18 +29,14 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.selector import Selector, parse_selector, parse_targets
-from ccm_ctl.fleet.authors import read_newest_signers
-from ccm_ctl.fleet.documents import Documents, decode_document
-from ccm_ctl.fleet.operator_signatures import check_document_author
+from ccm_ctl.fleet.documents import Documents, judged_document
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.bus.trust import SignersList
-    from ccm_agent.model.ports import KeyValueEntry
-    from ccm_ctl.fleet.ports import Bucket, Fleet
-
-PREFIX = "group."
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+    from ccm_ctl.fleet.verified_reader import Judged
 
 SELECTORS_LIMIT = 20
 """Selectors of one group."""
@@ -63,6 +62,7 @@ class TargetGroup(Struct, frozen=True, kw_only=True):
         name: Its name.
         targets: The selectors, any of which is enough.
         written_by, time, message: Who wrote it, when and why.
+        unverified: Why its signature is not valid; "": it is. No command selects nodes by such a group.
     """
 
     name: str
@@ -70,6 +70,7 @@ class TargetGroup(Struct, frozen=True, kw_only=True):
     written_by: str = ""
     time: datetime | None = None
     message: str = ""
+    unverified: str = ""
 
 
 def check_targets(targets: Sequence[str]) -> list[Selector]:
@@ -95,16 +96,15 @@ def check_targets(targets: Sequence[str]) -> list[Selector]:
 
 async def read_groups(fleet: Fleet) -> list[TargetGroup]:
     """
-    All groups, by name. One that cannot be read or that no administrator signed is left out.
+    All groups, by name, with those that are not verified. One that cannot be read is left out.
 
     Raises:
         BusError: The broker is away.
     """
     found = []
-    entries, signers = await _read(fleet, [f"{PREFIX}*"])
-    for entry in entries:
+    for judged in await _read(fleet, [f"{PREFIX}*"]):
         try:
-            found.append(_decode(fleet, entry, signers))
+            found.append(_decode(judged))
         except ProtocolError:
             continue
     return found
@@ -116,17 +116,22 @@ async def expand_groups(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]
 
     Raises:
         NoTargetError: There is no such group.
-        ProtocolError: A group cannot be read, or no administrator signed it.
+        ProtocolError: A group cannot be read, or is not verified.
         UsageError: They become too many selectors.
     """
     selectors = [parse_selector(text) for text in targets]
     names = {term.key for selector in selectors for term in selector.terms if term.is_group}
     if not names:
         return tuple(targets)
-    entries, signers = await _read(fleet, [f"{PREFIX}{name}" for name in sorted(names)])
-    groups = {entry.key.removeprefix(PREFIX): _decode(fleet, entry, signers) for entry in entries}
+    entries = await _read(fleet, [f"{PREFIX}{name}" for name in sorted(names)])
+    groups = {one.name: one for one in map(_decode, entries)}
+    for one in groups.values():
+        if one.unverified:
+            raise SignatureError(
+                f"@{one.name}: its document is not verified: {one.unverified}; write it again with `ccmctl group set`"
+            )
     for name in sorted(names - groups.keys()):
-        known = [one.name for one in await read_groups(fleet)]
+        known = [one.name for one in await read_groups(fleet) if not one.unverified]
         near = did_you_mean(name, known) or "; `ccmctl group list` shows which there are"
         raise NoTargetError(f"@{name}: there is no such group{near}")
     found = [
@@ -148,7 +153,8 @@ async def write_group(fleet: Fleet, name: str, targets: Sequence[str], message: 
     """
     body = msgspec.to_builtins(GroupDocument(list(targets)))
     documents = Documents(fleet, _bucket(fleet), TRUST_BUCKET)
-    old, new = await documents.change(f"{PREFIX}{name}", lambda _: body, message=message)
+    words = [Authored.from_arguments()]
+    old, new = await documents.change(f"{PREFIX}{name}", lambda _: body, base=words, message=message)
     return old is not new
 
 
@@ -175,20 +181,19 @@ def _combine(written: str, selector: Selector, groups: dict[str, TargetGroup]) -
     return [",".join([*chosen, *others]) for chosen in islice(product(*named), EXPANDED_LIMIT + 1)]
 
 
-async def _read(fleet: Fleet, patterns: Sequence[str]) -> tuple[list[KeyValueEntry], SignersList | None]:
+async def _read(fleet: Fleet, patterns: Sequence[str]) -> list[Judged]:
     try:
         entries = await _bucket(fleet).matching(patterns)
     except (BusSetupError, NotFoundError):
-        return [], None  # the broker of an earlier version has no such bucket
-    return entries, await read_newest_signers(fleet, fleet.trust) if fleet.trust else None
+        return []  # the broker of an earlier version has no such bucket
+    reader = await open_reader(fleet)
+    return [reader.document(TRUST_BUCKET, entry) for entry in entries]
 
 
-def _decode(fleet: Fleet, entry: KeyValueEntry, signers: SignersList | None) -> TargetGroup:
-    """The group in an entry; ProtocolError if it cannot be read, or no administrator signed it."""
-    name = entry.key.removeprefix(PREFIX)
-    if fleet.trust is not None:
-        check_author(entry, signers, int(fleet.clock.now().timestamp() * 1000))
-    document = decode_document(entry)
+def _decode(judged: Judged) -> TargetGroup:
+    """The group in an entry; ProtocolError if it cannot be read."""
+    document = judged_document(judged)
+    name = document.key.removeprefix(PREFIX)
     if document.is_plain or document.is_foreign:
         raise ProtocolError(f"@{name}: its document was not written by `ccmctl group set`")
     try:
@@ -202,26 +207,11 @@ def _decode(fleet: Fleet, entry: KeyValueEntry, signers: SignersList | None) -> 
         written_by=document.written_by,
         time=document.time,
         message=document.message,
+        unverified=document.unverified,
     )
 
 
-def check_author(entry: KeyValueEntry, signers: SignersList | None, now_ms: int) -> None:
-    """
-    Check that an administrator signed a group.
-
-    Raises:
-        SignatureError: None did.
-    """
-    check_document_author(
-        signers,
-        TRUST_BUCKET,
-        entry,
-        now_ms,
-        lambda signer: "" if signer.admin else "not signed by an operator with `--admin`",
-    )
-
-
-def _bucket(fleet: Fleet) -> Bucket:
+def _bucket(fleet: Fleet) -> DocumentBucket:
     if fleet.signers is None:
         raise BusSetupError("the groups of this broker cannot be read")
     return fleet.signers

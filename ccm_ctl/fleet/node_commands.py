@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import request_subject, run_pattern
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.untrusted_json import Count
@@ -253,7 +254,9 @@ async def _send(fleet: Fleet, request: MaintenanceRequest, scopes: Iterable[str]
         try:
             for scope in scopes:
                 await fleet.requests.publish(
-                    request_subject(request.protocol, scope), msgspec.json.encode(again)
+                    request_subject(request.protocol, scope),
+                    msgspec.json.encode(again),
+                    base=[Authored.from_arguments()],
                 )
         except BusUnavailableError:
             if not named:

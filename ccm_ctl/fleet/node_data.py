@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,10 @@ from ccm_agent.bus.node_data import (
     slot_key,
     slots_of,
 )
+from ccm_agent.bus.signed_bucket import SignedBucket
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import owner_of
+from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.hiera.sources import read_stamp
 from ccm_agent.model.errors import (
     BusError,
@@ -40,10 +44,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.ports import KeyValue
     from ccm_ctl.fleet.ports import IndexBucket, TextBucket
 
 DATA = "CCM_DATA"
+
+Judge = Callable[[KeyValueEntry], Verified[KeyValueEntry] | Unverified[KeyValueEntry]]
 
 REUSE_AFTER = timedelta(minutes=10)
 """
@@ -79,18 +86,21 @@ class OperatorData(NodeData):
         """
         super().__init__(index, texts)
         self._entries = index
+        self._signed = SignedBucket(index, DATA, signatory)
         self._slots = texts
         self._nodes = nodes
-        self._signatory = signatory
 
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`; a document that its node can read apart is stored apart."""
+    async def write(self, key: str, value: bytes, revision: int, base: Sequence[Base]) -> int:
+        """See `DocumentBucket.write`; a document that its node can read apart is stored apart."""
         if not await self.is_kept_apart(key):
-            return await self._entries.update(key, value, revision, ttl_s=ttl_s)
-        signature = self._signatory.document(DATA, key, value) if self._signatory else {}
+            return await self._signed.write(key, value, revision, base)
         used = _used_slots(await self._entries.history(key))
-        place = await self._store_text(key, value, next(iter(signature.values()), ""), used)
-        return await self._entries.update(key, _index_entry(key, value, place), revision)
+        place = await self._store_text(key, value, self._signed.signature(key, value, base), used)
+        return await self._signed.write(key, _index_entry(key, value, place), revision, base)
+
+    async def remove(self, key: str, base: Sequence[Base], *, number: int = 0, note: str = "") -> None:
+        """See `DocumentBucket.remove`."""
+        await self._signed.remove(key, base, number=number, note=note)
 
     async def is_kept_apart(self, key: str) -> bool:
         owner = owner_of(key)
@@ -158,24 +168,36 @@ class OperatorData(NodeData):
             raise failed.exceptions[0] from None
         return {key: task.result() for key, task in tasks.items() if task.result()}
 
-    async def protect(self, key: str) -> None:
+    async def protect(self, key: str, judge: Judge) -> None:
         await self._entries.purge_before(key, 1)  # removes nothing, and shows now whether this operator may
         history = await self._entries.history(key)
-        exposed, moved = _exposed(history), {place.at for place in _places(history)}
+        exposed = _exposed(history)
         if not exposed:
             return
-        if all(
-            entry.revision in moved for entry in exposed
-        ):  # an earlier call was interrupted before it purged
-            last = max(entry.revision for entry in history if _moves(entry))
+        judged = [judge(entry) for entry in history]
+        newest = judged[-1]
+        if isinstance(newest, Unverified):
+            raise SignatureError(
+                f"{key}: revision {newest.value.revision} is not verified: {newest.reason}; "
+                f"write the document again with `ccmctl data put {key} FILE`"
+            )
+        verified = [one for one in judged if isinstance(one, Verified)]
+        moved = {place.at for place in _places([one.value for one in verified])}
+        genuine = [one.value for one in verified if one.value in exposed]
+        if genuine and all(entry.revision in moved for entry in genuine):
+            # an earlier call was interrupted before it purged
+            last = max(one.value.revision for one in verified if _moves(one.value))
         else:
-            last = await self._move(key, history)
+            last = await self._move(key, newest, verified)
         await self._entries.purge_before(key, last)
 
-    async def _move(self, key: str, history: Sequence[KeyValueEntry]) -> int:
-        """Write an index entry that says what all revisions held, and return its revision."""
-        places = {place.at: place for place in _places(history)}
-        for entry in history:
+    async def _move(
+        self, key: str, newest: Verified[KeyValueEntry], verified: Sequence[Verified[KeyValueEntry]]
+    ) -> int:
+        """Write an index entry that says what all verified revisions held, and return its revision."""
+        places = {place.at: place for place in _places([one.value for one in verified])}
+        for one in verified:
+            entry = one.value
             if entry.revision in places:
                 continue
             place = TextPlace()
@@ -183,15 +205,15 @@ class OperatorData(NodeData):
                 used = {each.slot for each in places.values() if each.revision}
                 place = await self._store_text(key, entry.value, entry.signature, used)
             places[entry.revision] = msgspec.structs.replace(place, at=entry.revision)
-        newest = history[-1]
+        last = newest.value
         earlier = [places[revision] for revision in sorted(places)]
-        now = msgspec.structs.replace(places[newest.revision], at=0)
-        body = _index_entry(key, newest.value, now, earlier)
-        revision = await self._entries.update(key, body, newest.revision if newest.value else 0)
+        now = msgspec.structs.replace(places[last.revision], at=0)
+        body = _index_entry(key, last.value, now, earlier)
+        revision = await self._signed.write(key, body, last.revision if last.value else 0, verified)
         if (
-            not newest.value
+            not last.value
         ):  # it was deleted, and is again; what it said before stays readable for pinned assignments
-            await self._entries.delete(key)
+            await self._signed.remove(key, [Authored.removal()])
         return revision
 
     async def _store_text(self, key: str, value: bytes, signature: str, used: Iterable[int]) -> TextPlace:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ccm_agent.model.wire import Assignment
-    from ccm_ctl.fleet.ports import Bucket
+    from ccm_ctl.fleet.ports import DocumentBucket
 
 URL_PREFIX = f"kv://{DATA}/"
 
@@ -26,7 +26,7 @@ def reads(assignment: Assignment, key: str) -> bool:
     return any(_pattern(url).fullmatch(f"{URL_PREFIX}{key}") for url in assignment.data)
 
 
-async def read_documents(bucket: Bucket, assignment: Assignment) -> dict[str, int]:
+async def read_documents(bucket: DocumentBucket, assignment: Assignment) -> dict[str, int]:
     """Revision of each document that an assignment reads, as it reads it; those that a template names are left out."""
     found = {}
     for key in _plain_keys(assignment.data):
@@ -36,7 +36,7 @@ async def read_documents(bucket: Bucket, assignment: Assignment) -> dict[str, in
     return found
 
 
-async def absent_data(bucket: Bucket, assignment: Assignment) -> list[str]:
+async def absent_data(bucket: DocumentBucket, assignment: Assignment) -> list[str]:
     """Return the keys of missing documents that it pins; none for followed data."""
     if not assignment.data_revision and await bucket.revision():
         return []
@@ -49,7 +49,7 @@ def is_seen(assignment: Assignment, revision: int) -> bool:
     return not assignment.data_revision or revision <= assignment.data_revision
 
 
-async def lost_data(bucket: Bucket, assignment: Assignment) -> list[str]:
+async def lost_data(bucket: DocumentBucket, assignment: Assignment) -> list[str]:
     """Return the keys whose pinned revision is no longer stored; keys from templates are not checked."""
     if not assignment.data_revision:
         return []

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.ports import KeyHistory, KeyValue, SignedStore
+from ccm_agent.bus.signed_bucket import SignableBucket
+from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue, SignedStore
 from ccm_agent.templates.broker_functions import BrokerClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.trust import Trust
-    from ccm_agent.model.ports import BrokerConnection, Clock, Events, Objects, Requests
+    from ccm_agent.bus.verified import Base, Unverified, Verified
+    from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValueEntry, Objects
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.stored_schedule import Schedule
@@ -31,7 +33,35 @@ class Bucket(KeyValue, KeyHistory, Protocol):
     """A bucket as an operator sees it: keys, history and changes."""
 
 
-class IndexBucket(Bucket, Protocol):
+class RequestSender(Protocol):
+    """Sends requests to agents."""
+
+    async def publish(
+        self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, base: Sequence[Base]
+    ) -> None:
+        """
+        Sign and send a request, which was made from `base`.
+
+        Raises:
+            BusUnavailableError: The broker is unreachable.
+            BusDeniedError: The broker refuses it.
+        """
+        ...
+
+
+class DocumentBucket(KeyReader, KeyHistory, Protocol):
+    """A bucket with documents that agents obey. What is written names what it was made from."""
+
+    async def write(self, key: str, value: bytes, revision: int, base: Sequence[Base]) -> int:
+        """Sign and write a key, only if its newest revision is this one (0: it must be absent); see `KeyValue.update`."""
+        ...
+
+    async def remove(self, key: str, base: Sequence[Base], *, number: int = 0, note: str = "") -> None:
+        """Sign and write a deletion; see `KeyValue.delete`."""
+        ...
+
+
+class IndexBucket(SignableBucket, Protocol):
     """A bucket whose past can be removed."""
 
     async def purge_before(self, key: str, revision: int) -> None:
@@ -48,7 +78,7 @@ class TextBucket(Bucket, SignedStore, Protocol):
     """A bucket that keeps documents in slots."""
 
 
-class DataBucket(Bucket, Protocol):
+class DataBucket(DocumentBucket, Protocol):
     """Hiera data. Documents that only one node may read look like all others."""
 
     async def is_kept_apart(self, key: str) -> bool:
@@ -68,13 +98,21 @@ class DataBucket(Bucket, Protocol):
         """
         ...
 
-    async def protect(self, key: str) -> None:
+    async def protect(
+        self, key: str, judge: Callable[[KeyValueEntry], Verified[KeyValueEntry] | Unverified[KeyValueEntry]]
+    ) -> None:
         """
         Move all revisions of a document to where only its node can read them.
 
-        The document keeps its text, its author and its number; what assignments pinned stays readable.
+        The document keeps its text, its author and its number; what assignments pinned stays readable. Revisions that are not
+        verified are removed: no node accepts them.
+
+        Args:
+            key: The key.
+            judge: Verifies a revision.
 
         Raises:
+            SignatureError: The newest revision is not verified.
             BusDeniedError: Only operators with `--admin` may.
             RevisionError: The document was written meanwhile.
         """
@@ -126,18 +164,18 @@ class Fleet(Struct, frozen=True, kw_only=True):
 
     operator: str
     link: BrokerConnection
-    requests: Requests
+    requests: RequestSender
     events: Events
     nodes: Bucket
-    facts: Bucket
+    facts: DocumentBucket
     data: DataBucket
-    assignments: Bucket
+    assignments: DocumentBucket
     runs: Bucket
     manifests: Objects
     clock: Clock
     signatory: Signatory | None = None
     trust: Trust | None = None
-    signers: Bucket | None = None
+    signers: DocumentBucket | None = None
     services: ServiceRegistry | None = None
     schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
     due_rollouts: Callable[[], Awaitable[list[DueRollout]]] | None = None

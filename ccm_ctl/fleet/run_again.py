@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.wire import (
     COMPLIANT_STATES,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.discovery import Inventory
@@ -80,9 +82,17 @@ async def prepare_retry(
     """
     _check_action(recorded)
     left = _left(recorded, await known_ends(fleet, recorded), ends)
-    request = replace(await _request(fleet, recorded, path), deadline=deadline)
+    base: Base
+    if recorded.is_on_record:
+        request, base = await _request(fleet, recorded, path), Authored.unsigned_record()
+    else:
+        if path is not None:
+            raise UsageError(f"{path}: no operator sent {recorded.record.run}; leave out FILE")
+        found = await find_request(fleet, recorded)
+        request, base = found.value, found
+    request = replace(request, deadline=deadline)
     resolved = _targets(recorded, left, await read_inventory(fleet))
-    launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name)
+    launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name, base=[base])
     return replace(launch, record=replace(launch.record, retry_of=recorded.record.run))
 
 
@@ -139,12 +149,8 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[
 
 
 async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> ManifestRequest:
-    """The request of the run; of a single file its text comes from `path`, or from its schedule."""
+    """The request of the run; of a single file its text comes from `path`."""
     record = recorded.record
-    if not recorded.is_on_record:
-        if path is not None:
-            raise UsageError(f"{path}: no operator sent {record.run}; leave out FILE")
-        return await find_request(fleet, recorded)
     if record.request.get("undo"):
         if path is not None:
             raise UsageError(f"{path}: {record.run} undoes a run, without a manifest; leave out FILE")

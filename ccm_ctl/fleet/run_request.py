@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import request_subject
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import BusUnavailableError, RunError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.run_records import RunRecord
@@ -21,6 +22,7 @@ from ccm_ctl.fleet.older_selectors import refuse_too_many
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.gather import Reply
@@ -35,14 +37,18 @@ class Launch(Struct, frozen=True, kw_only=True):
         record: Its record.
         request: The request.
         resolved: The target nodes.
+        base: What the request was made from.
     """
 
     record: RunRecord
     request: Request
     resolved: TargetSet
+    base: Sequence[Base]
 
 
-def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str) -> Launch:
+def prepare(
+    fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str, *, base: Sequence[Base]
+) -> Launch:
     """
     Prepare a run: its ID, time, targets and record. Nothing is sent.
 
@@ -52,6 +58,7 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
         resolved: The target nodes.
         action: "apply", "plan", "check", "ensure", "exec" or "assign".
         name: The manifest's or resource's name.
+        base: What the request was made from.
     """
     refuse_too_many(resolved)
     now = fleet.clock.now()
@@ -76,7 +83,12 @@ def prepare(fleet: Fleet, request: Request, resolved: TargetSet, action: str, na
         nodes=len(resolved.nodes),
         offline=len(resolved.offline),
     )
-    return Launch(record=record, request=request, resolved=resolved)
+    return Launch(record=record, request=request, resolved=resolved, base=base)
+
+
+def prepare_own(fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str) -> Launch:
+    """Prepare a run of the operator's own files; see `prepare`."""
+    return prepare(fleet, request, resolved, action, name, base=[Authored.from_files()])
 
 
 async def put_on_record(fleet: Fleet, launch: Launch) -> None:
@@ -124,7 +136,7 @@ async def send(fleet: Fleet, launch: Launch) -> None:
     """
     body = msgspec.json.encode(launch.request)
     for subject in launch.record.subjects:
-        await fleet.requests.publish(subject, body)
+        await fleet.requests.publish(subject, body, base=launch.base)
 
 
 async def send_again(fleet: Fleet, launch: Launch, named: Sequence[str]) -> None:
@@ -133,7 +145,7 @@ async def send_again(fleet: Fleet, launch: Launch, named: Sequence[str]) -> None
         again = msgspec.structs.replace(launch.request, named=list(named[begin : begin + NAMED_AT_ONCE]))
         try:
             for subject in launch.record.subjects:
-                await fleet.requests.publish(subject, msgspec.json.encode(again))
+                await fleet.requests.publish(subject, msgspec.json.encode(again), base=launch.base)
         except BusUnavailableError:
             return
 

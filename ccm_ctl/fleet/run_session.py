@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.wire import Request
     from ccm_ctl.fleet.history import Recorded
@@ -132,6 +133,7 @@ def new_rollout(
     revision: int,
     request: Request,
     *,
+    base: Sequence[Base],
     is_sent_to_scopes: bool = False,
 ) -> tuple[Run, RolloutDriver]:
     """
@@ -142,6 +144,7 @@ def new_rollout(
         recorded: The run on record.
         state, revision: The rollout as it is stored.
         request: What each node is sent.
+        base: What it was made from.
         is_sent_to_scopes: It is sent on the scopes of the record only, and names the nodes.
 
     Raises:
@@ -165,6 +168,7 @@ def new_rollout(
         fleet=fleet,
         store=RolloutStore(fleet),
         request=request,
+        base=base,
         scopes=scopes_of_record(record),
         is_sent_to_scopes=is_sent_to_scopes,
         order=order,

@@ -44,13 +44,16 @@ from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.fleet.assignments import format_scope
 from ccm_ctl.fleet.rollout.scheduled import find_due
 from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.wire import ManifestRequest
+    from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout
     from ccm_ctl.fleet.stored_schedule import Schedule
 
@@ -104,30 +107,31 @@ async def read_due_rollouts(connection: Connection) -> list[DueRollout]:
     return find_due(await read_newest(connection, SCHEDULES_STREAM, ROLLOUT_STARTS))
 
 
-async def read_schedules(connection: Connection, left_out: list[str]) -> list[Schedule]:
+async def read_schedules(connection: Connection, fleet: Fleet, left_out: list[str]) -> list[Schedule]:
     """
     All schedules, by name.
 
     Args:
         connection: The connection to the broker.
+        fleet: The fleet on it, whose signers list judges them.
         left_out: Gets the subjects of what cannot be read.
 
     Raises:
         BusSetupError: The broker has none.
     """
-    return await Schedules(connection).all(left_out=left_out)
+    return await Schedules(connection, fleet).all(left_out=left_out)
 
 
 class Schedules:
     """The schedules of a broker that knows them."""
 
-    def __init__(self, connection: Connection, signatory: Signatory | None = None) -> None:
+    def __init__(self, connection: Connection, fleet: Fleet | None = None) -> None:
         """
         Take a broker.
 
         Args:
             connection: The connection to the broker.
-            signatory: Signs what is stored; None: it is not signed.
+            fleet: The fleet on it, whose signatory signs, and whose signers list judges; None: nothing is signed or judged.
 
         Raises:
             BusSetupError: The broker does not support these schedules.
@@ -139,7 +143,8 @@ class Schedules:
                 f"nats-server {has}: has no schedules of this kind; they need {wants} or newer"
             )
         self._connection = connection
-        self._signatory = signatory
+        self._fleet = fleet
+        self._signatory = fleet.signatory if fleet is not None else None
 
     async def all(self, at_least: int = 0, left_out: list[str] | None = None) -> list[Schedule]:
         """
@@ -168,7 +173,11 @@ class Schedules:
         past = [read_past(each) for each in stored if each.subject in due and not each.copied]
         removed = {each.subject for each in stored if not each.body}
         found += [one for one in past if one is not None and one.subject not in lasting | removed]
-        return sorted((one for one in found if one is not None), key=lambda one: one.name)
+        known = sorted((one for one in found if one is not None), key=lambda one: one.name)
+        if self._fleet is None:
+            return known
+        reader = await open_reader(self._fleet)
+        return [one.judged(reader) for one in known]
 
     async def need(self, name: str) -> Schedule:
         """
@@ -221,6 +230,7 @@ class Schedules:
         request: ManifestRequest,
         *,
         ends: datetime,
+        base: Sequence[Base],
     ) -> bool:
         """
         Store a schedule; returns whether it replaced one of the same name.
@@ -231,6 +241,7 @@ class Schedules:
             when, zone: Its times, as the broker words them.
             request: What is sent.
             ends: Agents that demand signatures take it no longer after this.
+            base: What it was made from.
 
         Raises:
             UsageError: As `place`.
@@ -244,7 +255,7 @@ class Schedules:
             due=due_subject(place.target),
             body=msgspec.json.encode(request),
         )
-        await self._store(message, name, when, zone, ends)
+        await self._store(message, name, when, zone, ends, base)
         if place.has_own_subject:
             # another operator who removed a schedule meanwhile may have written the index without this one
             await self._update_index(place.subject)
@@ -267,7 +278,14 @@ class Schedules:
         return not any(one.when for one in rollouts if one.subject == subject)
 
     async def put_rollout(
-        self, name: str, when: str, zone: str, rollout: ScheduledRollout, *, ends: datetime
+        self,
+        name: str,
+        when: str,
+        zone: str,
+        rollout: ScheduledRollout,
+        *,
+        ends: datetime,
+        base: Sequence[Base],
     ) -> bool:
         """
         Store the schedule of a rollout, which rollout servers start; returns whether it replaced one of the same name.
@@ -277,6 +295,7 @@ class Schedules:
             when, zone: Its times, as the broker words them.
             rollout: What is started.
             ends: Servers that demand signatures take it no longer after this.
+            base: What it was made from.
 
         Raises:
             UsageError: As `check_rollout`.
@@ -288,7 +307,7 @@ class Schedules:
             due=rollout_due_subject(name),
             body=msgspec.json.encode(rollout),
         )
-        await self._store(message, name, when, zone, ends)
+        await self._store(message, name, when, zone, ends, base)
         return not is_new
 
     async def _known(self, name: str, subject: str) -> list[Schedule]:
@@ -309,7 +328,13 @@ class Schedules:
         return known
 
     async def _store(
-        self, message: _ScheduleMessage, name: str, when: str, zone: str, ends: datetime
+        self,
+        message: _ScheduleMessage,
+        name: str,
+        when: str,
+        zone: str,
+        ends: datetime,
+        base: Sequence[Base],
     ) -> None:
         """Sign and store a schedule in place of one on the same subject, and forget what that one had due."""
         await self._forget_due(message.due)
@@ -320,6 +345,7 @@ class Schedules:
             headers |= self._signatory.schedule(
                 message.target,
                 message.body,
+                base,
                 name=name,
                 when=when,
                 zone=zone,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
     from ccm_agent.bus.permissions import Role
-    from ccm_agent.model.ports import KeyValue
+    from ccm_agent.model.ports import KeyReader
     from ccm_agent.model.secret import Secret
 
 FILE = "trust.json"
@@ -183,7 +183,7 @@ def build_signer(name: str, key: str, role: Role, expires: int | None = None) ->
     )
 
 
-async def published(bucket: KeyValue, at_least: int = 0) -> SignedText | None:
+async def published(bucket: KeyReader, at_least: int = 0) -> SignedText | None:
     """The list that nodes read; None when none was published. `at_least` is a revision that is known to be stored."""
     entry = await bucket.get(SIGNERS_KEY, at_least)
     if entry is None:

@@ -22,6 +22,7 @@ from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY, TIMESTAMP_SUBJECT, Timestamp, read_timestamp
 from ccm_agent.bus.trust import TRUST_BUCKET, SignedText, SignersList, Trust, read_signers
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.state_directory import state_directory
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.model.ports import KeyValue
+    from ccm_agent.model.ports import KeyReader
     from ccm_ctl.fleet.ports import Fleet
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class RenewalState(StrEnum):
 
 
 async def read_newest(
-    bucket: KeyValue, trust: Trust, least: int, *, now_ms: int, at_least: int = 0
+    bucket: KeyReader, trust: Trust, least: int, *, now_ms: int, at_least: int = 0
 ) -> SignersList | None:
     """
     The published signers list; None when there is none.
@@ -128,7 +129,7 @@ async def read_newest(
     return newest
 
 
-async def read_confirmed(bucket: KeyValue, signers: SignersList, *, now_ms: int) -> Timestamp | None:
+async def read_confirmed(bucket: KeyReader, signers: SignersList, *, now_ms: int) -> Timestamp | None:
     """
     The published timestamp; None when there is none.
 
@@ -180,14 +181,16 @@ async def renew(
         return RenewalState.CURRENT
     body = msgspec.json.encode(Timestamp(issued=now_ms, signers=newest.number))
     headers = {
-        SIGNATURE_HEADER: signatory.timestamp(TIMESTAMP_SUBJECT, body, issued_ms=now_ms),
+        SIGNATURE_HEADER: signatory.timestamp(
+            TIMESTAMP_SUBJECT, body, [Authored.confirmation()], issued_ms=now_ms
+        ),
         "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}",
     }
     await store(connection, TIMESTAMP_SUBJECT, body, headers)
     return RenewalState.RENEWED
 
 
-async def _is_current(bucket: KeyValue, newest: SignersList, now_ms: int) -> bool:
+async def _is_current(bucket: KeyReader, newest: SignersList, now_ms: int) -> bool:
     try:
         confirmed = await read_confirmed(bucket, newest, now_ms=now_ms)
     except ProtocolError:

@@ -14,13 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import ASSIGNMENTS
-from ccm_agent.bus.subjects import parse_assignment_key
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.wire import Assignment
-from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.documents import Documents
-from ccm_ctl.fleet.operator_signatures import check_document_author
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
@@ -84,35 +81,7 @@ async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None
             )
         return msgspec.to_builtins(following)
 
-    revision = await _check_author(fleet, stage.key)
-    documents = Documents(fleet, fleet.assignments, ASSIGNMENTS)
-    await documents.change(stage.key, promote, revision=revision)
-
-
-async def _check_author(fleet: Fleet, key: str) -> int | None:
-    """
-    Check that an operator who may assign there wrote an assignment, which this operator is about to sign again.
-
-    Returns:
-        Its revision; None: there is none, or the fleet does not use signatures.
-
-    Raises:
-        SignatureError: No such operator wrote it.
-    """
-    entry = await fleet.assignments.get(key) if fleet.trust is not None else None
-    if entry is None or fleet.trust is None:
-        return None
-    scope, _ = parse_assignment_key(key)
-    check_document_author(
-        await read_newest_signers(fleet, fleet.trust),
-        ASSIGNMENTS,
-        entry,
-        int(fleet.clock.now().timestamp() * 1000),
-        lambda signer: (
-            "" if signer.may_assign(scope) else f"{signer.name} signed it, and may not assign there"
-        ),
-    )
-    return entry.revision
+    await Documents(fleet, fleet.assignments, ASSIGNMENTS).change(stage.key, promote)
 
 
 async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_aborted: bool) -> None:

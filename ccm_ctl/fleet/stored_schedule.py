@@ -20,6 +20,7 @@ from ccm_agent.bus.subjects import (
     rollout_start_subject,
     scheduled_rollout,
 )
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.cron import Cron
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, ProtocolError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccm_agent.bus.streams import Stored
+    from ccm_ctl.fleet.verified_reader import VerifiedReader
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         ends: When its signature expires; None: it is not signed.
         request: What it sends.
         rollout: Waves and limits, if rollout servers start it; None: the broker sends its request to the nodes.
+        message: The stored message, or the due one of a schedule that was due once.
+        proof: The request, as far as its signature proves it; None: it was not judged.
     """
 
     name: str
@@ -67,6 +71,33 @@ class Schedule(Struct, frozen=True, kw_only=True):
     ends: datetime | None = None
     request: ManifestRequest
     rollout: ScheduledRollout | None = None
+    message: Stored | None = None
+    proof: Verified[ManifestRequest] | Unverified[ManifestRequest] | None = None
+
+    @property
+    def unverified(self) -> str:
+        """Why its signature is not valid; "": it is, or it was not judged."""
+        return self.proof.reason if self.proof is not None else ""
+
+    def verified(self) -> Verified[ManifestRequest]:
+        """
+        Its request, as the base of what is made from it.
+
+        Raises:
+            SignatureError: It is not verified.
+        """
+        if isinstance(self.proof, Verified):
+            return self.proof
+        raise SignatureError(
+            f"{self.name}: the schedule is not verified: {self.unverified or 'it was not judged'}; "
+            f"`ccmctl schedule add {self.name}` stores it again from its files"
+        )
+
+    def judged(self, reader: VerifiedReader) -> Schedule:
+        """The schedule with its proof."""
+        times = (self.when, self.zone) if self.when else None
+        proof = reader.schedule(self.message, self.target, self.name, times)
+        return msgspec.structs.replace(self, proof=proof.derive(lambda _: self.request))
 
     @property
     def has_own_subject(self) -> bool:
@@ -129,6 +160,7 @@ def read_past(stored: Stored) -> Schedule | None:
         last=stored.time,
         last_run=_read_run(stored),
         request=request,
+        message=stored,
     )
 
 
@@ -157,6 +189,7 @@ def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
         last_run=_read_run(last) if last is not None else "",
         ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
         request=request,
+        message=stored,
     )
 
 
@@ -199,6 +232,7 @@ def _make_rollout(stored: Stored, name: str) -> Schedule | None:
         stored=stored.time,
         request=rollout.request,
         rollout=rollout,
+        message=stored,
     )
 
 

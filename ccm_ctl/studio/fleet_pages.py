@@ -26,7 +26,7 @@ from ccm_ctl.fleet.discovery import TargetSpec, read_facts, read_inventory, reso
 from ccm_ctl.fleet.hiera_explain import list_sources, read_masked_data
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
-from ccm_ctl.fleet.run_request import prepare
+from ccm_ctl.fleet.run_request import prepare_own
 from ccm_ctl.fleet.stored_session import read_session_events
 from ccm_ctl.render.resource_diffs import diff_blocks
 from ccm_ctl.studio.evaluation import Evaluation, evaluate
@@ -179,7 +179,7 @@ class StudioFleetPages:
             diff=True,
             deadline=self._fleet.clock.now() + timedelta(seconds=DEADLINE_S),
         )
-        launch = prepare(self._fleet, plan, resolved, "plan", content.name)
+        launch = prepare_own(self._fleet, plan, resolved, "plan", content.name)
         user = sender_of(request)
         if user.on_record != self._fleet.operator:
             launch = replace(launch, record=replace(launch.record, user=user.on_record))

@@ -33,7 +33,7 @@ exec execution executor exit export expression failure feed field file filter fl
 group guest handler head header info inside job key kind launch limit limiter line link lock log map match matcher
 message metadata mistake name network object observer option output overview page parser part pattern phase place
 placement platform port prefetcher probe process program property query question queue range reader reason ref
-reference regex registry renderer reply response result root rotation row runner server service set setting size
+reference regex registry renderer reply response result root rotation sender verifier row runner server service set setting size
 socket span spec start store style tail tar term terminal text thread time timer transfer tree unpacker url user
 value verb view watch watcher window word worker write writer
 """
@@ -41,10 +41,10 @@ GENERAL = frozenset(_GENERAL.split())
 """Nouns that mean here what they mean in every program."""
 
 _ADJECTIVES = """
-acked ahead at broken complete completed deferred done driving dropped evaluated explained failed found holding
+acked ahead at authored broken complete completed deferred done driving dropped evaluated explained failed found holding
 joining left listed lost moving next of packed past piped plain planned published quoted read received recorded
 resolved resumed seen sensitive sent several since spooled stamped started stored transferred unpack unpacked
-untemplated where
+untemplated unverified verified where
 """
 ADJECTIVES = frozenset(_ADJECTIVES.split())
 """Names without a noun, which say what happened to something. No new ones, please: `StoredDocument` says more than `Stored`."""

@@ -11,7 +11,6 @@ import pytest
 
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import request_subject, run_pattern
 from ccm_agent.model.ids import new_id
@@ -20,6 +19,7 @@ from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, ManifestRequest
 from tests.support.faults import FaultyAgent, add_faulty, assert_converges, by_run, told
 from tests.support.fleet import Fleet, a_file, a_gate, manifest
+from tests.support.signing import OwnRequests
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -107,7 +107,7 @@ async def ask(fleet: Fleet, agent: FaultyAgent, run: str) -> dict[str, Any]:
         await connection.connect_now()
         await NatsEvents(connection).follow(run_pattern(run), hear)
         while agent.process is not None and agent.process.poll() is None:
-            await NatsRequests(connection).publish(
+            await OwnRequests(connection).publish(
                 request_subject(MANIFEST_APPLY, f"node.{agent.name}"), msgspec.json.encode(request)
             )
             await asyncio.sleep(0.1)

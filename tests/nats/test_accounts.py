@@ -33,6 +33,7 @@ from tests.support.nats_server import (
     secured_server,
     users_configuration,
 )
+from tests.support.signing import OwnRequests
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -183,7 +184,7 @@ async def test_a_request_is_heard_once_by_each_node(place: Place) -> None:
         for operator in place.operators:
 
             async def ask(body: bytes, operator: str = operator) -> None:
-                await NatsRequests(users[operator]).publish(REQUEST, body)
+                await OwnRequests(users[operator]).publish(REQUEST, body)
 
             heard = await heard_once({name: users[name] for name in place.nodes}, f"{P}.*.*.request.all", ask)
 

@@ -21,7 +21,6 @@ from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import call, read_last, store
@@ -48,7 +47,7 @@ from tests.support.agent import Bus, Controller, agent_ports, agent_settings, ru
 from tests.support.assignments import BundleEngine
 from tests.support.bundles import digest_of, packed
 from tests.support.nats_server import connected_plain, ports_on, prepare, running_server
-from tests.support.signing import FULL, Keyring, now_ms
+from tests.support.signing import FULL, Keyring, OwnKeyValue, OwnRequests, OwnSignatory, now_ms
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -80,13 +79,13 @@ class Stage:
         self.keys = keys
         self.bob = bob
         self.engine = WatchedEngine()
-        self.requests = NatsRequests(operator, bob)
+        self.requests = OwnRequests(operator, bob)
         self.objects = NatsObjects(operator, "CCM_MANIFESTS")
         self._operator = operator
         self._number = now_ms()
 
     def bucket(self, name: str) -> NatsKeyValue:
-        return NatsKeyValue(self._operator, name, self.bob)
+        return OwnKeyValue(self._operator, name, self.bob)
 
     def number(self) -> int:
         self._number += 1
@@ -244,7 +243,7 @@ async def test_saved_plan_without_its_plan_applies_nothing(stage: Stage) -> None
 
 async def test_request_that_was_held_back_until_it_expired_runs_nothing(stage: Stage) -> None:
     key = stage.bob._key
-    slow = Signatory(key, lambda: now_ms() - 2 * 3_600_000)
+    slow = OwnSignatory(key, lambda: now_ms() - 2 * 3_600_000)
     body = manifest("changed /good")
 
     await stage.forge(ALL, body, slow.request(ALL, body))

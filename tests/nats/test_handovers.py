@@ -20,6 +20,7 @@ from ccm_ctl.fleet.run_request import prepare
 from ccm_ctl.fleet.run_session import record_rollout
 from tests.support.fleet import a_file, manifest
 from tests.support.secured import Secured, secured_fleet
+from tests.support.signing import OWN
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(180)]
 
@@ -98,12 +99,12 @@ def forge(
             fleet = broker.fleet
             request = ExecRequest(protocol=RESOURCE_EXEC, argv=["touch", str(mark)], timeout_s=10)
             resolved = TargetSet(nodes=nodes, offline=[], scopes=[scope], targets=[], where="")
-            launch = prepare(fleet, request, resolved, "exec", "touch")
+            launch = prepare(fleet, request, resolved, "exec", "touch", base=OWN)
             assert launch.record.subjects == [request_subject(RESOURCE_EXEC, scope)]
             plan = RolloutPlan(waves=(Wave(name="all", nodes=len(nodes), slots=len(nodes)),))
             state = RolloutState(run=launch.record.run, plan=plan)
             revision = await record_rollout(fleet, launch, state)
-            handed = hand_over(fleet, state, launch.record, nodes)
+            handed = hand_over(fleet, state, launch.record, nodes, base=OWN)
             await RolloutStore(fleet).write(handed if is_signed else replace(handed, signature=""), revision)
             return launch.record.run
 

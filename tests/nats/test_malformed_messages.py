@@ -23,6 +23,7 @@ from tests.support.agent import Bus, Controller, FakeClock, FakeEngine, agent_po
 from tests.support.header_blocks import MALFORMED
 from tests.support.nats_server import Heard, ports_on, prepare, running_server, settings
 from tests.support.raw_client import RawClient, raw_client
+from tests.support.signing import OwnRequests
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -96,7 +97,7 @@ async def test_subjects_of_any_bytes_disconnect_no_client(
 
     await attacker.publish(PING_ALL, b"{}", reply=b"r" + char)
     await attacker.publish(b"io.choria.ccm.v1.agent.a%s.b" % char, b"{}")
-    await NatsRequests(operator).publish(PING_ALL.decode(), json.dumps({"protocol": NODE_PING}).encode())
+    await OwnRequests(operator).publish(PING_ALL.decode(), json.dumps({"protocol": NODE_PING}).encode())
     await NatsEvents(agent).announce(event_subject(SESSION_ANSWER, NODE, new_id()), b"{}")
 
     await heard.wait(1)
@@ -180,7 +181,7 @@ async def test_a_copy_whose_mark_is_hidden_is_not_a_request(
 
     await copy(attacker, b"$KV.CCM_RUNS.a", PING_ALL)
     await settled(operator)
-    await NatsRequests(operator).publish(PING_ALL.decode(), json.dumps({"protocol": NODE_PING}).encode())
+    await OwnRequests(operator).publish(PING_ALL.decode(), json.dumps({"protocol": NODE_PING}).encode())
 
     [request] = await heard.wait(1)
     assert "X" not in request.headers

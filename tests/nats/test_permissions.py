@@ -30,6 +30,7 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.wire import AGENT_STARTUP, MANIFEST_APPLY, NODE_PING
 from tests.support.nats_server import Heard, connected, secured_server, users_configuration
+from tests.support.signing import OwnRequests
 
 pytestmark = pytest.mark.nats
 
@@ -377,7 +378,7 @@ async def test_a_node_works_with_its_permissions(server) -> None:
         pinned = await NatsKeyValue(node, "CCM_DATA").as_of("work", before)
         assigned = await NatsKeyValue(node, "CCM_ASSIGNMENTS").matching(["all.*", f"node.{name}.*"])
         bundle = await NatsObjects(node, "CCM_MANIFESTS").get("work", 1 << 20)
-        await NatsRequests(admin).publish(
+        await OwnRequests(admin).publish(
             request_subject(NODE_PING, fact_scope("role", "web")),
             b'{"protocol":"io.choria.ccm.v1.node.ping.request"}',
         )

@@ -26,6 +26,7 @@ from ccm_agent.registration.publish import Publisher
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.nats_server import Heard, connected, secured_server, users_configuration
 from tests.support.registrations import an_entry
+from tests.support.signing import OwnRequests
 
 pytestmark = pytest.mark.nats
 
@@ -144,7 +145,7 @@ async def test_load_balancer_cannot_command_through_registrations(server: NatsSe
         await NatsRequests(node).subscribe(["all"], heard, refused)
 
         await send_elsewhere(lb, f"{P}.node.ping.request.all")
-        await NatsRequests(operator).publish(f"{P}.node.ping.request.all", PING, {"From": "operator"})
+        await OwnRequests(operator).publish(f"{P}.node.ping.request.all", PING, {"From": "operator"})
 
         assert [incoming.headers.get("From") for incoming in await heard.wait(1)] == ["operator"]
         assert len(refused.items) == 2

@@ -17,6 +17,7 @@ import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it
 
 from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.signed_bucket import SignedBucket
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject, scopes_of
 from ccm_agent.bus.trust import Trust
@@ -445,15 +446,16 @@ def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:
         requests=bus.requests,
         events=bus.events,
         nodes=bus.bucket("CCM_NODES"),
-        facts=bus.bucket("CCM_FACTS"),
+        facts=SignedBucket(bus.bucket("CCM_FACTS"), "CCM_FACTS", bus.signatory),
         data=OperatorData(
             bus.bucket("CCM_DATA"), bus.bucket("CCM_NODE_DATA"), bus.bucket("CCM_NODES"), bus.signatory
         ),
-        assignments=bus.bucket("CCM_ASSIGNMENTS"),
+        assignments=SignedBucket(bus.bucket("CCM_ASSIGNMENTS"), "CCM_ASSIGNMENTS", bus.signatory),
         runs=bus.bucket("CCM_RUNS"),
         manifests=bus.objects("CCM_MANIFESTS"),
         clock=StillClock(),
         trust=trust,
-        signers=bus.bucket("CCM_TRUST"),
+        signers=SignedBucket(bus.bucket("CCM_TRUST"), "CCM_TRUST", bus.signatory),
         slots=bus.bucket("CCM_SLOTS"),
+        signatory=bus.signatory,
     )

@@ -19,7 +19,7 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.permissions import Permissions
-from ccm_agent.bus.requests import SCHEDULES_STREAM, NatsRequests
+from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_index
 from ccm_agent.bus.settings import BusSettings, settings_for
 from ccm_agent.bus.streams import store
@@ -28,9 +28,10 @@ from ccm_agent.model.errors import BusError, BusSetupError
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers, find_server
+from tests.support.signing import OwnRequests
 
 if TYPE_CHECKING:
-    from ccm_agent.model.ports import BrokerConnection, Events, Requests
+    from ccm_agent.model.ports import BrokerConnection, Events
 
 WAIT_S = 30.0
 """How long a test waits for what must happen; only a failure takes so long."""
@@ -40,7 +41,7 @@ class Ports(Struct, frozen=True, kw_only=True):
     """All bus ports of one process."""
 
     link: BrokerConnection
-    requests: Requests
+    requests: OwnRequests
     events: Events
     bucket: Any
     objects: Any
@@ -57,7 +58,7 @@ def ports_on(connection: Connection) -> Ports:
     """The ports on a connection."""
     return Ports(
         link=connection,
-        requests=NatsRequests(connection),
+        requests=OwnRequests(connection),
         events=NatsEvents(connection),
         bucket=lambda name: NatsKeyValue(connection, name),
         objects=lambda name: NatsObjects(connection, name),

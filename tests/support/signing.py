@@ -12,10 +12,13 @@ import nkeys
 
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.timestamp import TIMESTAMP_SUBJECT, Timestamp
 from ccm_agent.bus.trust import EVERYWHERE, SignedText, Signer, SignersList, Trust, sign_signers
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock
@@ -34,6 +37,69 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+OWN = (Authored.from_arguments(),)
+"""What a test signs is its own."""
+
+
+class OwnSignatory(Signatory):
+    """An operator of a test, who signs what the test wrote."""
+
+    def request(self, subject, body, base=OWN):
+        """See `Signatory.request`."""
+        return super().request(subject, body, base)
+
+    def schedule(self, subject, body, base=OWN, **others):
+        """See `Signatory.schedule`."""
+        return super().schedule(subject, body, base, **others)
+
+    def document(self, bucket, key, body, base=OWN):
+        """See `Signatory.document`."""
+        return super().document(bucket, key, body, base)
+
+    def rollout(self, subject, body, base=OWN, **others):
+        """See `Signatory.rollout`."""
+        return super().rollout(subject, body, base, **others)
+
+    def timestamp(self, subject, body, base=OWN, **others):
+        """See `Signatory.timestamp`."""
+        return super().timestamp(subject, body, base, **others)
+
+    def object(self, subject, digest, base=OWN):
+        """See `Signatory.object`."""
+        return super().object(subject, digest, base)
+
+    def deletion(self, bucket, key, number=0, note="", base=OWN):
+        """The headers of a deletion; `base` comes last here."""
+        return super().deletion(bucket, key, base, number, note)
+
+
+class OwnRequests(NatsRequests):
+    """Requests of a test, which are its own."""
+
+    async def publish(self, subject, body, headers=None, *, base=OWN):
+        """See `NatsRequests.publish`."""
+        await super().publish(subject, body, headers, base=base)
+
+
+class OwnKeyValue(NatsKeyValue):
+    """A bucket that a test writes as an operator who signs."""
+
+    def __init__(self, connection, bucket, signatory) -> None:
+        super().__init__(connection, bucket)
+        self.signatory = signatory
+
+    async def put(self, key, value, *, ttl_s=None):
+        """See `KeyValue.put`."""
+        signature = self.signatory.document(self.bucket, key, value)[SIGNATURE_HEADER]
+        newest = await self.newest(key)
+        return await self.store_signed(key, value, newest.revision if newest else 0, signature)
+
+    async def delete(self, key, *, number=0, note="", signature=""):
+        """See `KeyValue.delete`."""
+        signed = self.signatory.deletion(self.bucket, key, number, note)[SIGNATURE_HEADER]
+        await super().delete(key, note=note, signature=signature or signed)
+
+
 class Keyring:
     """A fleet's root and its operators, at the time that `at_ms` returns."""
 
@@ -43,11 +109,11 @@ class Keyring:
         self.signers: list[Signer] = []
         self.number = 0
 
-    def operator(self, name: str, **role: object) -> Signatory:
+    def operator(self, name: str, **role: object) -> OwnSignatory:
         """A new operator, who is in the list from now on."""
         key = new_key()
         self.signers.append(Signer(name=name, key=key.public_key, **role))  # type: ignore[arg-type]
-        return Signatory(key, self.at_ms)
+        return OwnSignatory(key, self.at_ms)
 
     def listed(self, **others: object) -> SignersList:
         """The list as it is now, under a new number."""

@@ -19,11 +19,10 @@ from msgspec import Struct
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
 from ccm_agent.agent.requests.signers_guard import SignersGuard
 from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
-from ccm_agent.bus.subjects import ALL, key_subject, parse_assignment_key
+from ccm_agent.bus.subjects import ALL, key_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY, read_timestamp
 from ccm_agent.bus.trust import (
     SIGNERS_KEY,
-    TRUST_BUCKET,
     SignedText,
     Signer,
     SignersList,
@@ -52,9 +51,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import Clock, IncomingRequest, KeyValue, KeyValueEntry
 
 log = logging.getLogger(__name__)
-
-FACTS = "CCM_FACTS"
-ASSIGNMENTS = "CCM_ASSIGNMENTS"
 
 
 class NotAuthorizedError(CcmError):
@@ -320,7 +316,7 @@ class Authenticator:
         if found is None:
             return Principal(), 0
         claims, signer = found
-        if not _may_write(signer, bucket, entry.key):
+        if not signer.may_write(bucket, entry.key):
             raise SignatureError(f"{bucket}/{entry.key}: {signer.name} signed it and may not write there")
         return _principal(signer), claims.number
 
@@ -379,14 +375,3 @@ def _principal(signer: Signer, *, is_plan_only: bool = False) -> Principal:
     return Principal(
         name=signer.name, key=signer.key, roles=signer.roles, is_verified=True, is_plan_only=is_plan_only
     )
-
-
-def _may_write(signer: Signer, bucket: str, key: str) -> bool:
-    """What a signer may write is what the operator's role says; buckets that are not listed hold data."""
-    if bucket == FACTS:
-        return signer.facts
-    if bucket == ASSIGNMENTS:
-        return signer.may_assign(parse_assignment_key(key)[0])
-    if bucket == TRUST_BUCKET:
-        return False
-    return signer.data

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.wire import Request
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -90,6 +91,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         store: Where the state of the rollout is.
         request: What each node is sent; its run, targets and requester are filled in.
         scopes: The scopes of the run, for an operator who may not send to single nodes.
+        base: What the request was made from.
         is_sent_to_scopes: Requests go to these scopes only, also if the broker allows more.
         order: The nodes of all waves, in the plan's order.
         find_back: Returns those of some nodes that have come back.
@@ -99,6 +101,7 @@ class Driving(Struct, frozen=True, kw_only=True):
     fleet: Fleet
     store: RolloutStore
     request: Request
+    base: Sequence[Base]
     scopes: list[str]
     order: list[str]
     find_back: Callable[[Sequence[str]], Awaitable[list[str]]]
@@ -308,7 +311,8 @@ class RolloutDriver:
         requests = self._driving.fleet.requests
         subjects = [request_subject(request.protocol, node_scope(node)) for node in nodes]
         for failed in await asyncio.gather(
-            *(requests.publish(subject, body) for subject in subjects), return_exceptions=True
+            *(requests.publish(subject, body, base=self._driving.base) for subject in subjects),
+            return_exceptions=True,
         ):
             if isinstance(failed, BaseException):
                 raise failed
@@ -319,7 +323,9 @@ class RolloutDriver:
         targets = [f"{text},{names}" for text in request.targets] or [names]
         body = msgspec.json.encode(replace(request, targets=targets, named=list(nodes)))
         for scope in self._driving.scopes:
-            await self._driving.fleet.requests.publish(request_subject(request.protocol, scope), body)
+            await self._driving.fleet.requests.publish(
+                request_subject(request.protocol, scope), body, base=self._driving.base
+            )
 
 
 def _monotonic() -> float:

@@ -17,17 +17,18 @@ from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signing import SignatureError, SignatureKind
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject, parse_assignment_key
 from ccm_agent.bus.trust import EVERYWHERE
+from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
 from ccm_agent.model.wire import RUN_STOP, ManifestRequest
-from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.operator_signatures import verify_operator
 from ccm_ctl.fleet.run_request import check_record, digest_record, scopes_of_record
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.bus.trust import Signer, SignersList
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunRecord
     from ccm_agent.model.wire import Request
@@ -56,7 +57,9 @@ def check_can_hand_over(fleet: Fleet, action: str) -> None:
         )
 
 
-def hand_over(fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Sequence[str]) -> RolloutState:
+def hand_over(
+    fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Sequence[str], *, base: Sequence[Base]
+) -> RolloutState:
     """
     Return the rollout as one that servers drive, signed by this operator.
 
@@ -64,6 +67,7 @@ def hand_over(fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Seque
         fleet: The bus.
         state: The rollout.
         record, nodes: Its run on record, and the nodes of it.
+        base: What they were made from.
 
     Raises:
         UsageError: Servers would not drive it.
@@ -76,9 +80,16 @@ def hand_over(fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Seque
         return state
     begins = max(fleet.clock.now(), state.start_at or fleet.clock.now())
     signature = fleet.signatory.rollout(
-        _subject(state), _signed_body(state), expires_ms=int(begins.timestamp() * 1000) + VALID_MS
+        _subject(state), _signed_body(state), base, expires_ms=int(begins.timestamp() * 1000) + VALID_MS
     )
     return replace(state, signature=signature)
+
+
+def hand_over_recorded(
+    fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Sequence[str]
+) -> RolloutState:
+    """Hand over a rollout that is stored already; see `hand_over`."""
+    return hand_over(fleet, state, record, nodes, base=[Authored.unsigned_record()])
 
 
 async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, request: Request) -> bool:
@@ -99,42 +110,34 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
         if what is not None:
             raise ProtocolError(f"rollout servers do not {what} in a fleet without signatures")
         return True
-    now_ms = int(fleet.clock.now().timestamp() * 1000)
-    signers = await read_newest_signers(fleet, fleet.trust)
-    try:
-        _, signer = verify_operator(
-            signers,
-            SignatureKind.ROLLOUT,
-            _subject(state),
-            _signed_body(state),
-            state.signature,
-            now_ms=now_ms,
+    verifier = (await open_reader(fleet)).verifier
+    judged = verifier.read(
+        state,
+        SignatureKind.ROLLOUT,
+        _subject(state),
+        _signed_body(state),
+        state.signature,
+        lambda signer, _: _lacking_right(signer, record, request),
+    )
+    signer = verifier.signer_of(judged) if isinstance(judged, Verified) else None
+    if isinstance(judged, Unverified) or (what is not None and signer is None):
+        reason = judged.reason or "no operator in the signers list signed it"
+        raise SignatureError(
+            f"{_subject(state)}: {reason}; `ccmctl run resume {state.run} --detach` hands it over again"
         )
-        _check_right(signer, record, request)
-        may_send_directly = signer.may_request(request.protocol, EVERYWHERE)
-    except SignatureError as err:
-        if what is not None or signers is None or not signers.allows_unsigned(now_ms):
-            raise SignatureError(
-                f"{err.message}; `ccmctl run resume {state.run} --detach` hands it over again"
-            ) from err
-        may_send_directly = True
-    await _check_open(fleet, signers, record)
-    return may_send_directly
+    await _check_open(fleet, verifier.signers, record)
+    return signer is None or signer.may_request(request.protocol, EVERYWHERE)
 
 
-def _check_right(signer: Signer, record: RunRecord, request: Request) -> None:
-    """
-    Check that an operator may send the request of a record.
-
-    Raises:
-        SignatureError: The operator may not, on one of its scopes.
-    """
+def _lacking_right(signer: Signer, record: RunRecord, request: Request) -> str:
+    """Why an operator may not send the request of a record to one of its scopes; "": the operator may."""
     for scope in scopes_of_record(record):
         if not signer.may_request(request.protocol, scope):
-            raise SignatureError(f"{signer.name} handed it over, and may not {record.action} on {scope}")
+            return f"{signer.name} handed it over, and may not {record.action} on {scope}"
     stage = request.stage if isinstance(request, ManifestRequest) else None
     if stage is not None and not signer.may_assign(parse_assignment_key(stage.key)[0]):
-        raise SignatureError(f"{signer.name} handed it over, and may not assign {stage.key}")
+        return f"{signer.name} handed it over, and may not assign {stage.key}"
+    return ""
 
 
 async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunRecord) -> None:

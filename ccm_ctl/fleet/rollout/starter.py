@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError, SignatureKind
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import rollout_start_subject
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import (
     BusDeniedError,
@@ -32,21 +33,20 @@ from ccm_agent.model.moments import format_moment
 from ccm_agent.model.rollout_records import Phase, RolloutState, ScheduledStart, ScheduleStarts
 from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
 from ccm_agent.model.wire import MANIFEST_PLAN
-from ccm_ctl.fleet.authors import read_newest_signers
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.operator_signatures import verify_operator
 from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.plan import make_plan
 from ccm_ctl.fleet.rollout.starts import StartsStore, add_start, place_of
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_request import prepare, put_on_record
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
-    from ccm_agent.bus.signing import Claims
+    from ccm_agent.model.wire import ManifestRequest
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.run_request import Launch
@@ -129,7 +129,7 @@ class RolloutStarter:
     async def _begin(self, one: DueRollout, starts: ScheduleStarts, revision: int) -> None:
         """Decide about a start that is due, and begin it unless there is a reason not to."""
         try:
-            await self._check_author(one, starts)
+            signed = await self._check_author(one, starts)
         except (SignatureError, ProtocolError) as err:
             self._refused[one.name] = one.due
             self._note(f"schedule {one.name}: refused: {err}")
@@ -138,7 +138,7 @@ class RolloutStarter:
         launch = None
         if not reason:
             try:
-                launch, state = await self._prepare(one)
+                launch, state = await self._prepare(one, signed)
             except (InputError, FleetError) as err:
                 reason = str(err)
         if launch is None:
@@ -148,9 +148,12 @@ class RolloutStarter:
             await self._claim(one, starts, revision, launch, state)
         self._decided[one.name] = one.due
 
-    async def _check_author(self, one: DueRollout, starts: ScheduleStarts) -> None:
+    async def _check_author(self, one: DueRollout, starts: ScheduleStarts) -> Verified[ManifestRequest]:
         """
         Check that an operator who may add schedules signed this, for this time, and that the time was not taken.
+
+        Returns:
+            The request that was signed.
 
         Raises:
             SignatureError, ProtocolError: No such operator did, or the time is another one.
@@ -160,22 +163,17 @@ class RolloutStarter:
             raise ProtocolError(
                 f"it is due {format_moment(one.due)}, which is to come; are the clocks right?"
             )
-        trust = self._fleet.trust
-        if trust is None:
-            return
-        signers = await read_newest_signers(self._fleet, trust)
-        now_ms = int(now.timestamp() * 1000)
-        subject = rollout_start_subject(one.name)
-        try:
-            claims, signer = verify_operator(
-                signers, SignatureKind.SCHEDULE, subject, one.body, one.signature, now_ms=now_ms
-            )
-            if not signer.schedules:
-                raise SignatureError(f"{subject}: {signer.name} signed it, and may not add schedules")
-            await asyncio.to_thread(_check_time, claims, one, starts)
-        except SignatureError:
-            if signers is None or not signers.allows_unsigned(now_ms):
-                raise
+        reader = await open_reader(self._fleet)
+        judged = reader.due_rollout(one)
+        if isinstance(judged, Unverified):
+            raise SignatureError(f"{rollout_start_subject(one.name)}: {judged.reason}")
+        if judged.signer:
+            try:
+                await asyncio.to_thread(_check_time, judged.details, one, starts)
+            except SignatureError:
+                if not reader.verifier.accepts_unsigned:
+                    raise
+        return judged
 
     async def _reason_to_skip(self, one: DueRollout, starts: ScheduleStarts) -> str:
         """Why a start is not begun; "": it is."""
@@ -192,7 +190,9 @@ class RolloutStarter:
         why = f": {state.phase}: {state.reason}" if state.phase is Phase.PAUSED else ""
         return f"run {state.run} of this schedule is still open{why}"
 
-    async def _prepare(self, one: DueRollout) -> tuple[Launch, RolloutState]:
+    async def _prepare(
+        self, one: DueRollout, signed: Verified[ManifestRequest]
+    ) -> tuple[Launch, RolloutState]:
         """
         A run with the nodes that match now, and its rollout. Nothing is stored.
 
@@ -205,10 +205,10 @@ class RolloutStarter:
         resolved = resolved.in_order(order)
         request = replace(rollout.request, cause="request", deadline=None, deadline_s=0, catch_up=False)
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
-        launch = prepare(fleet, request, resolved, action, request.name)
+        launch = prepare(fleet, request, resolved, action, request.name, base=[signed])
         launch = replace(launch, record=replace(launch.record, schedule=one.name))
         state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
-        return launch, hand_over(fleet, state, launch.record, resolved.nodes)
+        return launch, hand_over(fleet, state, launch.record, resolved.nodes, base=[signed])
 
     async def _claim(
         self, one: DueRollout, starts: ScheduleStarts, revision: int, launch: Launch, state: RolloutState
@@ -249,14 +249,14 @@ class RolloutStarter:
             self._note(sentence)
 
 
-def _check_time(claims: Claims, one: DueRollout, starts: ScheduleStarts) -> None:
+def _check_time(details: Mapping[str, str], one: DueRollout, starts: ScheduleStarts) -> None:
     """
     Check that a start is at one of the signed times, and later than the last one. Blocking.
 
     Raises:
         SignatureError: It is not.
     """
-    when, zone = claims.details.get("when", ""), claims.details.get("zone", "")
+    when, zone = details.get("when", ""), details.get("zone", "")
     try:
         slot = schedule_slot(when, zone, one.due)
         pause_s = least_pause_s(when)

@@ -374,10 +374,12 @@ def test_a_broker_that_disconnects_during_a_request_is_asked_again(
     failures = iter([True])
     publish = MemoryRequests.publish
 
-    async def fails_once(self: MemoryRequests, subject: str, body: bytes, headers: None = None) -> None:
+    async def fails_once(
+        self: MemoryRequests, subject: str, body: bytes, headers: None = None, **named: object
+    ) -> None:
         for _ in failures:
             raise BusUnavailableError("memory: the connection was lost")
-        await publish(self, subject, body, headers)
+        await publish(self, subject, body, headers, **named)
 
     monkeypatch.setattr(MemoryRequests, "publish", fails_once)
 

@@ -7,15 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, SigningKey
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.trust import TRUST_BUCKET, Signer, SignersList
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
+from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.groups import EXPANDED_LIMIT, check_author
+from ccm_ctl.fleet.groups import EXPANDED_LIMIT
+from ccm_ctl.fleet.verified_reader import VerifiedReader
 from tests.support.authorship import new_seed
 from tests.support.controller import NOW, Desk, FakeNode
+from tests.support.signing import OwnSignatory
 
 NOW_MS = int(NOW.timestamp() * 1000)
 MOTD = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n"
@@ -134,19 +136,19 @@ def test_group_counts_only_with_the_signature_of_an_administrator() -> None:
         ),
     )
 
-    def signed(key: SigningKey, name: str = "group.a") -> KeyValueEntry:
-        header = Signatory(key, lambda: NOW_MS).document(TRUST_BUCKET, name, b"{}")[SIGNATURE_HEADER]
-        return KeyValueEntry(key="group.a", value=b"{}", revision=1, created=NOW, signature=header)
+    clock = FakeClock(NOW)
 
-    check_author(signed(admin), signers, NOW_MS)
-    for entry in (
-        signed(other),
-        signed(admin, "group.b"),
-        msgspec.structs.replace(signed(admin), signature=""),
-    ):
-        with pytest.raises(SignatureError):
-            check_author(entry, signers, NOW_MS)
-    with pytest.raises(SignatureError):
-        check_author(signed(admin), None, NOW_MS)
+    def judge(key: SigningKey | None, name: str = "group.a", newest: SignersList | None = signers) -> str:
+        body = msgspec.json.encode(Stamped(bucket=TRUST_BUCKET, key="group.a", number=1, body={}))
+        header = OwnSignatory(key, lambda: NOW_MS).document(TRUST_BUCKET, name, body) if key else {}
+        signature = header.get(SIGNATURE_HEADER, "")
+        entry = KeyValueEntry(key="group.a", value=body, revision=1, created=NOW, signature=signature)
+        return VerifiedReader(newest, clock, is_demanded=True).document(TRUST_BUCKET, entry).reason
+
     unsigned = msgspec.structs.replace(signers, allow_unsigned_until=NOW_MS + 1)
-    check_author(msgspec.structs.replace(signed(admin), signature=""), unsigned, NOW_MS)
+    assert judge(admin) == ""
+    assert judge(other) == "otto signed it, and may not write there"
+    assert judge(admin, "group.b") == f"the signature is for $KV.{TRUST_BUCKET}.group.b"
+    assert judge(None) == "it is not signed"
+    assert "is not in the signers list" in judge(admin, newest=None)
+    assert judge(None, newest=unsigned) == ""

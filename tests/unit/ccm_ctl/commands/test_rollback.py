@@ -108,7 +108,7 @@ def test_repeated_rollbacks_go_further_back(site: Site) -> None:
     end = site.desk.ccmctl("rollback", "web", "--yes")
 
     assert stood == [(4, second, 2, 3), (5, first, 1, 4)]
-    assert (end.code, end.err) == (1, "ccmctl: web: no other revision before 5 is kept\n")
+    assert (end.code, end.err) == (1, "ccmctl: web: no other verified revision before 5 is kept\n")
 
 
 def test_a_revision_is_gone_back_to_by_its_number(site: Site) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
@@ -18,6 +18,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import NUMBER_LIMIT, Documents, StoredDocument, decode_removal
 from tests.support.authorship import new_seed
 from tests.support.controller import BEFORE, NOW, StillClock, fleet_on
+from tests.support.signing import OwnSignatory
 
 BUCKET = "CCM_DATA"
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
@@ -44,6 +45,9 @@ async def put(
     """Number and count of a document that is written over what stands."""
     _, new = await documents(broker, operator, writers).change("common", lambda _: text)
     return new.number, new.count
+
+
+PROOF = Verified(value=None)
 
 
 async def stand(broker: MemoryBroker, number: int) -> None:
@@ -109,7 +113,13 @@ async def test_two_concurrent_writes_get_two_numbers() -> None:
 
 
 async def test_number_and_count_are_above_those_of_others_too() -> None:
-    others = [StoredDocument(key="a", number=BEFORE + 5, count=2), StoredDocument(key="b", number=3, count=9)]
+    others = [
+        StoredDocument(key="a", number=BEFORE + 5, count=2, proof=PROOF),
+        StoredDocument(key="b", number=3, count=9, proof=PROOF),
+        StoredDocument(
+            key="c", number=BEFORE + 99, count=99, proof=Unverified(value=None, reason="unsigned")
+        ),
+    ]
 
     _, new = await documents(MemoryBroker(lambda: NOW)).change("common", lambda _: "new", above=others)
 
@@ -146,7 +156,7 @@ def test_the_author_of_a_removal_is_the_one_that_was_signed(
     }
     signature = ""
     if signed_note is not None:
-        signatory = Signatory(SigningKey(new_seed()), lambda: 1)
+        signatory = OwnSignatory(SigningKey(new_seed()), lambda: 1)
         signature = signatory.deletion(BUCKET, "common", 1, notes[signed_note])[SIGNATURE_HEADER]
     entry = KeyValueEntry(
         key="common", value=b"", revision=1, created=NOW, signature=signature, note=notes[stored_note]

@@ -28,6 +28,7 @@ from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.node_run import EventReceived, News
 from ccm_ctl.fleet.run import Run
 from tests.support.controller import NOW, event, fleet_on
+from tests.support.signing import OWN
 
 WAIT_S = 10.0
 """Only a failure takes so long."""
@@ -83,8 +84,8 @@ class Scene:
 
     async def assign(self, node: str, **facts: str) -> None:
         """An operator assigns facts to a node."""
-        await self.fleet.facts.put(
-            node, msgspec.json.encode(Stamped(bucket="CCM_FACTS", key=node, number=1, body=facts))
+        await self.fleet.facts.write(
+            node, msgspec.json.encode(Stamped(bucket="CCM_FACTS", key=node, number=1, body=facts)), 0, OWN
         )
 
     async def store(self, said: SessionStart | TransactionEvent | SessionSummary) -> None:

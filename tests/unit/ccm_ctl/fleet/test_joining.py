@@ -11,6 +11,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.ports import Fleet
 from tests.support.controller import fleet_on
+from tests.support.signing import OWN
 
 
 @pytest.fixture
@@ -19,8 +20,8 @@ def fleet() -> Fleet:
 
 
 async def assign(fleet: Fleet, node: str, body: object) -> None:
-    await fleet.facts.put(
-        node, msgspec.json.encode(Stamped(bucket="CCM_FACTS", key=node, number=1, body=body))
+    await fleet.facts.write(
+        node, msgspec.json.encode(Stamped(bucket="CCM_FACTS", key=node, number=1, body=body)), 0, OWN
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,14 +16,19 @@ from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import RevisionError, RevisionGoneError
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
+from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import numbers_for
 from ccm_ctl.fleet.node_data import REUSE_AFTER, OperatorData
 from ccm_ctl.fleet.pinned_data import lost_data, read_documents
+from ccm_ctl.fleet.verified_reader import VerifiedReader
 from tests.support.controller import fleet_on
-from tests.support.signing import new_key
+from tests.support.signing import OWN, OwnSignatory, new_key
 
 KEY = "node/db1"
+
+JUDGE = partial(VerifiedReader(None, FakeClock(), is_demanded=False).document, "CCM_DATA")
+"""Everything is verified, as in unsigned operation."""
 
 
 class Site:
@@ -45,7 +51,7 @@ class Site:
         for body in bodies:
             number = await self.index.revision() + 1
             value = msgspec.json.encode(Stamped(bucket="CCM_DATA", key=key, number=number, body=body))
-            revision = await self.data.update(key, value, revision)
+            revision = await self.data.write(key, value, revision, OWN)
             revisions.append(revision)
         return revisions
 
@@ -84,7 +90,7 @@ async def test_document_whose_key_names_no_node_is_stored_as_before(key: str) ->
 
 async def test_signature_is_for_the_documents_own_bucket_and_key() -> None:
     signing = new_key()
-    site = Site(Signatory(signing, lambda: 1_000_000))
+    site = Site(OwnSignatory(signing, lambda: 1_000_000))
 
     await site.put("text")
     entry = await site.node.get(KEY)
@@ -131,7 +137,7 @@ async def test_writing_over_another_revision_is_refused() -> None:
     [first, _second] = await site.put("one", "two")
 
     with pytest.raises(RevisionError):
-        await site.data.update(KEY, b"{}", first)
+        await site.data.write(KEY, b"{}", first, OWN)
 
     assert body((await site.node.get(KEY)).value) == "two"  # type: ignore[union-attr]
 
@@ -173,12 +179,12 @@ async def test_move_keeps_pinned_revisions_and_leaves_nothing_behind(is_interrup
     before = [(entry.revision, entry.value) for entry in await site.data.history(KEY)]
     if is_interrupted:
         unpurged: Any = _WithoutPurge(site.index)
-        await OperatorData(unpurged, site.texts, site.bus.bucket("CCM_NODES"), None).protect(KEY)
+        await OperatorData(unpurged, site.texts, site.bus.bucket("CCM_NODES"), None).protect(KEY, JUDGE)
         assert await site.data.exposed() == {KEY: 3}
         public += await site.put("secret 4")
         before = [(entry.revision, entry.value) for entry in await site.data.history(KEY)]
 
-    await site.data.protect(KEY)
+    await site.data.protect(KEY, JUDGE)
     moved = await site.data.history(KEY)
 
     assert await site.data.exposed() == {}
@@ -214,7 +220,7 @@ async def test_deleted_document_is_moved_and_stays_deleted() -> None:
     await site.index.delete(KEY)
     await site.announce(own_data=True)
 
-    await site.data.protect(KEY)
+    await site.data.protect(KEY, JUDGE)
     was = await site.node.as_of(KEY, revision)
 
     assert await site.data.exposed() == {}
@@ -225,13 +231,13 @@ async def test_deleted_document_is_moved_and_stays_deleted() -> None:
 
 
 async def test_moved_document_keeps_its_signature_and_its_number() -> None:
-    site = Site(Signatory(new_key(), lambda: 1_000_000))
+    site = Site(OwnSignatory(new_key(), lambda: 1_000_000))
     await site.announce(own_data=False)
     await site.put("text")
     before = await site.data.newest(KEY)
     await site.announce(own_data=True)
 
-    await site.data.protect(KEY)
+    await site.data.protect(KEY, JUDGE)
     after = await site.node.get(KEY)
     index = read_index_entry((await site.index.get(KEY)) or pytest.fail("no index entry"))
 
@@ -249,7 +255,7 @@ async def test_pins_of_assignments_find_revisions_that_were_moved() -> None:
     await site.announce(own_data=False)
     revisions = await site.put("one", "two")
     await site.announce(own_data=True)
-    await site.data.protect(KEY)
+    await site.data.protect(KEY, JUDGE)
     pinned = assignment(f"kv://CCM_DATA/{KEY}", revision=revisions[0])
 
     assert await read_documents(site.data, pinned) == {KEY: revisions[0]}

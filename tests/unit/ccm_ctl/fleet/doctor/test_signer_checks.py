@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.permissions import Role
-from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.timestamp import Timestamp
 from ccm_agent.bus.trust import SIGNERS_KEY, Signer, SignersList
 from ccm_agent.model.ports import KeyValue, KeyValueEntry
@@ -30,7 +29,7 @@ from ccm_ctl.fleet.doctor.signer_checks import (
 from ccm_ctl.fleet.keys import Keys
 from tests.support.controller import NOW, fleet_on
 from tests.support.doctor import SECURED, context, states
-from tests.support.signing import new_key
+from tests.support.signing import OwnSignatory, new_key
 
 NOW_MS = int(NOW.timestamp() * 1000)
 
@@ -115,7 +114,7 @@ def test_without_the_folder_the_newest_list_is_unknown(tmp_path: Path, keys: Key
 
 def test_key_of_the_operator_is_looked_up_in_the_list(tmp_path: Path, keys: Keys) -> None:
     bus = MemoryBus(MemoryBroker(now=lambda: NOW), "eve")
-    stranger = Signatory(new_key(), lambda: NOW_MS)
+    stranger = OwnSignatory(new_key(), lambda: NOW_MS)
     fleet = msgspec.structs.replace(fleet_on(bus), signatory=stranger)
 
     assert states(check(tmp_path, keys, fleet=fleet))["credentials.signer"] == "problem"

@@ -25,6 +25,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run import Run
 from ccm_ctl.fleet.run_session import follow_rollout
 from tests.support.controller import fleet_on
+from tests.support.signing import OWN
 
 NODES = ["n1", "n2", "off1"]
 RECORDED = Recorded(
@@ -85,6 +86,7 @@ class Scene:
         planned = NODES[found[0].asked : 2]
         self.run = Run(self.id, NODES, ["off1"], now, asked=True, planned=planned)
         driving = Driving(
+            base=OWN,
             fleet=self.fleet,
             store=self.store,
             request=ManifestRequest(protocol=MANIFEST_APPLY, name="site"),

@@ -29,7 +29,7 @@ from ccm_ctl.fleet.history import History, Recorded, RunState
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.handover import VALID_MS, check_handover, hand_over
 from tests.support.controller import NOW, StillClock, fleet_on
-from tests.support.signing import Keyring
+from tests.support.signing import OWN, Keyring
 
 RUN = new_id(NOW)
 NODES = ["web1", "web2"]
@@ -98,7 +98,7 @@ def recorded(request: Request = APPLY, action: str = "apply", scope: str = "fact
 
 
 def handed(hands: Hands, name: str, run: Recorded) -> RolloutState:
-    return hand_over(hands.fleet(name), RolloutState(run=RUN, plan=PLAN), run.record, run.nodes)
+    return hand_over(hands.fleet(name), RolloutState(run=RUN, plan=PLAN), run.record, run.nodes, base=OWN)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_a_record_that_was_exchanged_is_not_handed_over(hands: Hands) -> N
     other = recorded(replace(APPLY, name="other"))
 
     with pytest.raises(RunError, match="its record is not the one that it was started with"):
-        hand_over(hands.fleet("all"), state, other.record, other.nodes)
+        hand_over(hands.fleet("all"), state, other.record, other.nodes, base=OWN)
 
 
 async def test_while_unsigned_messages_count_an_unsigned_apply_is_driven_and_a_command_is_not(
@@ -205,7 +205,7 @@ async def test_while_unsigned_messages_count_an_unsigned_apply_is_driven_and_a_c
     state = RolloutState(run=RUN, plan=PLAN, is_detached=True)
 
     assert await check_handover(hands.server(lenient), state, recorded(), APPLY)
-    with pytest.raises(SignatureError, match="it is not signed"):
+    with pytest.raises(SignatureError, match="no operator in the signers list signed it"):
         await check_handover(hands.server(lenient), state, recorded(EXEC, "exec"), EXEC)
 
 
@@ -217,7 +217,7 @@ async def test_without_signatures_commands_and_assignments_are_not_handed_over(
     state = RolloutState(run=RUN, plan=PLAN, is_detached=True)
 
     with pytest.raises(UsageError, match="only for operators who sign"):
-        hand_over(fleet, state, run.record, run.nodes)
+        hand_over(fleet, state, run.record, run.nodes, base=OWN)
     with pytest.raises(ProtocolError, match="in a fleet without signatures"):
         await check_handover(fleet, state, run, request_)
 
@@ -225,7 +225,7 @@ async def test_without_signatures_commands_and_assignments_are_not_handed_over(
 async def test_without_signatures_an_apply_is_handed_over_and_driven() -> None:
     fleet, run = fleet_on(MemoryBus(MemoryBroker(), "op")), recorded()
 
-    state = hand_over(fleet, RolloutState(run=RUN, plan=PLAN), run.record, run.nodes)
+    state = hand_over(fleet, RolloutState(run=RUN, plan=PLAN), run.record, run.nodes, base=OWN)
 
     assert (state.is_detached, state.signature) == (True, "")
     assert await check_handover(fleet, state, run, APPLY)

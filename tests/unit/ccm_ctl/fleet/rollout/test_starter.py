@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import (
@@ -35,6 +34,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_session import new_rollout
 from tests.support.authorship import Root, new_seed
 from tests.support.controller import NOW, FakeNode, StillClock, fleet_on
+from tests.support.signing import OWN, OwnSignatory
 
 NAME = "nightly"
 ROLLOUT = ScheduledRollout(
@@ -245,7 +245,7 @@ class Fleetwide:
         self.when, self.zone = when, zone
 
     def sign(self, key: SigningKey | None = None, subject: str = "", ends: datetime | None = None) -> str:
-        headers = Signatory(key or self.key, lambda: milliseconds(NOW) - 1000).schedule(
+        headers = OwnSignatory(key or self.key, lambda: milliseconds(NOW) - 1000).schedule(
             subject or rollout_start_subject(NAME),
             msgspec.json.encode(ROLLOUT),
             name=NAME,
@@ -371,9 +371,9 @@ async def test_a_record_that_another_operator_puts_in_place_of_a_rollouts_is_not
     )
     bad = await History(place.fleet()).load(run)
 
-    new_rollout(place.fleet(), good, state, revision, ROLLOUT.request)
+    new_rollout(place.fleet(), good, state, revision, ROLLOUT.request, base=OWN)
     with pytest.raises(RunError) as caught:
-        new_rollout(place.fleet(), bad, state, revision, ROLLOUT.request)
+        new_rollout(place.fleet(), bad, state, revision, ROLLOUT.request, base=OWN)
 
     assert bad.record.requester == "eve"
     assert str(caught.value) == (
