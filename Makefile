@@ -20,25 +20,25 @@ help: ## print this list
 demo: $(RUN) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
 	@$(PY) .ci/demo.py
 
-test: $(STAMP) ## every test that this machine can run (TIER="unit e2e" chooses tiers)
+test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects tiers)
 	@$(PY) .ci/test.py $(TIER)
 
-fuzz: $(STAMP) ## feed every reader with what no honest writer wrote, until stopped (SECONDS=60 ends it, SEED=1 repeats, ONLY=cron chooses, ENGINE=atheris guides)
+fuzz: $(STAMP) ## fuzz all parsers until interrupted (SECONDS=60 limits the time, SEED=1 repeats a run, ONLY=cron selects one, ENGINE=atheris uses coverage)
 	@$(PY) -m tests.fuzz
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
-	@echo "check: all well"
+	@echo "all checks passed"
 
-screens: $(STAMP) ## write every help screen and the common errors to .cache/screens.txt, to be read as a whole
+screens: $(STAMP) ## write every help screen and the common errors to .cache/screens.txt, for review
 	@mkdir -p .cache && $(PY) .ci/screens.py > .cache/screens.txt && echo "written: .cache/screens.txt"
 
 generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentation
 	@$(PY) .ci/generate.py
 
-bench: $(STAMP) ## measure the budgets, each beside what it is compared with
+bench: $(STAMP) ## run the benchmarks, each beside its baseline
 	@$(PY) -m bench
 
-packages: $(STAMP) ## a .deb and an .rpm in dist/, for the Python of .venv, with all that they need besides it
+packages: $(STAMP) ## build a .deb and an .rpm in dist/ for the Python in .venv, dependencies included
 	@$(PY) deploy/packages/build.py
 
 lint: $(STAMP)
@@ -51,14 +51,14 @@ types: $(STAMP)
 	@$(VENV)/bin/mypy --no-error-summary
 
 schemas: $(STAMP)
-	@echo "schemas: what is committed is what the code says"
+	@echo "schemas: committed schemas match the code"
 	@$(PY) .ci/generate.py --check
 
 docs: $(SITE) ## build the documentation site into site/
 	@echo "docs: pages, links, anchors, examples"
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-# What runs the programs: enough for the demo.
+# Runtime dependencies: enough for the demo.
 $(RUN): pyproject.toml .ci/fetch-nats-server
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is required; choose one with: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -70,13 +70,13 @@ $(RUN): pyproject.toml .ci/fetch-nats-server
 	@$(PY) .ci/fetch-nats-server
 	@touch $@
 
-# What develops and tests them, too.
+# Development and test dependencies.
 $(STAMP): $(RUN)
 	@echo "installing the development tools (a minute the first time)"
 	@$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 $(SITE): $(STAMP)
-	@echo "installing what builds the documentation"
+	@echo "installing the documentation tools"
 	@$(INSTALL) --editable '.[docs]'
 	@touch $@

@@ -49,7 +49,7 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
         user, password: Or a name with a password.
         ca, cert, key: Files for TLS.
         operator: In whose name requests go out.
-        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
+        insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
     """
 
     context: str = ""

@@ -50,7 +50,7 @@ PING = b"PING\r\n"
 
 MAX_MISSED_PINGS = 2
 
-_ACCEPT = "accept it with `insecure: true` in the agent's configuration (`--insecure` for ccmctl, CCM_INSECURE=1 for ccm)"
+_ACCEPT = "accept it: `insecure: true` in the agent's configuration (`--insecure` for ccmctl, CCM_INSECURE=1 for ccm)"
 
 GOODBYE_S = 1.0
 """Seconds that a graceful close may take."""
@@ -338,28 +338,28 @@ class BusClient(nats.aio.client.Client):
         where = server.uri.geturl() if server else settings.address
         if settings.demands_tls and not self.is_encrypted:
             return BusDeniedError(
-                f"{where}: the broker offers no TLS, and nothing is sent to it without; give it a certificate"
+                f"{where}: this broker offers no TLS, and your settings require it; give the broker a certificate"
             )
         if settings.insecure:
             return None
         if not info.get("auth_required") and settings.has_credentials:
             # also on loopback: any local user can take the port of a broker that is down
             return BusDeniedError(
-                f"{where}: the broker asks for no credentials, and we have some, so it may not be the broker that they were "
-                f"made for; check which program listens there, give the broker its users back, or {_ACCEPT}"
+                f"{where}: this broker requires no credentials, but you supplied some, so it may be an impostor. "
+                f"Check the URL and which program listens there, or {_ACCEPT}"
             )
         if self.is_loopback:
             return None
         if not info.get("auth_required"):
             return BusDeniedError(
-                f"{where}: the broker asks for no credentials, so anyone who reaches it commands its nodes; "
-                f"give it users, or {_ACCEPT}"
+                f"{where}: this broker requires no credentials, so anyone who can reach it can command its nodes. "
+                f"Configure users on it, or {_ACCEPT}"
             )
         if not self.is_encrypted:
             return BusDeniedError(
-                f"{where}: the connection would have no TLS, so anyone on its way could read and change what it carries; "
-                "give the broker a certificate and name its authority as `ca` (`ccmctl init --security --server-name HOST` "
-                f"makes both), or {_ACCEPT}"
+                f"{where}: this broker does not offer TLS, so anyone on the network path can read and change messages. "
+                "Give the broker a certificate and set `ca` to its authority (`ccmctl init --security --server-name HOST` "
+                f"creates both), or {_ACCEPT}"
             )
         return None
 

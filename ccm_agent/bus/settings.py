@@ -52,7 +52,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         tls_first: TLS begins before the server says anything.
         tls_hostname: The name the server's certificate must have; "" takes the URL's.
         inbox: Prefix for answers instead of the one made from `identity`; "" is usual.
-        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
+        insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
         answer_s: Timeout for the broker's replies.
         connect_s: How long one attempt to connect may take.
         ping_s: How often an idle connection is pinged; after two missing pongs it counts as lost.

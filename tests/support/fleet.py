@@ -301,11 +301,14 @@ class Fleet:
         done = processes.run(command, cwd=code, env=environ, stdin=stdin, timeout=WAIT_S * 2)
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def begin(self, *arguments: str, code: Path = TOP) -> Controller:
+    def begin(
+        self, *arguments: str, code: Path = TOP, environ: Mapping[str, str] | None = None
+    ) -> Controller:
         """Start `ccmctl` of a tree and go on."""
         directory = self.directory / f"ctl-{len(self._controllers)}"
         directory.mkdir()
-        self._controllers.append(Controller(directory, arguments, self.environ, code))
+        environ = self.environ | dict(environ or {})
+        self._controllers.append(Controller(directory, arguments, environ, code))
         return self._controllers[-1]
 
     def write(self, name: str, text: str) -> str:

@@ -68,7 +68,7 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     insecure: Annotated[
         bool,
         Meta(
-            description="Accept a broker that asks for no credentials, or that is not on this host and has no TLS."
+            description="Accept a broker that requires no credentials, or that is not on this host and has no TLS."
         ),
     ] = False
 
@@ -220,7 +220,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
 
     Attributes: context: Name of a context of the `nats` program; "" when `url` says where. is_default_context: The
         configuration names no context: where the default one does not exist, the agent runs without a broker. servers: URLs.
-        insecure: A broker that asks for no credentials, or offers no TLS, is accepted anywhere.
+        insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
     """
 
     context: str = ""
@@ -320,8 +320,8 @@ def parse_config(text: str, source: str = "") -> Settings:
         DocumentError: As `read_config`.
     """
     if text.strip() and all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
-        # the file as a package installs it: who starts this agent has forgotten something
-        message = "nothing is configured, all lines are comments: name the broker, or write {} for an agent without one"
+        # the file as a package installs it: the administrator has not configured the agent yet
+        message = "this file contains only comments; set nats.url, or write {} to run without a broker"
         raise DocumentError(message, place=Place(source))
     config = decode_as(text if text.strip() else "{}", AgentConfig, source)
 

@@ -59,7 +59,7 @@ def _authentication(server: ServerInfo) -> CheckResult:
     if server.asks_credentials:
         return ok("broker.authentication", "The broker asks for credentials.")
     reach = "every user of this host" if server.is_loopback else "every host that can reach it"
-    sentence = f"The broker asks for no credentials: {reach} can command the nodes."
+    sentence = f"The broker requires no credentials: {reach} can command the nodes."
     return problem("broker.authentication", sentence, SECURE)
 
 

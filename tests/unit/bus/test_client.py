@@ -147,9 +147,9 @@ class Transport:
 
 CREDENTIALS = {"creds": "/x.creds"}
 ELSEWHERE = "192.0.2.7"
-IMPOSTOR = "asks for no credentials, and we have some"
-OPEN = "anyone who reaches it commands its nodes"
-NO_TLS = "would have no TLS"
+IMPOSTOR = "requires no credentials, but you supplied some"
+OPEN = "anyone who can reach it can command its nodes"
+NO_TLS = "does not offer TLS"
 
 
 @pytest.mark.parametrize("field", ["_io_writer", "_ws"])
@@ -196,4 +196,4 @@ def test_a_connection_that_does_not_exist_yet_is_not_loopback() -> None:
     client = BusClient(BusSettings(servers=(URL,), identity="web1"))
     client._server_info = {"auth_required": True}
 
-    assert "would have no TLS" in str(client._why_refused())
+    assert "does not offer TLS" in str(client._why_refused())
