@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet import Controller, Done, Fleet, a_file, a_gate, fleet, manifest
+from tests.support.fleet import FILES, Controller, Done, Fleet, a_file, a_gate, fleet, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -279,3 +279,31 @@ def test_options_that_make_no_sense_write_nothing(
 def offline(fleet: Fleet) -> set[str]:
     found = fleet.ctl("nodes", "--json").named("node")
     return {one["node"] for one in found if one["state"] == "offline"}
+
+
+def known_runs(fleet: Fleet) -> set[str]:
+    return {str(one["run"]) for one in fleet.ctl("run", "list", "--json").named("run")}
+
+
+def test_a_rollout_applies_a_revision_once_on_each_node(three: Fleet, old: str) -> None:
+    counting = ("exec", "count", {"command": f"sh -c 'echo x >> {FILES}/count'"})
+    status(three)
+    before = known_runs(three)
+
+    controller = start(three, counting, a_file("word", "new"), options=("--batch", "1"))
+    done = controller.end()
+    waited = status(three)
+    added = known_runs(three) - before
+    states = three.ctl("state", "web3", "--json").named("state")
+
+    assert (done.code, set(done.states.values())) == (0, {"changed"}), done.err
+    assert {state for state, _ in waited.values()} == {"converged"}
+    assert content(three, "count") == ["x\n"] * 3
+    assert added == {done.run}, "no run of the convergence loops follows it"
+    converge(three)
+    after = three.ctl("state", "web3", "--json").named("state")
+    assert content(three, "count") == ["x\nx\n"] * 3, "the loop goes on from there"
+    names = [
+        [one["manifest"] for one in found if one["resource"] == "exec#count"] for found in (states, after)
+    ]
+    assert names == [["site"], ["site"]], "one row, under one manifest"

@@ -18,20 +18,20 @@ from ccm_agent.agent.desired.assignment_source import (
     AssignmentSource,
     deadline_refusal,
 )
+from ccm_agent.agent.desired.assignment_status import AssignmentStatus, RolloutRun
 from ccm_agent.agent.desired.assignments import (
     BUCKET,
     CAUSE,
     DATA_BUCKET,
     VANISHED,
     AssignmentCache,
-    AssignmentStatus,
     MatchingAssignment,
     StoredAssignment,
     conflicts,
     select_by_precedence,
     staged,
 )
-from ccm_agent.agent.desired.drift import forget_others
+from ccm_agent.agent.desired.drift import Drift, forget_others
 from ccm_agent.agent.desired.loop import ConvergenceLoop, ConvergenceResult, pause
 from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
 from ccm_agent.agent.node.presence import facts_digest
@@ -115,9 +115,9 @@ class AssignmentReconciler:
         requests = [loop.triggers.request() for _, loop, _ in self._loops.values()]
         return list(await asyncio.gather(*requests))
 
-    async def release(self, stage: AssignmentStage) -> StoredAssignment:
+    async def release(self, stage: AssignmentStage) -> RolloutRun:
         """
-        Take the next revision of an assignment, which this node converges on from now on, and return it.
+        Take the next revision of an assignment, which this node converges on from now on; its loop waits for the end of this run.
 
         Raises:
             Refusal: The assignment has no such revision, or would not be applied here.
@@ -142,8 +142,14 @@ class AssignmentReconciler:
         await self.states.save()
         # before it is fetched: what is pinned from now on must not be released as old
         await self._keep_needed(best)
+        drift = Drift(
+            f"{SCOPE}{name}", self._context.state / "converged", lambda: self._context.assigned.facts
+        )
+        await drift.open()
+        run = RolloutRun(known, drift, self._wake.set)
+        self.states.rollout_runs[stage.key] = run
         self._wake.set()
-        return known
+        return run
 
     async def run(self) -> None:
         """Converge until cancelled."""

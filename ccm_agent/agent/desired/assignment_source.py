@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ccm_agent.agent.desired.assignment_status import AssignmentStatus, RolloutRun
 from ccm_agent.agent.desired.assignments import (
     CAUSE,
     AssignmentCache,
-    AssignmentStatus,
     MatchingAssignment,
     StoredAssignment,
 )
@@ -157,6 +157,12 @@ class AssignmentSource:
         if refusal is not None:
             return self._refuse(known, refusal)
         is_new = self._tried != (known.key, known.number)
+        rollout = self._status.rollout_runs.get(known.key)
+        if is_new and not is_requested and rollout is not None and rollout.known.number == known.number:
+            if not rollout.is_over:
+                return NotPlanned(may_check=False)
+            if (summary := rollout.summary) is not None:
+                return await self._adopt(known, rollout, summary)
         is_due = INTERVAL in reasons or self._timer.remaining_s is None
         is_behind = await self._watcher.is_behind()
         if not (is_new or is_due or is_requested or is_behind or self._state() == WAITING):
@@ -220,17 +226,28 @@ class AssignmentSource:
             self._tried = ("", 0)
             self._wake()
             return None
-        reason, code = summary.reason, summary.code
-        if not reason and summary.state not in COMPLIANT_STATES and summary.failed:
-            failed = summary.failed[0]
-            error = failed.error[0] if failed.error else "failed"
-            reason, code = f"{failed.resource}: {error}", failed.code
-        self._publish(known, summary.state, reason, code, run=run, has_started=has_started)
+        self._publish_end(known, run, summary, has_started=has_started)
         return build_result(self.name, summary)
 
     async def save(self) -> None:
         """Write down the states."""
         await self._status.save()
+
+    async def _adopt(
+        self, known: StoredAssignment, rollout: RolloutRun, summary: SessionSummary
+    ) -> NotPlanned:
+        """Continue from the run of a rollout as if this loop had started it."""
+        self._status.rollout_runs.pop(known.key, None)
+        self._tried = (known.key, known.number)
+        self._status.set_started(known.key, known.number)
+        self._timer.start(self._interval_s())
+        await self._watcher.follow(_followed(known))
+        self._watcher.start_run()
+        self._watcher.record_revisions({} if known.pins else rollout.data_revisions)
+        self.drift = rollout.drift
+        await self.drift.finish(self.name, rollout.run, self._context.events.drifted)
+        self._publish_end(known, rollout.run, summary, has_started=True)
+        return NotPlanned(result=build_result(self.name, summary))
 
     # -- what is due
 
@@ -304,6 +321,17 @@ class AssignmentSource:
         )
 
     # -- what is published
+
+    def _publish_end(
+        self, known: StoredAssignment, run: str, summary: SessionSummary, *, has_started: bool
+    ) -> None:
+        """Publish the state that a run left, with its first failure as the reason."""
+        reason, code = summary.reason, summary.code
+        if not reason and summary.state not in COMPLIANT_STATES and summary.failed:
+            failed = summary.failed[0]
+            error = failed.error[0] if failed.error else "failed"
+            reason, code = f"{failed.resource}: {error}", failed.code
+        self._publish(known, summary.state, reason, code, run=run, has_started=has_started)
 
     def _refuse(self, known: StoredAssignment, refusal: Refusal) -> NotPlanned:
         self._timer.stop()

@@ -12,8 +12,7 @@ that manage the same resource are both refused: neither of their authors could k
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,9 +23,9 @@ from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.policy import Principal
-from ccm_agent.model.ports import Clock, KeyValueEntry
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.secret import MASK
-from ccm_agent.model.wire import COMPLIANT_STATES, WAITING, Assignment, AssignmentState
+from ccm_agent.model.wire import Assignment
 from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
@@ -328,133 +327,3 @@ class AssignmentCache:
         what = f"{BUCKET}/{key}" if key else BUCKET
         log.error("an assignment is refused", extra={"key": what, "reason": why})
         self._on_refused(what, why)
-
-
-class _StoredStates(Struct, kw_only=True):
-    node: str
-    states: dict[str, AssignmentState] = {}
-    begun: dict[str, int] = {}
-    released: dict[str, int] = {}
-
-
-class AssignmentStatus:
-    """
-    The states of one node's assignments.
-
-    Attributes: now: By name, with the last run of each and when it is tried again. published: The same for controllers: a run
-        that found what the one before had found is not published, so it costs nothing.
-    """
-
-    def __init__(
-        self,
-        node: str,
-        path: Path,
-        clock: Clock,
-        on_change: Callable[[bool], None],
-        pending: Callable[[str], list[str]] = lambda _name: [],
-    ) -> None:
-        """
-        Args:
-            node: The node.
-            path: Where states are kept.
-            clock: What time it is.
-            on_change: Called when `published` has changed; with whether that is urgent.
-            pending: Refreshes that the last run, or an earlier process, left pending under an assignment.
-        """
-        self.now: dict[str, AssignmentState] = {}
-        self.published: dict[str, AssignmentState] = {}
-        self._started: dict[str, int] = {}
-        self._released: dict[str, int] = {}
-        self._node = node
-        self._file = StateFile(path, _StoredStates)
-        self._clock = clock
-        self._on_change = on_change
-        self._pending = pending
-
-    def open(self) -> None:
-        """Read what an earlier process knew. Blocking."""
-        kept = self._file.load()
-        if kept is not None and kept.node == self._node:
-            states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
-            self.now, self.published, self._started = states, dict(states), kept.begun
-            self._released = kept.released
-        self._file.mark_saved(self._stored())
-
-    def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
-        """A state as it is now: a process that was killed has not published which refreshes it left."""
-        found = self._pending(name)
-        state = replace(state, refresh_pending=found)
-        if not found or state.state not in COMPLIANT_STATES:
-            return state
-        return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
-
-    def publish(self) -> None:
-        """Publish the states as they are, at once."""
-        if self.published:
-            self._on_change(True)
-
-    def has_started(self, key: str, revision: int) -> bool:
-        """Whether a run with this revision has started here, also before a restart."""
-        return self._started.get(key) == revision
-
-    def set_started(self, key: str, revision: int) -> None:
-        """A run with this revision has started."""
-        if self._started.get(key) != revision:
-            self._started[key] = revision
-
-    def is_released(self, key: str, revision: int) -> bool:
-        """Whether a rollout has released this revision to the node."""
-        return self._released.get(key) == revision
-
-    def set_released(self, key: str, revision: int) -> None:
-        """A rollout releases this revision to the node."""
-        self._released[key] = revision
-
-    def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
-        """
-        Set the state of an assignment; `since` and `refresh_pending` are filled in here.
-
-        Args:
-            name: Of the assignment.
-            state: The state.
-            is_urgent: Publish it at once, not with the next heartbeat.
-        """
-        was = self.published.get(name)
-        is_same = was is not None and (was.key, was.revision, was.state) == (
-            state.key,
-            state.revision,
-            state.state,
-        )
-        since = was.since if was is not None and is_same else self._clock.now()
-        state = replace(state, since=since, refresh_pending=self._pending(name))
-        self.now[name] = state
-        published = replace(state, next_time=None) if state.state in COMPLIANT_STATES else state
-        if was is not None and published.state in COMPLIANT_STATES:
-            # a run that found the same as the one before is not published
-            published = was if replace(published, run=was.run) == was else published
-        if published != was:
-            self.published[name] = published
-            self._on_change(is_urgent)
-
-    def retain(self, names: set[str], keys: set[str]) -> None:
-        """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
-        gone = [name for name in self.now if name not in names]
-        for name in gone:
-            del self.now[name]
-            self.published.pop(name, None)
-        self._started = {key: number for key, number in self._started.items() if key in keys}
-        self._released = {key: number for key, number in self._released.items() if key in keys}
-        if gone:
-            self._on_change(True)
-
-    async def save(self) -> None:
-        """Write down what has changed."""
-        await self._file.save(self._stored())
-
-    def _stored(self) -> _StoredStates:
-        return _StoredStates(
-            node=self._node,
-            states=dict(self.published),
-            begun=dict(self._started),
-            released=dict(self._released),
-        )

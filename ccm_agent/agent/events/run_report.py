@@ -92,6 +92,7 @@ class RunReport:
         has_started: The start was reported.
         is_closed: The summary was reported; nothing follows it.
         progress: Where the run is.
+        judge: See `Judge`; None: corrections of drift are not of interest.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class RunReport:
         self._shorten = shorten
         self._is_full = is_full
         self._is_quiet = is_quiet
-        self._judge = judge
+        self.judge = judge
         self._on_end = on_end
         self._quiet_start: SessionStart | None = None
         self._corrective: bool | None = None
@@ -184,7 +185,7 @@ class RunReport:
     async def resource(self, event: TransactionEvent) -> None:
         """Report a resource that was not stable; a change or a failure is safe on disk when this returns."""
         self._count(event)
-        corrective = self._judge(event) if self._judge else None
+        corrective = self.judge(event) if self.judge else None
         if corrective is not None:
             self._corrective = corrective or bool(self._corrective)
         if self.is_closed or not (self._is_full or _is_news(event)):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import shlex
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,12 @@ from msgspec.structs import replace
 from ccm_agent.agent.desired.assignment_source import SCOPE, fetch_assignment
 from ccm_agent.agent.desired.origins import FETCH_S
 from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame, RunReport
-from ccm_agent.agent.runs.run_queue import QueuedRun
+from ccm_agent.agent.runs.run_queue import QueuedRun, command_properties
 from ccm_agent.engine.bundle import inner_path
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource, OnEvent, StopFlag
 from ccm_agent.model.errors import (
     BusUnavailableError,
     CcmError,
-    InputError,
     PlanError,
     ProtocolError,
     Refusal,
@@ -41,10 +39,10 @@ from ccm_agent.storage.plan_store import PlanRecord, SavedPlan
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
-    from ccm_agent.agent.desired.assignments import StoredAssignment
+    from ccm_agent.agent.desired.assignment_status import RolloutRun
     from ccm_agent.model.wire import AssignmentStage
 
-    Release = Callable[[AssignmentStage], Awaitable[StoredAssignment]]
+    Release = Callable[[AssignmentStage], Awaitable[RolloutRun]]
 
 log = logging.getLogger(__name__)
 
@@ -193,11 +191,11 @@ class RunExecutor:
         request = job.request
         options = await self._options(job, report, done)
         if isinstance(request, ManifestRequest) and request.stage is not None:
-            return await self._apply_stage(request.stage, job, options)
+            return await self._apply_stage(request.stage, job, report, options)
         if not isinstance(request, ManifestRequest):
             report.start()
             if isinstance(request, ExecRequest):
-                await self._context.engine.ensure("exec", _command(request), options)
+                await self._context.engine.ensure("exec", command_properties(request), options)
             else:
                 await self._context.engine.ensure(request.type, request.properties, options)
             summary = report.totals()
@@ -219,26 +217,41 @@ class RunExecutor:
         return summary
 
     async def _apply_stage(
-        self, stage: AssignmentStage, job: QueuedRun, options: ApplyOptions
+        self, stage: AssignmentStage, job: QueuedRun, report: RunReport, options: ApplyOptions
     ) -> SessionSummary:
         """Take the next revision of an assignment, and apply it with the data that it pins."""
         if job.action != "apply":
             # the convergence loop would apply what an operator who may only plan has released
-            raise ProtocolError(
-                f"{job.name}: a {job.action} cannot release a revision of an assignment; only an apply can"
-            )
+            raise ProtocolError(f"{job.name}: a {job.action} cannot release a revision; only an apply can")
         if self._release is None:
             raise Refusal("request.unknown", "this agent has no assignments")
-        known = await self._release(stage)
+        rollout, summary = await self._release(stage), None
+        try:
+            summary = await self._apply_release(rollout, report, options)
+            return summary
+        finally:
+            rollout.close(None if self._stop.is_set or self._stop.is_pause else summary)
+
+    async def _apply_release(
+        self, rollout: RolloutRun, report: RunReport, options: ApplyOptions
+    ) -> SessionSummary:
+        known, assignment = rollout.known, rollout.known.assignment
         try:
             async with asyncio.timeout(FETCH_S):
                 source = await fetch_assignment(self._context, known)
         except TimeoutError as err:
             raise BusUnavailableError(f"the assignment could not be fetched in {FETCH_S:g} s") from err
-        assignment = known.assignment
-        urls = (*options.hiera, *assignment.data)
-        options = replace(options, hiera=urls, pins=known.pins, scope=f"{SCOPE}{assignment.name}")
-        return await self._context.engine.apply(source, options)
+        report.judge = rollout.drift.judge
+        # the name of the manifest, as in the runs of the convergence loop
+        report.frame = replace(report.frame, manifest=source.name)
+        released = replace(
+            options,
+            hiera=(*options.hiera, *assignment.data),
+            pins=known.pins,
+            scope=f"{SCOPE}{assignment.name}",
+            on_start=rollout.start_with(options.run, options.on_start),
+        )
+        return await self._context.engine.apply(source, released)
 
     async def _plan(
         self, request: ManifestRequest, source: ManifestSource, options: ApplyOptions
@@ -382,7 +395,8 @@ class RunExecutor:
             requester=request.requester,
             agent_version=self._context.version,
             cause=request.cause if isinstance(request, ManifestRequest) else "request",
-            origin=job.origin,
+            # the name of an assignment, as in the runs of its convergence loop
+            origin=job.name if isinstance(request, ManifestRequest) and request.stage else job.origin,
         )
         return RunReport(
             frame,
@@ -400,19 +414,6 @@ class RunExecutor:
         """The one place that says what the last run of this node is: before its summary, so no kill hides it."""
         if summary.code != PAUSED:
             self._context.note_last_run(summary.run, summary.state)
-
-
-def _command(request: ExecRequest) -> dict[str, object]:
-    """
-    The properties of the command of a request, which keeps more of its output than other resources.
-
-    Raises:
-        InputError: The request has no command, or one that no program can be given.
-    """
-    if not any(request.argv) or "\0" in "".join(request.argv):
-        raise InputError("the request has no command that could be run")
-    properties: dict[str, object] = {"name": shlex.join(request.argv), "logoutput": True, "provider": "posix"}
-    return properties | ({"timeout": f"{request.timeout_s:f}s"} if request.timeout_s else {})
 
 
 def _digest(request: ManifestRequest | EnsureRequest | ExecRequest) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import BusError, Refusal
+from ccm_agent.model.errors import BusError, InputError, Refusal
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
@@ -302,3 +303,16 @@ class RunLoop:
             fields = {"run": job.run, "state": summary.state, "reason": summary.reason}
             log.info("a run has ended", extra=fields)
         await context.revision_guard.save()
+
+
+def command_properties(request: ExecRequest) -> dict[str, object]:
+    """
+    The properties of the command of a request, which keeps more of its output than other resources.
+
+    Raises:
+        InputError: The request has no command, or one that no program can be given.
+    """
+    if not any(request.argv) or "\0" in "".join(request.argv):
+        raise InputError("the request has no command that could be run")
+    properties: dict[str, object] = {"name": shlex.join(request.argv), "logoutput": True, "provider": "posix"}
+    return properties | ({"timeout": f"{request.timeout_s:f}s"} if request.timeout_s else {})

@@ -61,11 +61,16 @@ async def test_node_keeps_the_current_revision_until_a_request_releases_the_next
 
         summary = await release(world)
         state = await world.operator.stands("site", "changed", revision=NUMBER)
+        await world.idle(one)
+        after = list(world.engine.runs)
+        await world.pass_s(300)
         await world.runs(4)
         await world.idle(one)
 
     assert before == [("stable /old", "assignment")] * 2
-    assert world.engine.runs[2:] == [("changed /new", "request"), ("changed /new", "assignment")]
+    assert after[2:] == [("changed /new", "request")], "the loop adopts the run of the rollout"
+    assert world.engine.runs[3:] == [("changed /new", "assignment")], "at the next interval"
+    assert state.run == summary["run"]
     assert (summary["state"], state.digest) == ("changed", following.bundle.digest)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ccm_agent.agent.desired.assignments import AssignmentStatus
+from ccm_agent.agent.desired.assignment_status import AssignmentStatus
 from ccm_agent.model.wire import AssignmentState
 from ccm_agent.testing.clock import NOON, FakeClock
 

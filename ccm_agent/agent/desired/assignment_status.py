@@ -1,0 +1,192 @@
+"""The states of one node's assignments, what a rollout released to the node, and the runs in which rollouts apply it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.agent.desired.assignments import StoredAssignment
+from ccm_agent.agent.desired.drift import Drift
+from ccm_agent.engine.request import OnStart
+from ccm_agent.model.outcome import SessionStart, SessionSummary
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import COMPLIANT_STATES, WAITING, AssignmentState, NodeState
+from ccm_agent.storage.state_file import StateFile
+
+
+class RolloutRun:
+    """
+    The run in which a rollout applies a revision of an assignment on this node. The convergence loop adopts its end.
+
+    Attributes:
+        known: The revision.
+        run: Its id; "" until it has started.
+        drift: What the run found out about the resources.
+        summary: Its summary; None until it has ended, and where it left something to do.
+        is_over: It has ended.
+    """
+
+    def __init__(self, known: StoredAssignment, drift: Drift, on_over: Callable[[], None]) -> None:
+        self.known = known
+        self.run = ""
+        self.drift = drift
+        self.data_revisions: dict[str, int] = {}
+        self.summary: SessionSummary | None = None
+        self.is_over = False
+        self._on_over = on_over
+
+    def start_with(self, run: str, on_start: OnStart | None) -> OnStart:
+        """Return what is to be called when the run starts; it also calls `on_start`."""
+
+        def start(session: SessionStart) -> Awaitable[None] | None:
+            self.run = run
+            self.data_revisions = session.data_revisions
+            self.drift.start(session)
+            return on_start(session) if on_start is not None else None
+
+        return start
+
+    def close(self, summary: SessionSummary | None) -> None:
+        """The run has ended; one that was stopped leaves the rest to the convergence loop."""
+        is_whole = summary is not None and summary.state in (*COMPLIANT_STATES, NodeState.FAILED)
+        self.summary = summary if is_whole else None
+        self.is_over = True
+        self._on_over()
+
+
+class _StoredStates(Struct, kw_only=True):
+    node: str
+    states: dict[str, AssignmentState] = {}
+    begun: dict[str, int] = {}
+    released: dict[str, int] = {}
+
+
+class AssignmentStatus:
+    """
+    The states of one node's assignments.
+
+    Attributes:
+        now: By name, with the last run of each and when it is tried again.
+        published: The same for controllers: a run that found what the one before had found is not published, so it costs nothing.
+        rollout_runs: By key, the runs of rollouts that apply a revision, until the convergence loop has adopted their end. They
+            are not kept over a restart, after which the loop applies the revision itself.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        path: Path,
+        clock: Clock,
+        on_change: Callable[[bool], None],
+        pending: Callable[[str], list[str]] = lambda _name: [],
+    ) -> None:
+        """
+        Args:
+            node: The node.
+            path: Where states are kept.
+            clock: What time it is.
+            on_change: Called when `published` has changed; with whether that is urgent.
+            pending: Refreshes that the last run, or an earlier process, left pending under an assignment.
+        """
+        self.now: dict[str, AssignmentState] = {}
+        self.published: dict[str, AssignmentState] = {}
+        self.rollout_runs: dict[str, RolloutRun] = {}
+        self._started: dict[str, int] = {}
+        self._released: dict[str, int] = {}
+        self._node = node
+        self._file = StateFile(path, _StoredStates)
+        self._clock = clock
+        self._on_change = on_change
+        self._pending = pending
+
+    def open(self) -> None:
+        """Read what an earlier process knew. Blocking."""
+        kept = self._file.load()
+        if kept is not None and kept.node == self._node:
+            states = {name: self._with_pending(name, state) for name, state in kept.states.items()}
+            self.now, self.published, self._started = states, dict(states), kept.begun
+            self._released = kept.released
+        self._file.mark_saved(self._stored())
+
+    def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
+        """A state as it is now: a process that was killed has not published which refreshes it left."""
+        found = self._pending(name)
+        state = replace(state, refresh_pending=found)
+        if not found or state.state not in COMPLIANT_STATES:
+            return state
+        return replace(state, state=WAITING, reason=f"a refresh is pending: {', '.join(found)}")
+
+    def publish(self) -> None:
+        """Publish the states as they are, at once."""
+        if self.published:
+            self._on_change(True)
+
+    def has_started(self, key: str, revision: int) -> bool:
+        """Whether a run with this revision has started here, also before a restart."""
+        return self._started.get(key) == revision
+
+    def set_started(self, key: str, revision: int) -> None:
+        """A run with this revision has started."""
+        if self._started.get(key) != revision:
+            self._started[key] = revision
+
+    def is_released(self, key: str, revision: int) -> bool:
+        """Whether a rollout has released this revision to the node."""
+        return self._released.get(key) == revision
+
+    def set_released(self, key: str, revision: int) -> None:
+        """A rollout releases this revision to the node."""
+        self._released[key] = revision
+
+    def update(self, name: str, state: AssignmentState, *, is_urgent: bool = True) -> None:
+        """
+        Set the state of an assignment; `since` and `refresh_pending` are filled in here.
+
+        Args:
+            name: Of the assignment.
+            state: The state.
+            is_urgent: Publish it at once, not with the next heartbeat.
+        """
+        was = self.published.get(name)
+        is_same = was is not None and (was.key, was.revision, was.state) == (
+            state.key,
+            state.revision,
+            state.state,
+        )
+        since = was.since if was is not None and is_same else self._clock.now()
+        state = replace(state, since=since, refresh_pending=self._pending(name))
+        self.now[name] = state
+        published = replace(state, next_time=None) if state.state in COMPLIANT_STATES else state
+        if was is not None and published.state in COMPLIANT_STATES:
+            # a run that found the same as the one before is not published
+            published = was if replace(published, run=was.run) == was else published
+        if published != was:
+            self.published[name] = published
+            self._on_change(is_urgent)
+
+    def retain(self, names: set[str], keys: set[str]) -> None:
+        """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
+        gone = [name for name in self.now if name not in names]
+        for name in gone:
+            del self.now[name]
+            self.published.pop(name, None)
+        self._started = {key: number for key, number in self._started.items() if key in keys}
+        self._released = {key: number for key, number in self._released.items() if key in keys}
+        self.rollout_runs = {key: run for key, run in self.rollout_runs.items() if key in keys}
+        if gone:
+            self._on_change(True)
+
+    async def save(self) -> None:
+        """Write down what has changed."""
+        await self._file.save(self._stored())
+
+    def _stored(self) -> _StoredStates:
+        return _StoredStates(
+            node=self._node,
+            states=dict(self.published),
+            begun=dict(self._started),
+            released=dict(self._released),
+        )
