@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.node_state import StateReader
     from ccm_agent.engine.deps import EngineDeps, MakeExpressions
     from ccm_agent.engine.run import LocalEngine, PreparedManifest
     from ccm_agent.hiera.sources import Sources
@@ -57,6 +58,7 @@ class App:
         stream: The stream of registrations; "" is the usual one.
         settle_s: How long nodes have to register again after the broker was away; None is the usual time.
         render_limits: What a template may use; None is the usual.
+        get_reader: Returns what verifies the registrations of nodes; None where nothing is verified.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class App:
         stream: str = "",
         settle_s: float | None = None,
         render_limits: RenderLimits | None = None,
+        get_reader: Callable[[], StateReader | None] = lambda: None,
     ) -> None:
         self.environ = environ
         self.directory = directory or os.getcwd()  # noqa: PTH109 - pathlib is slow to import
@@ -79,6 +82,7 @@ class App:
         self._stream = stream
         self._settle_s = settle_s
         self._render_limits = render_limits
+        self._get_reader = get_reader
         self._render_worker: RenderWorker | None = None
         self._asking: BrokerFunctions | None = None
         self._catalog: Catalog | None = None
@@ -209,6 +213,7 @@ class App:
             self.clock,
             stream=self._stream,
             settle_s=self._settle_s,
+            get_reader=self._get_reader,
         )
         return _Broker(lookup, self.bucket)
 

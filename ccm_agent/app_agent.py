@@ -34,7 +34,7 @@ from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.layout import NODES
 from ccm_agent.bus.node_data import can_read_own, open_bucket
 from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.node_state import NodeStateBucket
+from ccm_agent.bus.node_state import NodeStateBucket, StateReaderRef, find_slot_forgery
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_context
@@ -239,6 +239,7 @@ def agent_ports(
 ) -> AgentPorts:
     """What an agent asks of the world, on a connection and on the host's clock, or another; `secrets` are kept out of the log."""
     clock = clock or SystemClock()
+    states = StateReaderRef()
     app = App(
         os.environ,
         directory="/",
@@ -246,6 +247,7 @@ def agent_ports(
         clock=clock,
         stream=settings.registration_stream,
         settle_s=settings.registration_settle_s,
+        get_reader=lambda: states.get(),
         render_limits=RenderLimits(
             cpu_s=settings.template_cpu_s, memory_bytes=settings.template_memory_bytes
         ),
@@ -262,6 +264,7 @@ def agent_ports(
         clock,
         renew_s=settings.slot_renew_s,
         hold_s=settings.slot_hold_s,
+        find_forgery=lambda entry: find_slot_forgery(states.get(), entry),
     )
     expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
 
@@ -315,6 +318,7 @@ def agent_ports(
         trust=trust,
         readings=_readings(connection),
         node_key=node_key,
+        states=states,
         waits_for=lambda: app.port("locks").waits_for,
         resource_types=app.catalog.names,
         close=app.close_renderer,

@@ -31,6 +31,7 @@ from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.agent.runs.run_queue import RunQueue
 from ccm_agent.bus.node_key import NodeKey
+from ccm_agent.bus.node_state import StateReaderRef
 from ccm_agent.bus.trust import Trust
 from ccm_agent.engine.request import Engine
 from ccm_agent.engine.slots import NodeSlots
@@ -66,6 +67,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         readings: Numbers of the process and its connection, for the metrics.
         trust: The trust block of this node's credentials; None: it has none.
         node_key: What events are signed with.
+        states: What entries of other nodes are verified with; the agent sets it.
         close: Ends programs that the engine has left running.
         waits_for: Locks of this host that the current resource waits for, each with its holder.
         resource_types: Names of the resource types, for the node's policy.
@@ -89,6 +91,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     trust: Trust | None = None
     readings: Sequence[CallbackMetric] = ()
     node_key: NodeKey = field(default_factory=NodeKey)
+    states: StateReaderRef = field(default_factory=StateReaderRef)
     waits_for: Callable[[], Mapping[str, str]] = dict
     resource_types: Callable[[], Collection[str]] = tuple
     close: Callable[[], None] = lambda: None
@@ -137,6 +140,7 @@ class AgentContext:
         self.authenticator = Authenticator(
             ports.trust, clock, state / "signers.json", settings.trusted_signers
         )
+        ports.states.get = self.authenticator.make_state_reader
         self.revision_guard = RevisionGuard(state / "documents.json", self.authenticator)
         limits = settings.spool_limit_bytes, settings.spool_segment_bytes
         self.spool = Spool(state / "spool", limit_bytes=limits[0], segment_bytes=limits[1])

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     EXPECTED_SEQUENCE,
     Stored,
@@ -237,6 +237,7 @@ class NatsKeyValue:
             revision=stored.sequence,
             created=stored.time,
             signature=stored.headers.get(SIGNATURE_HEADER, ""),
+            certificate=stored.headers.get(CERTIFICATE_HEADER, ""),
             note=decode_note(stored.headers.get(_NOTE, "")) if _OPERATION in stored.headers else "",
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.bus.chain import PLACE_DETAIL
 from ccm_agent.bus.signing import (
+    CERTIFICATE_HEADER,
     SIGNATURE_HEADER,
     SignatureError,
     SignatureKind,
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from ccm_agent.bus.signing import SigningKey
 
 log = logging.getLogger(__name__)
-
-CERTIFICATE_HEADER = "Ccm-Certificate"
-"""The root's certificate of the key that signed an entry, next to entries that other nodes read."""
 
 FINAL_ANSWERS = (AnswerState.REFUSED, AnswerState.SUPERSEDED, AnswerState.EXPIRED, AnswerState.DONE)
 """Answers that end the node's part in a run, so the node signs them."""

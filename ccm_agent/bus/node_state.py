@@ -14,14 +14,23 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.node_key import CERTIFICATE_HEADER, NodeKey
-from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, read_claims
+from ccm_agent.bus.signing import (
+    CERTIFICATE_HEADER,
+    SIGNATURE_HEADER,
+    Claims,
+    SignatureError,
+    SignatureKind,
+    read_claims,
+)
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.trust import read_certificate
+from ccm_agent.model.slots import BUCKET as SLOTS_BUCKET
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.node_key import NodeKey
     from ccm_agent.bus.trust import SignersList
+    from ccm_agent.model.ports import KeyValueEntry
 
 TTL_HEADER = "Nats-TTL"
 
@@ -95,16 +104,23 @@ class StateReader:
         self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
         self._now_ms = now_ms
 
-    def read_signer(self, subject: str, body: bytes, signature: str, certificate: str) -> str:
+    def read_signer(
+        self, subject: str, body: bytes, signature: str, certificate: str, *, is_timed: bool = True
+    ) -> str:
         """
         The node that signed an entry; "" if it is not signed, and need not be.
+
+        Args:
+            subject, body: What is stored, and where.
+            signature, certificate: Its headers; the certificate may come from elsewhere.
+            is_timed: Whether its times are checked. They are those of the node's clock, which may be wrong.
 
         Raises:
             SignatureError: It is not signed as it has to be.
         """
         if not signature and not self.is_demanded:
             return ""
-        claims = verify_state(signature, subject, body, self._now_ms())
+        claims = verify_state(signature, subject, body, self._now_ms() if is_timed else None)
         if claims.key in self._revoked:
             raise SignatureError(f"{subject}: signed with {claims.key}, which was revoked")
         if not certificate:
@@ -115,9 +131,21 @@ class StateReader:
         return node
 
 
-def verify_state(signature: str, subject: str, body: bytes, now_ms: int) -> Claims:
+class StateReaderRef:
     """
-    The claims of what a node stored. The caller checks whose key it is.
+    What an agent verifies the entries of other nodes with, once it knows the signers list.
+
+    Attributes:
+        get: Returns it; None where nothing is verified.
+    """
+
+    def __init__(self) -> None:
+        self.get: Callable[[], StateReader | None] = lambda: None
+
+
+def verify_state(signature: str, subject: str, body: bytes, now_ms: int | None) -> Claims:
+    """
+    The claims of what a node stored; its times are not checked if `now_ms` is None. The caller checks whose key it is.
 
     Raises:
         SignatureError: It is not signed, changed, expired, or of a key that the root has not certified.
@@ -129,6 +157,8 @@ def verify_state(signature: str, subject: str, body: bytes, now_ms: int) -> Clai
         raise SignatureError(f"{subject}: the signature is for a {claims.kind} of {claims.subject}")
     if claims.digest != hashlib.sha256(body).hexdigest():
         raise SignatureError(f"{subject}: the content was changed after signing")
+    if now_ms is None:
+        return claims
     if claims.issued > now_ms + SKEW_MS:
         raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
     if claims.expires and now_ms > claims.expires + SKEW_MS:
@@ -153,3 +183,20 @@ def _certified(certificate: str, key: str, root: str) -> tuple[str, int]:
 def state_headers(headers: Mapping[str, str]) -> tuple[str, str]:
     """Signature and certificate of a stored entry; "" for what it lacks."""
     return headers.get(SIGNATURE_HEADER, ""), headers.get(CERTIFICATE_HEADER, "")
+
+
+def find_slot_forgery(reader: StateReader | None, entry: KeyValueEntry) -> str:
+    """
+    Why an entry of a slot is not that of its node; "" if it is, or if nothing is verified.
+
+    Its times are not checked: an ignored entry lets another node take the slot, and a wrong clock must not do that.
+    """
+    if reader is None:
+        return ""
+    subject = key_subject(SLOTS_BUCKET, entry.key)
+    node = entry.key.partition(".")[2]
+    try:
+        signer = reader.read_signer(subject, entry.value, entry.signature, entry.certificate, is_timed=False)
+    except SignatureError as err:
+        return err.message.removeprefix(f"{subject}: ")
+    return f"signed with the key of {signer}" if signer not in ("", node) else ""

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 SIGNATURE_HEADER = "Ccm-Signature"
 
+CERTIFICATE_HEADER = "Ccm-Certificate"
+"""The root's certificate of the key that signed an entry, next to entries that other nodes read."""
+
 HEADER_LIMIT = 4096
 """A longer header is refused before it is decoded."""
 

@@ -118,16 +118,25 @@ class NodeSlots:
         clock: The time.
         renew_s: The interval of renewals.
         hold_s: How long a slot is kept after its resource failed.
+        find_forgery: Returns why an entry is not that of its node, and so is ignored; "" if it is.
     """
 
     def __init__(
-        self, node: str, bucket: SlotBucket, clock: Clock, *, renew_s: float = RENEW_S, hold_s: float = HOLD_S
+        self,
+        node: str,
+        bucket: SlotBucket,
+        clock: Clock,
+        *,
+        renew_s: float = RENEW_S,
+        hold_s: float = HOLD_S,
+        find_forgery: Callable[[KeyValueEntry], str] = lambda _entry: "",
     ) -> None:
         self._node = node
         self._bucket = bucket
         self._clock = clock
         self._renew_s = renew_s
         self._hold_s = hold_s
+        self._find_forgery = find_forgery
         self._held: dict[str, _Held] = {}
 
     async def take(self, claim: SlotClaim) -> bool:
@@ -264,9 +273,15 @@ class NodeSlots:
                 entry=decode_entry(one.value),
             )
             for one in found
-            if one.value
+            if one.value and self._is_genuine(one)
         ]
         return states, max((one.revision for one in found), default=0)
+
+    def _is_genuine(self, entry: KeyValueEntry) -> bool:
+        reason = self._find_forgery(entry)
+        if reason:
+            log.warning("an entry of a slot is ignored", extra={"entry": entry.key, "reason": reason})
+        return not reason
 
     def _key(self, name: str) -> str:
         return f"{name}.{self._node}"

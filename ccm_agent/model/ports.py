@@ -522,6 +522,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True):
         revision: The stream sequence of this write.
         created: When it was written, by the broker's clock.
         signature: The `Ccm-Signature` header that it was written with; "" without one.
+        certificate: The `Ccm-Certificate` header, likewise.
         note: Of a deletion, who removed the key and why, as `delete` was given it; "" without one.
     """
 
@@ -530,6 +531,7 @@ class KeyValueEntry(Struct, frozen=True, kw_only=True):
     revision: int
     created: datetime
     signature: str = ""
+    certificate: str = ""
     note: str = ""
 
 

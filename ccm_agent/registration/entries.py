@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ccm_agent.bus.node_state import state_headers
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import parse_registration, registration_pattern, registration_subject
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.registration import RegistrationEntry, decode_entry, instance_of
@@ -15,6 +16,7 @@ from ccm_agent.model.registration import RegistrationEntry, decode_entry, instan
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ccm_agent.bus.node_state import StateReader
     from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
@@ -110,3 +112,14 @@ def read_stored(stored: Stored) -> StreamEntry:
         signature=signature,
         certificate=certificate,
     )
+
+
+def find_forgery(reader: StateReader, one: StreamEntry) -> str:
+    """Why an entry is not one that a node signed; "" if it is. Marks of removed entries are not signed."""
+    if one.entry is None:
+        return ""
+    try:
+        reader.read_signer(one.subject, one.body, one.signature, one.certificate)
+    except SignatureError as err:
+        return err.message.removeprefix(f"{one.subject}: ")
+    return ""

@@ -14,11 +14,12 @@ from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, FileError, UnsettledError
 from ccm_agent.model.registration import sort_key
-from ccm_agent.registration.entries import RegistrationQuery, StreamEntry, read_stored
+from ccm_agent.registration.entries import RegistrationQuery, StreamEntry, find_forgery, read_stored
 from ccm_agent.registration.liveness import read_sightings, write_sightings
 
 if TYPE_CHECKING:
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.node_state import StateReader
     from ccm_agent.model.ports import Clock, Records
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.liveness import LastSeen
@@ -73,6 +74,8 @@ class RegistrationLookup:
         clock: Time.
         settle_s: How long nodes have to register again; 0 accepts any answer of the broker, None takes SETTLE_S.
         stream: The stream of registrations; "" for the default.
+        get_reader: Returns what verifies entries, and None where nothing is verified. An entry that no node signed counts as one
+            that the broker spoilt.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class RegistrationLookup:
         *,
         settle_s: float | None = None,
         stream: str = "",
+        get_reader: Callable[[], StateReader | None] = lambda: None,
     ) -> None:
         stream = stream or REGISTRATION
         self._key = f"{broker} {stream}"
@@ -92,6 +96,7 @@ class RegistrationLookup:
         self._clock = clock
         self._settle_s = SETTLE_S if settle_s is None else settle_s
         self._stream = stream
+        self._get_reader = get_reader
         self._lock = asyncio.Lock()
         self._kept: bytes | None = None
 
@@ -109,7 +114,7 @@ class RegistrationLookup:
             sightings = await self._recall()
             try:
                 connection = await self._connect()
-                found = await read(connection, self._stream, query)
+                found = self._verified(await read(connection, self._stream, query))
             except BusUnavailableError:
                 sightings.missed(self._now())
                 await self._keep(sightings)
@@ -128,6 +133,12 @@ class RegistrationLookup:
         if not is_believed:
             raise _unsettled(query, len(missing), self._now() - since, doubt_s)
         return _entries(found)
+
+    def _verified(self, found: list[StreamEntry]) -> list[StreamEntry]:
+        reader = self._get_reader()
+        if reader is None:
+            return found
+        return [_checked(reader, one) for one in found]
 
     def _meet(self, sightings: LastSeen, connection: Connection) -> None:
         now, server = self._now(), connection.server
@@ -155,6 +166,15 @@ class RegistrationLookup:
             await self._records.keep(RECORD, self._key, document)
         except FileError as err:
             log.warning("what is registered cannot be kept", extra={"reason": str(err)})
+
+
+def _checked(reader: StateReader, one: StreamEntry) -> StreamEntry:
+    """The entry; one that no node signed as a spoilt one."""
+    reason = find_forgery(reader, one)
+    if not reason:
+        return one
+    log.warning("a registration is passed over", extra={"subject": one.subject, "reason": reason})
+    return StreamEntry(subject=one.subject, sequence=one.sequence, time=one.time, is_spoilt=True)
 
 
 def _entries(found: list[StreamEntry]) -> list[RegistrationEntry]:

@@ -17,6 +17,7 @@ from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.registration import sort_key
+from ccm_agent.registration.entries import find_forgery
 from ccm_ctl.fleet.authors import read_newest_signers
 
 if TYPE_CHECKING:
@@ -137,14 +138,3 @@ class VerifiedServices:
         if left_out:
             self._fleet.warn(format_left_out(left_out, "registrations"))
         return kept
-
-
-def find_forgery(verifier: StateReader, one: StreamEntry) -> str:
-    """Why a registration is left out of decisions; "" if it is not. Marks of removed entries are not signed."""
-    if one.entry is None:
-        return ""
-    try:
-        verifier.read_signer(one.subject, one.body, one.signature, one.certificate)
-    except SignatureError as err:
-        return err.message.removeprefix(f"{one.subject}: ")
-    return ""

@@ -14,14 +14,15 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.layout import NODES, REGISTRATION
-from ccm_agent.bus.node_key import CERTIFICATE_HEADER, NodeKey
+from ccm_agent.bus.layout import NODES, REGISTRATION, SLOTS
+from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
+from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureError
 from ccm_agent.bus.streams import Stored, read_all, store
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.trust import Trust, read_signers, trust_in_credentials
 from ccm_agent.model.registration import encode_entry
+from ccm_agent.model.slots import SlotEntry
 from ccm_agent.model.wire import Presence
 from ccm_agent.registration.entries import entry_subject
 from ccm_agent.registration.publish import Publisher
@@ -58,7 +59,7 @@ async def read_entries(secured: Secured, node: str = "web1") -> dict[str, Stored
 
 async def overwrite(secured: Secured, subject: str, body: bytes, headers: Mapping[str, str]) -> None:
     """What the holder of the broker stores."""
-    stream = REGISTRATION if subject.startswith("choria") else f"KV_{NODES}"
+    stream = REGISTRATION if subject.startswith("choria") else f"KV_{subject.split('.')[1]}"
     async with connect(secured) as tester:
         await tester.connect_now()
         await store(tester, subject, body, {"Nats-Expected-Stream": stream, **headers})
@@ -123,9 +124,8 @@ def test_a_forged_presence_does_not_make_a_stopped_node_a_target(secured: Secure
         assert f"left out 1 entries not signed by their node: presence of web1 ({reason}" in done.err
 
     secured.fleet.agents["web1"].start()
-    secured.fleet.wait_for(
-        lambda: SIGNATURE_HEADER in asyncio.run(read_entries(secured))["presence"].headers, "web1"
-    )
+    forged = body + b" "
+    secured.fleet.wait_for(lambda: asyncio.run(read_entries(secured))["presence"].body != forged, "web1")
     after = secured.as_("bob", *words)
     assert (after.code, after.states) == (0, {"web1": "stable"})
     assert "left out" not in after.err
@@ -195,3 +195,49 @@ def test_a_gate_counts_only_registrations_that_nodes_signed(secured: Secured) ->
     asyncio.run(register(2))
     code, err = gated()
     assert (code, "left out" in err) == (0, False)
+
+
+def sign_as(secured: Secured, node: str, subject: str, body: bytes) -> dict[str, str]:
+    """The headers with which a node stores an entry that other nodes read."""
+    key = NodeKey(str(secured.directory / f"{node}.creds"))
+    key.read(node)
+    return key.sign_state(subject, body, issued_ms=now_ms(), carries_certificate=True)
+
+
+def test_a_node_ignores_a_holder_of_a_slot_that_did_not_sign(secured: Secured) -> None:
+    secured.give("node", "web2")
+    subject = key_subject(SLOTS, "restart.web2")
+    body = msgspec.json.encode(SlotEntry(is_held=True, count=1, resource="exec#x", run="r"))
+    kind, name, properties = a_file("a")
+    control = {"slots": "restart/1", "slots_wait": "1s"}
+    path = secured.fleet.write("site.json", manifest((kind, name, properties | {"control": control})))
+    words = ("apply", path, "--targets", "role=web", "--yes", "--json")
+
+    def apply_while_held(headers: Mapping[str, str]) -> dict[str, str]:
+        asyncio.run(overwrite(secured, subject, body, headers))
+        return secured.as_("bob", *words).states
+
+    of_another_node = sign_as(secured, "web1", subject, body)
+    assert apply_while_held({}) == {"web1": "changed"}
+    assert apply_while_held(of_another_node) == {"web1": "stable"}
+    secured.fleet.agents["web1"].files.joinpath("a").unlink()
+    assert apply_while_held(sign_as(secured, "web2", subject, body)) == {"web1": "failed"}
+
+
+def test_a_template_sees_only_registrations_that_nodes_signed(secured: Secured) -> None:
+    creds = secured.give("node", "lb1", "--reads-registrations")
+    secured.fleet.add("lb1", nats={"url": secured.fleet.environ["NATS_URL"], "creds": str(creds)})
+    entry = an_entry(service="web", address="10.0.0.1")
+    subject, body = entry_subject(entry), encode_entry(entry)
+    kind, name, properties = a_file("pool", "{{ len(registrations('prod', 'http', 'web', '*')) }}")
+    path = secured.fleet.write("lb.json", manifest((kind, name, properties)))
+
+    def pool_while_stored(headers: Mapping[str, str]) -> str:
+        asyncio.run(overwrite(secured, subject, body, headers))
+        done = secured.as_("tester", "apply", path, "--targets", "node=lb1", "--yes", "--json")
+        assert done.code == 0, done.err
+        return (secured.fleet.agents["lb1"].files / "pool").read_text()
+
+    assert pool_while_stored({}) == "0"
+    assert pool_while_stored(sign_as(secured, "web1", subject, body + b" ")) == "0"
+    assert pool_while_stored(sign_as(secured, "web1", subject, body)) == "1"

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
 from ccm_agent.agent.requests.signers_guard import SignersGuard
+from ccm_agent.bus.node_state import StateReader
 from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
 from ccm_agent.bus.subjects import ALL, key_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY, read_timestamp
@@ -136,6 +137,10 @@ class Authenticator:
     def staleness(self) -> str:
         """Why this node obeys plans only: its signers list may be outdated. "" when it may rely on it."""
         return self.freshness.problem(self.signers, self._now_ms()) if self.root else ""
+
+    def make_state_reader(self) -> StateReader | None:
+        """What verifies entries of other nodes; None when this node knows no root key."""
+        return StateReader(self.root, self.signers, self._now_ms) if self.root else None
 
     def open(self) -> None:
         """
