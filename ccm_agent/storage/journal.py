@@ -185,6 +185,20 @@ class Journal:
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
 
 
+def make_private_folder(folder: Path) -> None:
+    """
+    Create a folder and its missing parents, all of them for their owner alone. Blocking.
+
+    `Path.mkdir` gives parents the usual mode, which lets other users list them.
+
+    Raises:
+        OSError: One of them cannot be created.
+    """
+    for one in (*reversed(folder.parents), folder):
+        if not one.is_dir():
+            one.mkdir(mode=0o700, exist_ok=True)
+
+
 def replace_file(path: Path, content: Iterable[bytes]) -> None:
     """
     Replace a file atomically, mode 0600: after a power loss the old or the new content is complete. Blocking.

@@ -16,7 +16,7 @@ import msgspec
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.storage.journal import replace_file
+from ccm_agent.storage.journal import make_private_folder, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class StateFile(Generic[T]):
             FileError: The disk is full or failing; the file is as before.
         """
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._path.parent)
             replace_file(self._path, [encode_message(value)])
         except OSError as err:
             raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err

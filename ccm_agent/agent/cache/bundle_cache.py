@@ -22,7 +22,7 @@ from ccm_agent.engine.sources import manifest_in
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import CcmError, FileError, ProtocolError
 from ccm_agent.model.ports import Objects
-from ccm_agent.storage.journal import replace_file
+from ccm_agent.storage.journal import make_private_folder, replace_file
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class BundleCache:
             raise ProtocolError(f"{digest}: what the broker holds under this digest has another one")
         half = self._folder / f"{digest}.new"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             shutil.rmtree(half, ignore_errors=True)
             unpack_bundle(packed, half, self._limits, f"bundle {digest[:12]}")
             half.rename(folder)
@@ -228,7 +228,7 @@ class PackedManifest:
     def _unpack(self, content: bytes, digest: str) -> Unpacked:
         folder = self._folder / digest
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             if self.unpacked is None or self.unpacked.digest != digest:
                 shutil.rmtree(folder, ignore_errors=True)
                 unpack_bundle(content, folder, self._limits, self._name)

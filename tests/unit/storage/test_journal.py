@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.storage.journal import Journal, Read, encode_record, read_records, replace_file
+from ccm_agent.storage.journal import (
+    Journal,
+    Read,
+    encode_record,
+    make_private_folder,
+    read_records,
+    replace_file,
+)
 
 PAYLOADS = [b"first", b"", b"third\x00\xff", b"x" * 1000]
 
@@ -147,3 +154,17 @@ def test_a_symlink_in_the_place_of_the_file_is_refused(path: Path) -> None:
 
     with pytest.raises(FileError):
         Journal(path).open()
+
+
+def test_a_folder_and_its_missing_parents_are_for_their_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there").chmod(0o755)
+    umask = os.umask(0)
+    try:
+        make_private_folder(tmp_path / "there" / "parent" / "folder")
+        make_private_folder(tmp_path / "there" / "parent" / "folder")
+    finally:
+        os.umask(umask)
+
+    made = [tmp_path / "there", tmp_path / "there/parent", tmp_path / "there/parent/folder"]
+    assert [one.stat().st_mode & 0o777 for one in made] == [0o755, 0o700, 0o700]
