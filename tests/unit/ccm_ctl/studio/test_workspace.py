@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,53 @@ def test_a_file_that_is_not_there_is_not_found(folder: Path) -> None:
 def test_what_cannot_be_opened_is_refused_at_the_start(folder: Path, name: str) -> None:
     with pytest.raises(InputError):
         Workspace.open(folder / name)
+
+
+def swap(stop: threading.Event, folder: Path, name: str, other: Path) -> None:
+    """Put a link to another place where a file or a folder is, and then the same content again, without end."""
+    place, link = folder / name, folder / f".{name}.link"
+    kept = folder / f".{name}.kept"
+    while not stop.is_set():
+        link.symlink_to(other)
+        if place.is_dir():
+            place.rename(kept)
+            link.rename(place)
+            place.unlink()
+            kept.rename(place)
+        else:
+            link.rename(place)
+            kept.write_text("ccm: {}\n")
+            kept.rename(place)
+
+
+@pytest.mark.parametrize("name", ["web", "web/manifest.yaml"], ids=["folder", "file"])
+def test_a_link_that_is_put_there_between_check_and_save_leads_nowhere(folder: Path, name: str) -> None:
+    """The other place has a file of the same name and content, so its digest is the right one."""
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "manifest.yaml").write_text("ccm: {}\n")
+    before = (outside / "manifest.yaml").stat()
+    target = outside if name == "web" else outside / "manifest.yaml"
+    workspace, stop = Workspace.open(folder), threading.Event()
+    swapping = threading.Thread(
+        target=swap, args=(stop, (folder / name).parent, Path(name).name, target), name="test:swap"
+    )
+    refused, saved = 0, 0
+
+    swapping.start()
+    try:
+        for _ in range(1500):
+            try:
+                opened = workspace.read("web/manifest.yaml")
+                workspace.write("web/manifest.yaml", "ccm: {}\n", opened.digest)
+                saved += 1
+            except CcmError:
+                refused += 1
+    finally:
+        stop.set()
+        swapping.join()
+
+    after = (outside / "manifest.yaml").stat()
+    assert list(outside.iterdir()) == [outside / "manifest.yaml"]
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert (saved > 0, refused > 0) == (True, True)
