@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +13,11 @@ from ccm_ctl.commands.targets import no_fold_option
 if TYPE_CHECKING:
     from ccm_agent.model.exits import Exit
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
+
+PAST = timedelta(days=30)
+"""How far back the runs of a schedule are looked for that is gone."""
 
 
 @verb(
@@ -33,7 +38,8 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
     """
     Show how the last run of a schedule ended, and which nodes took no part.
 
-    Nodes that match the schedule now are expected. Earlier runs: `ccmctl run list --schedule NAME`. Of a rollout, the last
+    Nodes that match the schedule now are expected. Of a schedule that is gone, the newest run of the last 30 days is shown, with
+    the nodes that took part. Earlier runs: `ccmctl run list --schedule NAME`. Of a rollout, the last
     starts are shown, also those that were skipped.
 
     Exit codes: 0 all nodes ended well; 1 the command could not run, or the schedule was not due yet; 2 a node failed or refused;
@@ -41,18 +47,35 @@ def status_command(application: Application, name: str, offline: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.model.errors import NotFoundError
         from ccm_ctl.commands.run_view import choose_exit
         from ccm_ctl.commands.schedule_rollout import show_rollout_status
         from ccm_ctl.commands.stored_runs import attend, look, show_stored
         from ccm_ctl.fleet.find_run import describe_last, find_schedule
 
-        schedule = await find_schedule(fleet, name)
-        if schedule.rollout is not None:
-            return await show_rollout_status(application, fleet, schedule, offline=offline)
-        recorded = await describe_last(fleet, schedule)
+        try:
+            schedule = await find_schedule(fleet, name)
+        except NotFoundError:
+            found = await _find_past(fleet, name)
+            if found is None:
+                raise
+            recorded = found
+        else:
+            if schedule.rollout is not None:
+                return await show_rollout_status(application, fleet, schedule, offline=offline)
+            recorded = await describe_last(fleet, schedule)
         state, watch, follower = await attend(application, fleet, recorded, offline_ok=offline == "ok")
         await look(follower, state, recorded)
         show_stored(application, fleet, recorded, state, watch, is_ended=state.is_done)
         return choose_exit(state, offline_ok=offline == "ok")
 
     return application.run(work)
+
+
+async def _find_past(fleet: Fleet, name: str) -> Recorded | None:
+    """The newest run of a schedule that is not stored any more, as the stream of events has it; None: it has none."""
+    from ccm_ctl.fleet.find_run import find_run
+    from ccm_ctl.fleet.run_list import RunFilter, list_runs
+
+    runs = (await list_runs(fleet, RunFilter(schedule=name, since=fleet.clock.now() - PAST), 1)).runs
+    return await find_run(fleet, runs[0].record.run) if runs else None

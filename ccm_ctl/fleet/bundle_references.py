@@ -124,7 +124,7 @@ async def read_references(fleet: Fleet) -> BundleReferences:
     found.unreadable += [f"the schedule {subject}" for subject in sorted(left_out)]
     for schedule in schedules:
         bundle = _requested(schedule.request)
-        if bundle is not None:
+        if bundle is not None and schedule.has_effect:
             found.add(bundle.digest, BundleReference(kind=SCHEDULE, name=schedule.name, scope=schedule.scope))
     await _add_runs(fleet, found)
     return found

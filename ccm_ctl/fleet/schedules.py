@@ -317,7 +317,7 @@ class Schedules:
         Raises:
             UsageError: One has.
         """
-        known = await self.all()
+        known = [one for one in await self.all() if one.has_effect]
         for one in known:
             if one.when and one.name == name and one.subject != subject:
                 what = "of a rollout " if one.rollout is not None else ""
@@ -375,7 +375,7 @@ class Schedules:
         """
         for _ in range(_TRIES):
             index, sequence = await self._read_index()
-            own = {one.subject for one in await self.all(sequence) if one.has_own_subject}
+            own = {one.subject for one in await self.all(sequence) if one.has_own_subject and one.has_effect}
             wanted = ScheduleIndex(schedules=sorted(own | ({added} if added else set())))
             if wanted == index:
                 return

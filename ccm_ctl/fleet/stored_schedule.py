@@ -45,8 +45,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         subject: The subject that stores it.
         protocol, scope: Its action and scope.
         target: The subject that its requests arrive on.
-        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once and is kept for those who
-            catch up.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once. What was due is kept, for
+            its outcome and for nodes that catch up.
         zone: Time zone of a cron; "" is UTC.
         stored: When it was made.
         last: When it was due last; None: not yet.
@@ -105,6 +105,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return self.rollout is None and self.target != request_subject(self.protocol, self.scope)
 
     @property
+    def has_effect(self) -> bool:
+        """It will be due, or nodes that were away catch up with it; else only its outcome is of interest."""
+        return bool(self.when) or self.request.catch_up
+
+    @property
     def due(self) -> str:
         """Where the broker stores what is due."""
         return rollout_due_subject(self.name) if self.rollout is not None else due_subject(self.target)
@@ -146,8 +151,6 @@ def read_past(stored: Stored) -> Schedule | None:
         target = _parse_target(subject, stored.subject)
         request = decode_foreign(stored.body, ManifestRequest)
     except (CcmError, msgspec.MsgspecError):
-        return None
-    if not request.catch_up:
         return None
     return Schedule(
         name=name,

@@ -147,6 +147,36 @@ def test_one_command_shows_how_the_last_run_of_a_schedule_ended_and_which_nodes_
     assert trio.ctl("schedule", "rm", "status").code == 0
 
 
+def test_a_schedule_that_fired_once_keeps_its_outcome_with_the_nodes_that_were_away(trio: Fleet) -> None:
+    away, there = trio.agents["web1"], trio.agents["web2"]
+    path = trio.write("oneoff.yaml", manifest(a_file("oneoff")))
+    away.stop()
+    trio.wait_for(lambda: "offline" in trio.ctl("nodes", "--json").out, "the node to be away")
+
+    assert add_at(trio, "oneoff", path, "--targets", "role=web").code == 0
+    trio.wait_for((there.files / "oneoff").exists, "the schedule to be due")
+    trio.wait_for(
+        lambda: trio.ctl("schedule", "status", "oneoff", "--json").states.get("web2") == "changed",
+        "the end of the run",
+    )
+    status = trio.ctl("schedule", "status", "oneoff", "--json")
+    [run] = trio.ctl("run", "list", "--schedule", "oneoff", "--json").named("run")
+    listed = {one["name"]: one for one in trio.ctl("schedule", "list", "--json").named("schedule")}
+    removed = trio.ctl("schedule", "rm", "oneoff")
+    after = trio.ctl("schedule", "status", "oneoff", "--json")
+    never = trio.ctl("schedule", "status", "never")
+    away.start()
+    trio.wait_present(["web1"])
+
+    assert (status.code, status.states) == (3, {"web1": "offline", "web2": "changed"})
+    assert (run["run"], run["nodes"], run["counts"]) == (status.run, 2, {"changed": 1, "offline": 1})
+    assert run.get("reported_by") is None
+    assert "last" in listed["oneoff"]
+    assert removed.code == 0, removed.err
+    assert (after.run, after.states) == (status.run, {"web2": "changed"}), after.err
+    assert never.code == 1
+
+
 def test_node_that_refuses_a_scheduled_request_is_named_with_its_reason(trio: Fleet) -> None:
     path = trio.write("refused.yaml", manifest(a_file("refused")))
     assert trio.ctl("disable", "-t", "node=web2", "--why", "a test", "--yes").code == 0
