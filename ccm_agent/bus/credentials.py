@@ -49,7 +49,7 @@ _SEED_BYTES = 36
 """Two of prefix, 32 of key, two of checksum."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
-_JWT_IN_CREDS = re.compile(r"-{3,}BEGIN NATS USER JWT-{3,}\s*(\S+)\s*-{3,}END")
+_JWT_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN NATS USER JWT-{3,}+\s*+(\S++)\s++-{3,}+END")
 _YEAR_9999 = 253_370_764_800
 _NO_LIMIT = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT_LIMITS = _NO_LIMIT | {"imports": -1, "exports": -1, "wildcards": True, "leaf": 0}

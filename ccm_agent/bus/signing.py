@@ -46,7 +46,7 @@ _VERSION = "v1"
 _CONTEXT = b"ccm-signature-v1."
 """Signed before the claims, so that no other use of the same key produces a valid signature."""
 
-_SEED_IN_CREDS = re.compile(r"-{3,}BEGIN USER NKEY SEED-{3,}\s*(S[A-Z2-7]+)\s*-{3,}END")
+_SEED_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN USER NKEY SEED-{3,}+\s*+(S[A-Z2-7]++)\s*+-{3,}+END")
 _PUBLIC_KEY = re.compile(r"[A-Z][A-Z2-7]{55}")
 _KEY_BYTES = 35
 """One of prefix, 32 of key, two of checksum."""

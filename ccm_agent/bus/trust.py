@@ -57,7 +57,7 @@ SIGNERS_SUBJECT = key_subject(TRUST_BUCKET, SIGNERS_KEY)
 SIGNERS_LIMIT = 5_000
 """A list with more operators is refused: the list is one message on the broker."""
 
-_BLOCK = re.compile(r"-{3,}BEGIN CCM TRUST-{3,}\s*([A-Za-z0-9+/=\s]+?)\s*-{3,}END CCM TRUST-{3,}")
+_BLOCK = re.compile(r"(?<!-)-{3,}+BEGIN CCM TRUST-{3,}+\s*+([A-Za-z0-9+/=\s]++)-{3,}+END CCM TRUST-{3,}")
 
 
 class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):

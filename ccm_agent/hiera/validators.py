@@ -15,10 +15,10 @@ from collections.abc import Callable
 from ccm_agent.model.errors import ExpressionError
 
 _INT = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?(?:inf|Inf|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eEp][+-]?[0-9]+)?)")
-_DURATION_PART = re.compile(r"[-+]?([0-9.]+)([a-zA-Z]+)")
+_FLOAT = re.compile(r"[+-]?(?:inf|Inf|(?:[0-9]++(?:\.[0-9]*)?|\.[0-9]+)(?:[eEp][+-]?[0-9]+)?)")
+_DURATION_PART = re.compile(r"[-+]?(?<![0-9.])([0-9.]++)([a-zA-Z]+)")
 _DURATION_UNITS = frozenset({"ns", "us", "ms", "s", "m", "h", "d", "D", "w", "W", "M", "y", "Y"})
-_NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+_NUMBER = re.compile(r"[0-9]++(?:\.[0-9]*)?|\.[0-9]+")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _UNSAFE = frozenset("`$;|&><()\n")
 _MAX_NAME = 253  # RFC 1123, section 2.1

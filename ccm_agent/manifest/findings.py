@@ -27,7 +27,9 @@ SHOWN_WIDTH = 72
 """Columns of a line that are shown."""
 
 _WORD = re.compile(r"[^\s:,{}\[\]]+")
-_KEY_AND_VALUE = re.compile(r"(?P<key>[\w.-]+)(?P<quote>[\"']?)(?P<mark>\s*[:=]\s*)(?P<value>[^\s].*)$")
+_KEY_AND_VALUE = re.compile(
+    r"(?<![\w.-])(?P<key>[\w.-]++)(?P<quote>[\"']?)(?P<mark>\s*+[:=]\s*+)(?P<value>[^\s])"
+)
 
 
 def _plain(text: str, _level: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from ccm_agent.manifest.document import Path
 
-_STEP = re.compile(r'\.([\w-]+)|\[(\d+)\]|\["(.*?)"\](?=[.\[]|$)')
+_STEP = re.compile(r'\.([\w-]+)|\[(\d+)\]|\["(.{0,256}?)"\](?=[.\[]|$)')
 
 
 def parse_path(path: str) -> Path:

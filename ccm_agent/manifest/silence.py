@@ -20,7 +20,7 @@ from ccm_agent.model.suggestions import did_you_mean
 if TYPE_CHECKING:
     from ccm_agent.manifest.document import ManifestDocument
 
-_COMMENT = re.compile(r"(?:^|\s)#\s*ccm-lint:\s*(?P<scope>ignore-file|ignore)\[(?P<rules>[^\]]*)\]")
+_COMMENT = re.compile(r"(?:^|\s)#\s*ccm-lint:\s*(?P<scope>ignore-file|ignore)\[(?P<rules>[^\][#]*+)\]")
 _WHOLE_FILE = 0
 """The line under which rules are kept that are silenced everywhere."""
 

@@ -28,7 +28,7 @@ _UNIT_S = {
     "Y": 365 * 86_400.0,
 }
 _BETWEEN_PARTS = re.compile(r"(?<=[a-zA-Zµμ])\s+(?=[0-9.])")
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([a-zA-Zµμ]+)")
+_PART = re.compile(r"(?<![0-9.])([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)([a-zA-Zµμ]+)")
 
 
 def parse_duration(text: str) -> float:

@@ -18,6 +18,9 @@ from ccm_agent.model.suggestions import did_you_mean
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", re.DOTALL)
 _OTHER_MISFIT = re.compile(r"(.*?)(?: - at `(?:key in )?(.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
+_LONGEST_MESSAGE = 4000
+"""A longer message has keys of that length in it. The patterns above are not applied to it, since their time is not linear."""
+_SHOWN_OF_MESSAGE = 200
 _JSON_BYTE = re.compile(r" \(byte (\d+)\)$")
 
 
@@ -36,6 +39,8 @@ def json_error(text: str, source: str, err: Exception) -> DocumentError:
 
 def misfit_error(message: str, value: object, kind: Any) -> MisfitError:
     """Convert msgspec's error about a value to a MisfitError with the path inside the value, but without a place."""
+    if len(message) > _LONGEST_MESSAGE:
+        return MisfitError(f"{message[:_SHOWN_OF_MESSAGE]}…", path=())
     if found := _UNKNOWN_FIELD.match(message):
         key, written = found[1], found[2] or "$"
         path = _follow(value, _STEP.findall(written), lambda one: isinstance(one, dict) and key in one)

@@ -34,7 +34,7 @@ WORK_LIMIT = 256 * 1024 * 1024
 _SAFE_INT = 2**53 - 1
 _PAST_INT = 2.0**63
 _DIGITS = re.compile(r"-?[0-9]+\Z")
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 
 
 class Result:

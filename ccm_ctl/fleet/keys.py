@@ -56,7 +56,7 @@ _USERS = "users.jsonl"
 _MOVING = "moving.json"
 _KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "audit": "A", "system": "A"}
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
-_ACCOUNT_TOKEN = re.compile(r"^\s*(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
+_ACCOUNT_TOKEN = re.compile(r"^[^\S\n]*+(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
 _EVERYBODY = "*"
 """Instead of a public key: every user whose JWT was issued until a time."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 URL_PREFIX = f"kv://{DATA}/"
 
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\$\{.*?\}")
+_TEMPLATE = re.compile(r"\{\{(?:(?!\}\}|\{\{).)*+\}\}|\$\{(?:(?!\$\{)[^}\n])*+\}")
 
 
 def reads(assignment: Assignment, key: str) -> bool:
@@ -75,4 +75,9 @@ def _plain_keys(urls: Iterable[str]) -> list[str]:
 
 
 def _pattern(url: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(part) for part in _TEMPLATE.split(url)))
+    first, *rest = (re.escape(part) for part in _TEMPLATE.split(url))
+    if not rest:
+        return re.compile(first)
+    # each part matches at its first possible place, without backtracking
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
+    return re.compile(f"{first}{middle}.*{rest[-1]}")

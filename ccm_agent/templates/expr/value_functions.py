@@ -73,10 +73,10 @@ def to_text(frame: Frame, value: Any) -> str:
 
 
 _FLOAT = re.compile(
-    r"[+-]?(?:(?:[0-9](?:_?[0-9])*\.?(?:[0-9](?:_?[0-9])*)?|\.[0-9](?:_?[0-9])*)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)\Z",
+    r"[+-]?(?:(?:[0-9](?:_?[0-9])*+(?:\.(?:[0-9](?:_?[0-9])*)?)?|\.[0-9](?:_?[0-9])*)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)\Z",
     re.IGNORECASE,
 )
-_HEX_FLOAT = re.compile(r"[+-]?0x_?(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)p[+-]?[0-9]+\Z", re.IGNORECASE)
+_HEX_FLOAT = re.compile(r"[+-]?0x_?(?:[0-9a-f]++(?:\.[0-9a-f]*)?|\.[0-9a-f]+)p[+-]?[0-9]+\Z", re.IGNORECASE)
 
 
 def integer(_frame: Frame, value: Any) -> int:

@@ -24,7 +24,7 @@ from ccm_agent.templates.engines.go.sprig import functions as sprig_functions
 
 LEFT, RIGHT = "{{", "}}"
 
-_ENVIRONMENT_NAME = re.compile(r"\$(?:\{([^}]*)\}|([A-Za-z_][A-Za-z0-9_]*|[*#$@!?0-9-]))")
+_ENVIRONMENT_NAME = re.compile(r"\$(?:\{([^}]{0,255})\}|([A-Za-z_][A-Za-z0-9_]*|[*#$@!?0-9-]))")
 
 
 @lru_cache(maxsize=256)
