@@ -116,11 +116,6 @@ class Authored(Struct, frozen=True):
         """The time, and the number of a signers list whose root signature was verified."""
         return cls("confirmation")
 
-    @classmethod
-    def unsigned_record(cls) -> Authored:
-        """A stored record of a run, which nothing signs yet."""
-        return cls("unsigned record")
-
 
 Base = Verified[Any] | Authored
 """What the base of a signature can be."""

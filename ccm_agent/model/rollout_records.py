@@ -172,6 +172,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_completing: All waves have ended, and the driver makes the new revision of an assignment the current one.
         lease: The process that drives it; None: no process.
         time: When this was written.
+        serial: How often it was written, so that a driver knows an earlier state that was put back.
+        orders: The number of the last order that this state contains, by the token of the operator who gave it.
     """
 
     run: str
@@ -195,6 +197,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_completing: bool = False
     lease: Lease | None = None
     time: Moment | None = None
+    serial: Count = 0
+    orders: dict[str, Count] = {}
 
     @property
     def current(self) -> Wave:
@@ -210,6 +214,59 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def wave_end(self) -> int:
         """The index after the current wave's last node."""
         return self.wave_start + self.current.nodes
+
+
+class OrderKind(StrEnum):
+    """What an operator orders."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    ABORT = "abort"
+
+    @property
+    def is_halt(self) -> bool:
+        """Whether no further node starts: who may stop the run may order it."""
+        return self in (OrderKind.PAUSE, OrderKind.ABORT)
+
+
+class RolloutOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    `<operator>.<run>.order.<number>` in CCM_RUNS: what an operator ordered about a rollout, signed.
+
+    Attributes:
+        run: The run.
+        order: What.
+        wave: The index of the wave that was current then. A promotion does not hold for a later one.
+        why: The reason; "": none was given.
+        user: The user of a dashboard for whom the operator gave it; "": the operator did.
+        time: When.
+    """
+
+    run: str
+    order: OrderKind
+    wave: Count = 0
+    why: str = ""
+    user: str = ""
+    time: Moment | None = None
+
+
+class GivenOrder(Struct, frozen=True, kw_only=True):
+    """
+    An order as it is stored.
+
+    Attributes:
+        token, number: Whose key it is under, and its number there.
+        order: The order.
+        by: Who gave it.
+        reason: Why it does not count; "": it does.
+    """
+
+    token: str
+    number: int
+    order: RolloutOrder
+    by: str
+    reason: str = ""
 
 
 class ScheduledStart(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,17 +8,21 @@ from msgspec import Struct
 
 from ccm_agent.model.untrusted_json import Count, Moment
 
+UNDO = "undo"
+"""The action of a run that brings back what another run changed."""
+
 
 class RunRecord(Struct, kw_only=True, omit_defaults=True):
     """
     `<operator>.<run>.request` in CCM_RUNS: the request and its targets. Older records have no operator in their key.
 
     Attributes:
-        action: "apply", "plan", "check", "ensure", "exec" or "assign", which applies an assignment wave after wave.
+        action: "apply", "plan", "check", "ensure", "exec", "undo", or "assign", which applies an assignment wave after wave.
         request: Names, digests and options of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
         requester: The operator's name; if the key contains an operator, readers use that one instead.
         nodes, offline: Number of expected nodes (`….targets.<i>` names them), and how many of them were offline at the start.
+        nodes_digest: SHA-256 of these lists, so that the signature of this record covers them; "" in older records.
         retry_of: The run that this one retries; "": none.
         schedule: The schedule that a rollout server started it for; "": none.
         user: The user of a dashboard for whom the requester sent it; "": the requester asked.
@@ -35,6 +39,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     request: dict[str, Any] = {}
     nodes: Count = 0
     offline: Count = 0
+    nodes_digest: str = ""
     retry_of: str = ""
     schedule: str = ""
     user: str = ""

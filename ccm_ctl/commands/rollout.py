@@ -184,7 +184,9 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
                 if is_first or not once:
                     await starter.look()
                 is_first = False
-                waiting = [state for state in await store.open_rollouts() if is_waiting(state, fleet)]
+                # also what is unverified: the attempt says why it is not driven
+                stored = [one.judged.value for one in await store.open_stored()]
+                waiting = [state for state in stored if is_waiting(state, fleet)]
             except BusUnavailableError:
                 waiting = []
             driven = {run: task for run, task in driven.items() if not task.done()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.verified import Authored
-from ccm_agent.clikit.text import short_id
+from ccm_agent.bus.trust import EVERYWHERE
+from ccm_agent.clikit.text import one_line, short_id
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
@@ -17,17 +17,19 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.rollout.driver import RolloutDriver, skip_reason
 from ccm_ctl.fleet.rollout.handover import check_can_hand_over, check_handover, hand_over
-from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_again import build_exec, build_request
+from ccm_ctl.fleet.rollout.orders import abort_with_run
+from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
+from ccm_ctl.fleet.run_again import base_of, build_exec, build_request, find_author
 from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
 from ccm_ctl.render.records import run_fields
-from ccm_ctl.render.rollout import rollout_line, wave_lines
+from ccm_ctl.render.rollout import order_line, rollout_line, wave_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ccm_agent.bus.verified import Base
+    from ccm_agent.model.rollout_records import GivenOrder
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -73,14 +75,14 @@ async def start_rollout(
         try:
             await prepare()
         except CcmError:
-            await RolloutStore(fleet).abort(state.run, fleet.operator)
+            await abort_with_run(fleet, await History(fleet).load(state.run))
             raise
     terminal = application.terminal
     terminal.note_drawn(wave_lines(state.plan, terminal.live_style))
     if detach:
         # only now: a server begins at once
         handed = hand_over(fleet, state, launch.record, launch.resolved.nodes, base=launch.base)
-        await RolloutStore(fleet).write(handed, revision)
+        await RolloutStore(fleet).write(handed, revision, base=launch.base)
         terminal.record(records.RUN, **run_fields(launch.record))
         run = short_id(state.run)
         terminal.show(
@@ -106,9 +108,15 @@ async def resume_driving(
 ) -> Exit:
     """Continue a rollout that has no driver; `is_served`: in a rollout server, which has no operator in front of it."""
     is_command = recorded.record.action == "exec"
-    state, revision = await RolloutStore(fleet).need(recorded.record.run)
+    found = await RolloutStore(fleet).require(recorded.record.run)
+    state, revision = found.state, found.revision
+    verified = require_verified(found)
     request = build_exec(fleet, recorded) if is_command else build_request(fleet, recorded)
     is_sent_to_scopes = is_served and not await check_handover(fleet, state, recorded, request)
+    author = await find_author(fleet, recorded)
+    if author is not None and author.name != fleet.operator:
+        # this operator may reach more nodes than the author of the list of nodes
+        is_sent_to_scopes |= not author.may_request(request.protocol, EVERYWHERE)
     return await drive(
         application,
         fleet,
@@ -116,7 +124,7 @@ async def resume_driving(
         state,
         revision,
         request,
-        base=[Authored.unsigned_record()],
+        base=[verified, base_of(recorded)],
         offline_ok=False,
         is_sent_to_scopes=is_sent_to_scopes,
         view_type=ServedView if is_served else RolloutView,
@@ -137,21 +145,25 @@ class RolloutWatch:
         self._recorded = recorded
         self._read_at = float("-inf")
         self._said = ""
+        self._said_orders = 0
         self.state: RolloutState | None = None
+        self.orders: list[GivenOrder] = []
 
-    def take_update(self) -> str:
-        """Return the rollout's progress if it is new; "" otherwise, or if the run is not a rollout."""
+    def take_updates(self) -> list[str]:
+        """Return orders that are new, and the rollout's progress if it is; nothing if the run is not a rollout."""
+        new = self.orders[self._said_orders :]
+        self._said_orders = len(self.orders)
         line = rollout_line(self.state) if self.state else ""
-        if line == self._said:
-            return ""
+        progress = [line] if line != self._said else []
         self._said = line
-        return line
+        return [*map(order_line, new), *progress]
 
     async def read(self) -> None:
         """Read the rollout's state."""
         self._read_at = asyncio.get_running_loop().time()
-        found = await self._store.read(self._recorded.record.run)
-        self.state = found[0] if found else None
+        found = await self._store.look(self._recorded.record.run)
+        self.state = found.state if found else None
+        self.orders = found.orders if found else []
 
     @property
     def planned(self) -> list[str]:
@@ -240,6 +252,8 @@ class RolloutView(RunView):
         super().__init__(application, fleet, recorded.record, run, offline_ok=offline_ok, proof=proof)
         self._driver = driver
         self._shown: tuple[str, int, str] = ("", 0, "")
+        self._told_orders = dict(driver.state.orders)
+        self._told_disturbance = ""
 
     def begin(self) -> None:
         """See `RunView.begin`."""
@@ -257,6 +271,16 @@ class RolloutView(RunView):
 
     def _show_change(self) -> None:
         state = self._driver.state
+        for one in self._driver.orders:
+            if one.number > self._told_orders.get(one.token, 0):
+                self._told_orders[one.token] = one.number
+                self._terminal.note(f"run {short_id(state.run)}: {order_line(one)}")
+        if self._driver.disturbance != self._told_disturbance:
+            self._told_disturbance = self._driver.disturbance
+            self._terminal.note(
+                f"run {short_id(state.run)}: another program changed the state of this rollout, which is restored: "
+                f"{one_line(self._told_disturbance)}"
+            )
         now = (str(state.phase), state.wave, state.reason)
         if now != self._shown:
             self._shown = now

@@ -105,7 +105,7 @@ def list_command(
 
     Runs of one assignment share a row with the newest run of each node. Runs that no operator started are read from the stream
     of events: those of the last day, or since --since. A run that only one node reports is that node's word; such runs leave at
-    least half of the rows to others, and share the rest by node.
+    least half of the rows to others, and share the rest by node. A record that its operator did not sign is marked "unverified".
     """
 
     async def work(fleet: Fleet) -> Exit:
@@ -183,19 +183,21 @@ def _fields(one: ListedRun) -> dict[str, object]:
         "stopped_by": one.state.stopped_by or None,
         "closed_by": one.closed_by or None,
         **phase_fields(one.rollout),
+        "unverified": one.unverified or None,
     }
 
 
 def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
-    from ccm_agent.clikit.text import ago
+    from ccm_agent.clikit.text import ago, one_line
 
     record = one.record
+    unverified = f" (unverified: {one_line(one.unverified)})" if one.unverified else ""
     starter = format_starter(one.cause, one.origin, record.requester)
     return [
         f"{run} +{one.others}" if one.others else run,
         ago(record.time, now),
         starter + (f" (says {one.reported_by})" if one.reported_by else ""),
-        f"{record.action} {record.name}",
+        records.title_of(record),
         str(record.nodes),
-        format_outcome(record.action, one.state, one.closed_by, one.rollout),
+        format_outcome(record.action, one.state, one.closed_by, one.rollout) + unverified,
     ]

@@ -13,8 +13,6 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
@@ -34,12 +32,11 @@ def pause_run(application: Application, run: str, why: str) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.rollout.state import pause
+        from ccm_agent.model.rollout_records import OrderKind
+        from ccm_ctl.fleet.rollout.orders import Orders
 
-        recorded = await _find(fleet, run)
-        return await _order(
-            application, fleet, recorded, lambda state: pause(state, fleet.operator, why), "paused"
-        )
+        state = await Orders(fleet, await _find(fleet, run)).give(OrderKind.PAUSE, why=why)
+        return _say(application, state, "paused")
 
     return application.run(work)
 
@@ -76,18 +73,14 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
     Raises:
         RunError: It has ended, or is not a rollout.
     """
-    from ccm_agent.model.rollout_records import Phase
+    from ccm_agent.model.rollout_records import OrderKind
     from ccm_ctl.commands.stored_runs import format_busy
     from ccm_ctl.fleet.history import History
     from ccm_ctl.fleet.open_runs import settle_aborted
-    from ccm_ctl.fleet.rollout.state import abort
+    from ccm_ctl.fleet.rollout.orders import Orders
     from ccm_ctl.fleet.run_request import send_stop
 
-    state = await _store(
-        fleet,
-        recorded,
-        lambda state: state if state.phase is Phase.ABORTED else abort(state, fleet.operator, why),
-    )
+    state = await Orders(fleet, recorded).give(OrderKind.ABORT, why=why)
     await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
     asked = [*recorded.nodes[: state.asked], *state.returned]
     replies, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
@@ -127,27 +120,19 @@ def promote_run(application: Application, run: str, detach: bool) -> Exit:
 
 def _continue(application: Application, run: str, *, is_promoted: bool, detach: bool) -> Exit:
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.rollout_records import Phase
+        from ccm_agent.model.rollout_records import OrderKind
         from ccm_ctl.commands.rollout_drive import resume_driving
         from ccm_ctl.commands.rollout_servers import tell_servers
-        from ccm_ctl.fleet.rollout.driver import check_lease
-        from ccm_ctl.fleet.rollout.handover import check_can_hand_over, hand_over_recorded
-        from ccm_ctl.fleet.rollout.state import promote, resume
+        from ccm_ctl.fleet.rollout.handover import check_can_hand_over
+        from ccm_ctl.fleet.rollout.orders import Orders
         from ccm_ctl.fleet.run_again import known_ends
 
         recorded = await _find(fleet, run)
         if detach:
             check_can_hand_over(fleet, recorded.record.action)
-        ends = await known_ends(fleet, recorded)
-
-        def change(state: RolloutState) -> RolloutState:
-            if state.phase is not Phase.PAUSED and not is_promoted:
-                check_lease(state, fleet.clock.now())
-            order = recorded.nodes[: state.plan.total]
-            changed = (promote if is_promoted else resume)(state, order, ends, fleet.operator)
-            return hand_over_recorded(fleet, changed, recorded.record, recorded.nodes) if detach else changed
-
-        state = await _store(fleet, recorded, change)
+        orders = Orders(fleet, recorded, await known_ends(fleet, recorded))
+        kind = OrderKind.PROMOTE if is_promoted else OrderKind.RESUME
+        state = await orders.give(kind, detaches=lambda _: detach)
         is_driven = state.lease is not None and state.lease.until > fleet.clock.now()
         if detach and not is_driven:
             await tell_servers(application, fleet, "drives")
@@ -163,24 +148,6 @@ async def _find(fleet: Fleet, word: str) -> Recorded:
 
     history = History(fleet)
     return await history.load(await history.find(word))
-
-
-async def _store(
-    fleet: Fleet, recorded: Recorded, change: Callable[[RolloutState], RolloutState]
-) -> RolloutState:
-    from ccm_ctl.fleet.rollout.store import RolloutStore
-
-    return await RolloutStore(fleet).change(recorded.record.run, change)
-
-
-async def _order(
-    application: Application,
-    fleet: Fleet,
-    recorded: Recorded,
-    change: Callable[[RolloutState], RolloutState],
-    done: str,
-) -> Exit:
-    return _say(application, await _store(fleet, recorded, change), done)
 
 
 def _say(application: Application, state: RolloutState, done: str) -> Exit:

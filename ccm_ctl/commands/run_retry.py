@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.text import one_line, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, NodeState
+from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, ManifestRequest, NodeState, Request
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.stored_runs import run_argument
+from ccm_ctl.commands.stored_runs import format_starter, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 
 if TYPE_CHECKING:
     from ccm_agent.model.moments import GivenTime
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
 
 ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
@@ -56,8 +58,11 @@ def retry(
     Repeat a run on the nodes on which it did not succeed.
 
     The nodes get exactly the same manifest. A directory is stored with its run. A single file is not stored, because it may
-    contain passwords, so name it again as FILE. A run of a schedule is repeated as long as its schedule is stored unchanged. Exit
-    codes are those of `ccmctl apply`.
+    contain passwords, so name it again as FILE. A run of a schedule is repeated as long as its schedule is stored unchanged.
+
+    `last` is your own newest run; name a run of another operator by its ID. In a fleet with signatures, the operator who started
+    the run must have signed its record, and must still be allowed to send the same request to the same nodes. If not, start a new
+    run. Exit codes are those of `ccmctl apply`.
     """
     wanted = _states(only)
 
@@ -72,12 +77,23 @@ def retry(
         launch = await prepare_retry(fleet, recorded, wanted, until, path)
         # of a run that no operator started, only the word of nodes says that it was a plan
         if launch.request.protocol == MANIFEST_APPLY and not await confirm(
-            application, f"apply {recorded.record.name} again to", launch.resolved, yes=yes
+            application, format_retry(recorded, launch.request), launch.resolved, yes=yes
         ):
             return NOT_AGREED
         return await start_and_watch(application, fleet, launch, offline_ok=False)
 
     return application.run(work)
+
+
+def format_retry(recorded: Recorded, request: Request) -> str:
+    """What a retry does: the action, what it applies, and who is the author."""
+    record = recorded.record
+    by = format_starter(recorded.cause, recorded.origin, record.requester)
+    if isinstance(request, ManifestRequest) and request.undo:
+        return f"undo {short_id(request.undo)} again (run {short_id(record.run)} by {one_line(by)}) on"
+    content = request.content if isinstance(request, ManifestRequest) else None
+    bundle = f"bundle {content.bundle.digest[:12]}, " if content is not None and content.bundle else ""
+    return f"apply {one_line(record.name)} again ({bundle}run {short_id(record.run)} by {one_line(by)}) to"
 
 
 def _states(only: str) -> frozenset[NodeState]:

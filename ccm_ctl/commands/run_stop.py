@@ -13,7 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.stored_runs import format_outcome, format_starter, pick_up, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.history import NEWEST, History
-from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.run_request import send_stop
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import format_counts
@@ -44,7 +44,8 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
     """
     Stop a run. Nodes finish the current resource and skip the rest.
 
-    `last` is the newest run of any operator, so it asks first. `ccmctl run watch` shows how the nodes stop.
+    `last` is your own newest run; name a run of another operator by its ID. `last` asks first. `ccmctl run watch` shows how the
+    nodes stop.
 
     Exit codes: 0 the nodes stop, or the run has ended; 1 it could not be stopped; 2 a node refuses to stop; 3 a node did not
     answer.
@@ -68,7 +69,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             if not await application.terminal.ask(question, otherwise="use --yes"):
                 return NOT_AGREED
 
-        await RolloutStore(fleet).abort(record.run, fleet.operator)
+        await abort_with_run(fleet, recorded)
         if recorded.is_on_record:
             await History(fleet).mark_stopped(record.run, fleet.operator, is_stopping=True)
         nodes = set(recorded.nodes) - set(recorded.offline)
@@ -122,4 +123,4 @@ def _show(
 def _title(recorded: Recorded) -> str:
     record = recorded.record
     by = format_starter(recorded.cause, recorded.origin, record.requester)
-    return f"run {short_id(record.run)} ({record.action} {record.name} by {by})"
+    return f"run {short_id(record.run)} ({records.title_of(record)} by {by})"

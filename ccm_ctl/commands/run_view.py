@@ -41,6 +41,7 @@ from ccm_ctl.render.verdicts import part_sentence
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ccm_agent.model.rollout_records import GivenOrder
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.node_run import News, NodeRun
@@ -102,6 +103,7 @@ class RunView:
         self._told: dict[str, NodeState] = {}
         self._untold: dict[str, None] = dict.fromkeys(run.nodes)
         self._is_on_record = is_on_record
+        self.rollout_orders: list[GivenOrder] = []
         self._ends = EndsWriter(fleet, run)
         self._told_away = False
         self._told_ahead: set[str] = set()
@@ -115,7 +117,7 @@ class RunView:
     @property
     def title(self) -> str:
         """Action and name of the run."""
-        return f"{self.record.action} {self.record.name}"
+        return records.title_of(self.record)
 
     def begin(self) -> None:
         """Announce the run, and the command to watch it again."""

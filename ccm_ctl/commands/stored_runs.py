@@ -21,8 +21,8 @@ from ccm_ctl.fleet.stream_runs import NODE, REQUEST
 from ccm_ctl.render import records
 from ccm_ctl.render.event import event_line
 from ccm_ctl.render.outcome import format_counts
-from ccm_ctl.render.records import run_fields
-from ccm_ctl.render.rollout import rollout_status
+from ccm_ctl.render.records import run_fields, title_of
+from ccm_ctl.render.rollout import order_fields, order_line, rollout_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,11 +75,12 @@ async def attend(
         shows_output=True,
         is_on_record=recorded.is_on_record,
     )
+    watch.rollout_orders = rollout.orders
 
     async def on_turn(news: list[News]) -> None:
         await rollout.update(state)
         await watch.on_turn(news)
-        if said := rollout.take_update():
+        for said in rollout.take_updates():
             application.terminal.note(said)
 
     may_join = Joining(fleet, recorded.record.targets, recorded.record.where).may_join
@@ -123,10 +124,13 @@ def show_stored(
         stopped_by=recorded.state.stopped_by or None,
         closed_by=recorded.closed_by or None,
         **phase_fields(rollout),
+        unverified=recorded.unverified or None,
+        orders=order_fields(watch.rollout_orders) or None,
     )
     heading = format_heading(recorded, fleet.clock.now(), rollout)
     status = rollout_status(rollout, fleet.clock.now()) if rollout else ""
-    terminal.show(f"{heading}{status}\n\n" if status else f"{heading}\n")
+    said = [*([status] if status else []), *map(order_line, watch.rollout_orders)]
+    terminal.show(heading + "".join(f"{line}\n" for line in said) + "\n")
     lines = []
     for _, node in sorted(state.nodes.items()):
         for event in (node.events[number] for number in sorted(node.events)):
@@ -189,7 +193,9 @@ def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutSta
         when += f" ({ago(record.time, now)})"
     by = format_starter(recorded.cause, recorded.origin, record.requester)
     by += f" for {one_line(record.user)} (dashboard)" if record.user else ""
-    lines = [f"run {short_id(record.run)}: {record.action} {record.name} by {by}{when}"]
+    lines = [f"run {short_id(record.run)}: {title_of(record)} by {by}{when}"]
+    if recorded.unverified:
+        lines.append(f"unverified: {recorded.unverified}")
     nodes = plural(record.nodes, "node")
     if recorded.is_on_record or record.targets:
         where = f" where {record.where}" if record.where else ""

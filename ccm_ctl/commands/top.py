@@ -79,6 +79,7 @@ async def run_page(application: Application, fleet: Fleet, run: str, width: int)
     from ccm_ctl.commands.stored_runs import look, pick_up
     from ccm_ctl.fleet.rollout.store import RolloutStore
     from ccm_ctl.render.outcome import format_counts, run_report
+    from ccm_ctl.render.records import title_of
     from ccm_ctl.render.rollout import rollout_line, wave_lines
 
     recorded, state, _, follower = await pick_up(application, fleet, run, offline_ok=True)
@@ -88,7 +89,7 @@ async def run_page(application: Application, fleet: Fleet, run: str, width: int)
     is_plan = record.action == "plan"
     by = f" by {record.requester}" if record.requester else ""
     blocks = [
-        f"{record.action} {record.name} on {plural(record.nodes, 'node')}{by}, {clock(record.time)}\n"
+        f"{title_of(record)} on {plural(record.nodes, 'node')}{by}, {clock(record.time)}\n"
         f"{recorded.state.state}: {format_counts(state.counts(), plan=is_plan)}"
     ]
     if rollout is not None:

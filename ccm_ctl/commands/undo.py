@@ -10,6 +10,7 @@ from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.run_records import UNDO
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.command_tree import verb
@@ -51,8 +52,8 @@ def undo(application: Application, run: str, **options: Any) -> Exit:
     """
     Undo what a run changed: content, mode and owner of files, and versions of packages.
 
-    RUN is the ID of a run of an operator, a schedule or an assignment, or the beginning of one. `last` is the newest run of an
-    operator that was not a plan. Each node restores what it kept itself, for a week by default.
+    RUN is the ID of a run of an operator, a schedule or an assignment, or the beginning of one. `last` is your own newest run
+    that was not a plan. Each node restores what it kept itself, for a week by default.
 
     Without --yes, a plan with diffs is shown first. A resource that has changed since the run is left alone, and what cannot be
     undone, such as a command, is named. The undo is a run: it can be watched, stopped and retried. With --redo, it can be undone.
@@ -151,6 +152,7 @@ def _would_change(node: NodeRun) -> bool:
 def _launch(
     fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any], *, is_plan: bool
 ) -> Launch:
+    from ccm_ctl.fleet.run_again import base_of
     from ccm_ctl.fleet.run_request import prepare
 
     undone = recorded.record.run
@@ -162,8 +164,9 @@ def _launch(
         diff=is_plan or options["diff"],
         deadline=parse_deadline(options["deadline"], fleet.clock.now()),
     )
-    base = [Authored.unsigned_record()]
-    return prepare(fleet, request, resolved, "plan" if is_plan else "apply", name, base=base)
+    # of a run that no operator started, the request has only the id, which the operator named
+    base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()
+    return prepare(fleet, request, resolved, "plan" if is_plan else UNDO, name, base=[base])
 
 
 async def _watch(

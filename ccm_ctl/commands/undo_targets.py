@@ -11,7 +11,8 @@ from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.discovery import TargetSet
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import NEWEST, History
-from ccm_ctl.fleet.run_request import scopes_of_record
+from ccm_ctl.fleet.run_again import check_undoable
+from ccm_ctl.fleet.run_signatures import scopes_of_record
 
 if TYPE_CHECKING:
     from ccm_ctl.fleet.discovery import Inventory
@@ -31,7 +32,7 @@ OWN_SCOPES_LIMIT = 1000
 
 async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recorded:
     """
-    Find the run to undo: as `find_run` does, but `last` is the newest run that is not a plan.
+    Find the run to undo: as `find_run` does, but `last` is the operator's own newest run that is not a plan.
 
     A plan of the undo is often the newest run.
 
@@ -41,9 +42,10 @@ async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recor
         redo: The run may itself be an undo.
 
     Raises:
-        RunError: There is no such run, it changes nothing, or it is an undo.
+        RunError: There is no such run, it changes nothing, it is an undo, or its author could not have sent it.
     """
     recorded = await _find(fleet, word)
+    await check_undoable(fleet, recorded)
     undone = recorded.record.request.get("undo")
     if undone and not redo:
         raise RunError(
@@ -55,8 +57,8 @@ async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recor
 async def _find(fleet: Fleet, word: str) -> Recorded:
     history = History(fleet)
     if word == NEWEST:
-        async for record, _, _ in history.newest_first([]):
-            if record.action not in LOOKS:
+        async for record, *_ in history.newest_first([]):
+            if record.requester == fleet.operator and record.action not in LOOKS:
                 return await history.load(record.run)
     recorded = await find_run(fleet, word)
     action = recorded.record.action

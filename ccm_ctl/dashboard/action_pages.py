@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.model.errors import UsageError
-from ccm_agent.model.rollout_records import Phase
+from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.rollout_records import OrderKind
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.dashboard.middleware import answer, sender_of
@@ -19,9 +19,8 @@ from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
-from ccm_ctl.fleet.rollout.driver import check_lease
-from ccm_ctl.fleet.rollout.handover import hand_over_recorded
-from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
+from ccm_ctl.fleet.rollout.judge import name_author
+from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import RETRIED_ENDS, prepare_retry
 from ccm_ctl.fleet.run_request import send_stop
@@ -77,10 +76,11 @@ class ActionPages:
         by = name_of(sender_of(request), self._fleet)
         recorded = await History(self._fleet).load(run)
         log.info("an action", extra={"action": action, "run": run, "by": by})
-        if action in ("resume", "promote"):
-            state = await self._continue(recorded, by, is_promoted=action == "promote")
+        kind, user = OrderKind(action), sender_of(request).on_record
+        if kind.is_halt:
+            state = await self._halt(recorded, user, said.why[:WHY_CHARACTERS], kind)
         else:
-            state = await self._halt(recorded, by, said.why[:WHY_CHARACTERS], is_abort=action == "abort")
+            state = await self._continue(recorded, user, kind)
         return answer({"phase": str(state.phase)})
 
     async def _retry(self, request: web.Request) -> web.Response:
@@ -99,34 +99,29 @@ class ActionPages:
         await self._started.start(launch)
         return answer({"run": launch.record.run, "nodes": launch.record.nodes})
 
-    async def _halt(self, recorded: Recorded, by: str, why: str, *, is_abort: bool) -> RolloutState:
+    async def _halt(self, recorded: Recorded, user: str, why: str, kind: OrderKind) -> RolloutState:
         """Let no further node start; an abort also stops those that have started."""
-        store, halt = RolloutStore(self._fleet), abort if is_abort else pause
-        state = await store.change(recorded.record.run, lambda state: halt(state, by, why))
-        if is_abort:
+        state, _ = await RolloutStore(self._fleet).need(recorded.record.run)
+        if state.phase.is_over:
+            raise RunError(f"{state.run}: this rollout is {state.phase} already")
+        state = await Orders(self._fleet, recorded).give(kind, why=why, user=user)
+        if kind is OrderKind.ABORT:
             await History(self._fleet).mark_stopped(recorded.record.run, self._fleet.operator)
             asked = [*recorded.nodes[: state.asked], *state.returned]
             await send_stop(self._fleet, recorded.record, asked, is_kill=False)
         return state
 
-    async def _continue(self, recorded: Recorded, by: str, *, is_promoted: bool) -> RolloutState:
+    async def _continue(self, recorded: Recorded, user: str, kind: OrderKind) -> RolloutState:
         """Let it go on; a rollout without a driver waits for a rollout server."""
         authors = await read_authors(self._fleet)
         run = await look_at_ends(self._fleet, recorded, authors)
         ends: dict[str, NodeState] = {name: node.state for name, node in run.nodes.items()}
 
-        def change(state: RolloutState) -> RolloutState:
-            now = self._fleet.clock.now()
-            if state.phase is not Phase.PAUSED and not is_promoted:
-                check_lease(state, now)
-            order = recorded.nodes[: state.plan.total]
-            changed = (promote if is_promoted else resume)(state, order, ends, by)
-            is_driven = changed.lease is not None and changed.lease.until > now
-            if is_driven or changed.signature:
-                return changed
-            return hand_over_recorded(self._fleet, changed, recorded.record, recorded.nodes)
+        def detaches(state: RolloutState) -> bool:
+            is_driven = state.lease is not None and state.lease.until > self._fleet.clock.now()
+            return not is_driven and not state.signature
 
-        return await RolloutStore(self._fleet).change(recorded.record.run, change)
+        return await Orders(self._fleet, recorded, ends).give(kind, user=user, detaches=detaches)
 
 
 async def _body_of(request: web.Request) -> ActionRequest:
@@ -138,6 +133,4 @@ async def _body_of(request: web.Request) -> ActionRequest:
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:
     """The name that an action is recorded with: the user, and the operator whose credentials the dashboard uses."""
-    if user.on_record == fleet.operator:
-        return f"{user.on_record} (dashboard)"
-    return f"{user.on_record} (dashboard of {fleet.operator})"
+    return name_author(fleet.operator, user.on_record)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.noop_words import noop_words
+from ccm_agent.model.run_records import UNDO
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
@@ -80,6 +81,7 @@ class RunPages:
                 "state": one.state.state,
                 "counts": one.state.counts,
                 "stopped_by": one.state.stopped_by,
+                "unverified": one.unverified,
                 "cause": one.cause,
                 "origin": one.origin,
                 "reported_by": one.reported_by,
@@ -104,6 +106,7 @@ class RunPages:
             "is_stored": is_stored(recorded.record) or recorded.cause == SCHEDULE,
             "state": recorded.state.state,
             "stopped_by": recorded.state.stopped_by,
+            "unverified": recorded.unverified,
             "cause": recorded.cause,
             "counts": {str(state): count for state, count in run.counts().items()},
             "results": [node_fields(node) for _, node in sorted(run.nodes.items())],
@@ -146,6 +149,7 @@ def request_fields(record: RunRecord) -> dict[str, Any]:
     return run_fields(record) | {
         "retry_of": record.retry_of,
         "user": record.user,
+        "undo": str(record.request.get("undo") or "") if record.action == UNDO else "",
         "is_stored": is_stored(record),
     }
 

@@ -155,7 +155,7 @@ async def _add_assignments(fleet: Fleet, found: BundleReferences) -> None:
 async def _add_runs(fleet: Fleet, found: BundleReferences) -> None:
     left_out: list[str] = []
     rollouts = {one.run for one in await RolloutStore(fleet).open_rollouts(left_out)}
-    async for record, state, _ in History(fleet).newest_first(left_out):
+    async for record, state, *_ in History(fleet).newest_first(left_out):
         digest = _recorded_digest(record.request)
         if digest:
             ended = ENDED_RUN if state.state == "done" else RUN

@@ -5,7 +5,8 @@ Each operator writes under its own token, `<operator>.<run>.request` and so on, 
 The run belongs to the operator whose request was stored first. Additions of others (a stop, the end that a watcher saw) are
 read with it and shown under their names. Older controllers wrote `<run>.request`; their records are read as well.
 
-A record that cannot be read is left out, so that one operator cannot take the list from the others.
+A record that cannot be read is left out, so that one operator cannot take the list from the others. The request is signed by its
+author and covers the list of nodes; one that does not verify is marked (`run_signatures`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ccm_agent.bus.subjects import decode_token, encode_token, is_node
+from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.subjects import decode_token, encode_token, is_node, key_subject
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
 from ccm_ctl.fleet.run import LIMIT_S, Run
+from ccm_ctl.fleet.run_signatures import action_of, digest_nodes, read_verifier, verify_nodes, verify_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
 
@@ -36,7 +42,7 @@ PIECE_NODES = 2000
 """Nodes per key, because messages are limited in size."""
 
 NEWEST = "last"
-"""Instead of an id: the newest run."""
+"""Instead of an id: the operator's own newest run."""
 
 _TRIES = 10
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -66,6 +72,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
         cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
         note: A sentence about its list of nodes; "" for none.
         is_on_record: An operator's record describes it, which can be closed.
+        judged: The record as its signature proves it; None: it is not on record.
     """
 
     record: RunRecord
@@ -78,6 +85,12 @@ class Recorded(Struct, frozen=True, kw_only=True):
     origin: str = ""
     note: str = ""
     is_on_record: bool = True
+    judged: Verified[RunRecord] | Unverified[RunRecord] | None = None
+
+    @property
+    def unverified(self) -> str:
+        """Why the record does not verify; "": it does, or the run is not on record."""
+        return self.judged.reason if self.judged is not None else ""
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -85,11 +98,11 @@ class Listed(Struct, frozen=True, kw_only=True):
     Runs on record, newest first, without their nodes.
 
     Attributes:
-        runs: Request, progress and closing operator (see Recorded).
+        runs: Request, progress, closing operator, and why the record does not verify (see Recorded).
         left_out: Keys of records that cannot be read.
     """
 
-    runs: list[tuple[RunRecord, RunState, str]]
+    runs: list[tuple[RunRecord, RunState, str, str]]
     left_out: list[str]
 
 
@@ -151,16 +164,25 @@ class History:
     """The runs in a bucket, as one operator reads and writes them."""
 
     def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._bucket = fleet.runs
         self._token = encode_token(fleet.operator)
 
-    async def begin(self, record: RunRecord, nodes: list[str], offline: Collection[str]) -> None:
+    async def begin(
+        self, record: RunRecord, nodes: list[str], offline: Collection[str], base: Sequence[Base]
+    ) -> None:
         """
         Record a run before its request is sent.
 
+        Args:
+            record: The request.
+            nodes, offline: The nodes that are expected, and those of them that are not present.
+            base: What the request was made from.
+
         The request is written first: it makes this operator the owner, and the run ID is not known to others before.
         """
-        await self._put(f"{record.run}.{_REQUEST}", record)
+        away = [node for node in nodes if node in offline]
+        await self._put_request(replace(record, nodes_digest=digest_nodes(nodes, away)), base)
         for place, piece in _pieces(nodes):
             away = [node for node in piece if node in offline]
             targets = RunTargets(run=record.run, nodes=piece, offline=away)
@@ -179,21 +201,28 @@ class History:
 
     async def find(self, word: str) -> str:
         """
-        Find the ID of a run from an ID, a prefix, or NEWEST.
+        Find the ID of a run from an ID, a prefix, or NEWEST, which is this operator's own newest run.
 
         Raises:
             RunError: There is no such run, or the prefix is ambiguous.
         """
         if is_id(word):
             return word
-        runs = [run for _, run, _ in (await self._known())[0]]
-        found = runs[:1] if word == NEWEST else [run for run in runs if run.startswith(word)]
+        known = (await self._known())[0]
+        runs = [run for _, run, _ in known]
+        own = [run for _, run, pieces in known if pieces.owner == self._token]
+        found = own[:1] if word == NEWEST else [run for run in runs if run.startswith(word)]
         if len(found) == 1:
             return found[0]
         if found:
             raise RunError(
                 f"run `{word}` is ambiguous: {len(found)} runs begin with it, such as {found[0]} and {found[1]}; "
                 "use more characters"
+            )
+        if word == NEWEST and runs:
+            raise UnknownRunError(
+                f"`{NEWEST}` is the newest run of {self._fleet.operator}, who has none on record; "
+                "`ccmctl run list` shows the ids of others' runs"
             )
         if word == NEWEST:
             raise UnknownRunError("no run is on record here yet; `ccmctl apply` and `ccmctl plan` start one")
@@ -216,9 +245,11 @@ class History:
             raise bad or UnknownRunError(f"there is no run `{run}`; `ccmctl run list` lists the newest runs")
         targets = [targets for _, targets in sorted(pieces.targets.get(owner, {}).items())]
         state, closed_by = pieces.merge_states(run, owner)
-        record = pieces.requests[owner][1]
+        entry, record = pieces.requests[owner]
+        judged = verify_record(await read_verifier(self._fleet), entry, owner, record)
         return Recorded(
             record=record,
+            judged=verify_nodes(judged, targets),
             state=state,
             closed_by=closed_by,
             nodes=[node for piece in targets for node in piece.nodes if is_node(node)],
@@ -227,6 +258,19 @@ class History:
             cause="schedule" if record.schedule else "request",
             origin=record.schedule,
         )
+
+    async def requests(self, run: str = "*") -> dict[str, RunRecord]:
+        """The records of a run, or of all runs, by id; without those that do not verify, and without their nodes."""
+        entries = await self._bucket.matching([f"*.{run}.{_REQUEST}"])
+        verifier, verified = await read_verifier(self._fleet), {}
+        for each, pieces in _sorted_out(entries)[0].items():
+            owner = pieces.owner
+            if owner is not None:
+                entry, record = pieces.requests[owner]
+                judged = verify_record(verifier, entry, owner, record)
+                if isinstance(judged, Verified):
+                    verified[each] = judged.value
+        return verified
 
     async def newest(self, most: int) -> Listed:
         """The newest runs."""
@@ -238,21 +282,24 @@ class History:
                 break
         return Listed(runs=runs, left_out=sorted(left_out))
 
-    async def newest_first(self, left_out: list[str]) -> AsyncIterator[tuple[RunRecord, RunState, str]]:
+    async def newest_first(self, left_out: list[str]) -> AsyncIterator[tuple[RunRecord, RunState, str, str]]:
         """
-        Return all runs, newest first: request, progress and closing operator (see Recorded).
+        Return all runs, newest first: request, progress, closing operator, and why the record does not verify (see Recorded).
 
         Args:
             left_out: Gets the keys of records that cannot be read.
         """
         known, unreadable = await self._known()
         left_out += unreadable
+        verifier = await read_verifier(self._fleet)
         for _, run, pieces in known:
             if not pieces.requests:
                 pieces = await self._former(run, pieces, left_out)
             owner = pieces.owner
             if owner is not None:
-                yield (pieces.requests[owner][1], *pieces.merge_states(run, owner))
+                entry, record = pieces.requests[owner]
+                reason = verify_record(verifier, entry, owner, record).reason
+                yield (record, *pieces.merge_states(run, owner), reason)
 
     async def change(self, run: str, change: Callable[[RunState], None]) -> RunState:
         """Change this operator's record of a run's state, safely for concurrent programs; returns the new state."""
@@ -331,6 +378,15 @@ class History:
         left_out += bad
         return msgspec.structs.replace(pieces, requests=found[run].requests if run in found else {})
 
+    async def _put_request(self, record: RunRecord, base: Sequence[Base]) -> None:
+        """Write the request, signed where this operator signs; a record that is signed is written once."""
+        signatory = self._fleet.signatory
+        if signatory is None:
+            await self._put(f"{record.run}.{_REQUEST}", record)
+            return
+        key, body = f"{self._token}.{record.run}.{_REQUEST}", msgspec.json.encode(record)
+        await self._bucket.store_signed(key, body, 0, signatory.record(key_subject(RUNS, key), body, base))
+
     async def _put(self, key: str, value: Struct) -> None:
         await self._bucket.put(f"{self._token}.{key}", msgspec.json.encode(value))
 
@@ -404,6 +460,7 @@ def _take_in(pieces: _Pieces, key: _Key, entry: KeyValueEntry) -> None:
         record = _decode(entry, RunRecord)
         if key.owner != _FORMER:
             record.requester = _decode_operator(key.owner)
+        record.action = action_of(record)
         pieces.requests[key.owner] = entry, record
     elif key.kind == _STATE:
         pieces.states[key.owner] = entry, _decode(entry, RunState)

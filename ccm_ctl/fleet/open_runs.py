@@ -140,7 +140,7 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
 async def close_due(fleet: Fleet) -> None:
     """Close the records of the newest open runs whose nodes have all ended, as `ccmctl run list` does."""
     open_runs = [
-        record for record, state, _ in (await History(fleet).newest(LOOKED_AT)).runs if state.state != "done"
+        record for record, state, *_ in (await History(fleet).newest(LOOKED_AT)).runs if state.state != "done"
     ]
     authors = await read_authors(fleet) if open_runs else None
     for record in open_runs:

@@ -75,7 +75,7 @@ class IndexBucket(SignableBucket, Protocol):
 
 
 class TextBucket(Bucket, SignedStore, Protocol):
-    """A bucket that keeps documents in slots."""
+    """A bucket to which documents are written with a signature that was made before."""
 
 
 class DataBucket(DocumentBucket, Protocol):
@@ -170,7 +170,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     facts: DocumentBucket
     data: DataBucket
     assignments: DocumentBucket
-    runs: Bucket
+    runs: TextBucket
     manifests: Objects
     clock: Clock
     signatory: Signatory | None = None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.bus.verified import Authored
+from ccm_agent.bus.verified import Verified
 from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.run_records import UNDO
 from ccm_agent.model.wire import (
     COMPLIANT_STATES,
     MANIFEST_APPLY,
@@ -29,12 +30,20 @@ from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import restore_ends, run_on_record
 from ccm_ctl.fleet.joining import admit_none
 from ccm_ctl.fleet.proof import read_proof
-from ccm_ctl.fleet.run_request import prepare, scopes_of_record
+from ccm_ctl.fleet.run_request import prepare
+from ccm_ctl.fleet.run_signatures import (
+    read_verifier,
+    refuse_protocol,
+    refuse_request,
+    require_author,
+    scopes_of_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
 
+    from ccm_agent.bus.trust import Signer
     from ccm_agent.bus.verified import Base
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.fleet.content import Content
@@ -49,10 +58,10 @@ R = TypeVar("R", bound=Request)
 RETRIED_ENDS = tuple(state for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
 """The ends after which a node is asked again."""
 
-RETRIED_ACTIONS = ("apply", "plan", "check")
+RETRIED_ACTIONS = ("apply", "plan", "check", UNDO)
 
 ACTIONS = {
-    MANIFEST_APPLY: ("apply", "assign"),
+    MANIFEST_APPLY: ("apply", "assign", UNDO),
     MANIFEST_PLAN: ("plan",),
     MANIFEST_CHECK: ("check",),
 }
@@ -77,14 +86,16 @@ async def prepare_retry(
         path: The manifest of a run of a single file, which is not stored; None: it is.
 
     Raises:
-        RunError: A node has not ended, none ended so, or the request is not on record.
+        RunError: A node has not ended, none ended so, the request is not on record, or its author could not have sent it.
         UsageError: The file is needed and not named, or is not what was applied.
     """
     _check_action(recorded)
+    await find_author(fleet, recorded)
     left = _left(recorded, await known_ends(fleet, recorded), ends)
     base: Base
     if recorded.is_on_record:
-        request, base = await _request(fleet, recorded, path), Authored.unsigned_record()
+        base = base_of(recorded)
+        request = await _request(fleet, recorded, path)
     else:
         if path is not None:
             raise UsageError(f"{path}: no operator sent {recorded.record.run}; leave out FILE")
@@ -94,6 +105,51 @@ async def prepare_retry(
     resolved = _targets(recorded, left, await read_inventory(fleet))
     launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name, base=[base])
     return replace(launch, record=replace(launch.record, retry_of=recorded.record.run))
+
+
+async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
+    """
+    Return the author of a run on record, who may send its request; None in unsigned operation, or if it is not on record.
+
+    Raises:
+        RunError: The record does not verify, or its author may not.
+    """
+    judged = recorded.judged
+    if judged is None:
+        return None
+    return require_author(
+        await read_verifier(fleet), judged, lambda signer: refuse_request(signer, judged.value)
+    )
+
+
+def base_of(recorded: Recorded) -> Verified[RunRecord]:
+    """
+    Return the record of a run, to sign what is made from it.
+
+    Raises:
+        RunError: It is unverified, or there is none.
+    """
+    judged = recorded.judged
+    if not isinstance(judged, Verified):
+        raise RunError(
+            f"{recorded.record.run}: its record is unverified: {recorded.unverified or 'there is none'}"
+        )
+    return judged
+
+
+async def check_undoable(fleet: Fleet, recorded: Recorded) -> None:
+    """
+    Check that the author of a run on record could have changed its nodes.
+
+    Raises:
+        RunError: The record does not verify, or its author could not.
+    """
+    judged = recorded.judged
+    if judged is not None:
+        protocol = RESOURCE_EXEC if judged.value.action == "exec" else MANIFEST_APPLY
+        require_author(
+            await read_verifier(fleet), judged, lambda signer: refuse_protocol(signer, judged.value, protocol)
+        )
 
 
 def _check_action(recorded: Recorded) -> None:
@@ -207,7 +263,10 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
     record = recorded.record
     request = _stored_request(fleet, record, ManifestRequest)
     is_as_shown = record.action in ACTIONS.get(request.protocol, ())
-    if not is_as_shown or (request.stage is not None) != (record.action == "assign"):
+    is_as_shown &= (request.stage is not None) == (record.action == "assign")
+    if request.protocol == MANIFEST_APPLY:
+        is_as_shown &= bool(request.undo) == (record.action == UNDO)
+    if not is_as_shown:
         raise RunError(
             f"{record.run}: the record of {record.requester} says `{record.action}`, and its request asks for something else, "
             "so it is not sent"

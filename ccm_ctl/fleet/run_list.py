@@ -117,6 +117,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         record: The request.
         state: How far it is. While it is open, `counts` has its nodes by state, as far as that is known.
         closed_by: The operator who saw it end, if that was not the one who began it; else "".
+        unverified: Why its record does not verify; "": it does, or it has none.
         cause, origin: What started it (see `stream_runs.CAUSES`), and the name of that schedule or assignment.
         others: How many older runs of the same assignment are counted with it, the newest of each node.
         nodes: Nodes with a session, of a run that no operator started.
@@ -129,6 +130,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     record: RunRecord
     state: RunState
     closed_by: str = ""
+    unverified: str = ""
     cause: str = REQUEST
     origin: str = ""
     others: int = 0
@@ -243,7 +245,7 @@ async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: l
     runs: list[ListedRun] = []
     history = History(fleet)
     authors, looked_at = None, 0
-    async for record, state, closed_by in history.newest_first(left_out):
+    async for record, state, closed_by, unverified in history.newest_first(left_out):
         cause = SCHEDULE if record.schedule else REQUEST
         if not (wanted.by or wanted.wants(cause)) or not wanted.fits_origin(cause, record.schedule):
             continue
@@ -255,6 +257,7 @@ async def _recorded_runs(fleet: Fleet, wanted: RunFilter, most: int, left_out: l
             record=record,
             state=state,
             closed_by=closed_by,
+            unverified=unverified,
             cause=cause,
             origin=record.schedule,
             is_confirmed=True,

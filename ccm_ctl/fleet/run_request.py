@@ -18,6 +18,7 @@ from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
 from ccm_ctl.fleet.gather import NAMED_AT_ONCE, ask
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.older_selectors import refuse_too_many
+from ccm_ctl.fleet.run_signatures import scopes_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -56,7 +57,7 @@ def prepare(
         fleet: The bus.
         request: The request; its run, time, targets and requester are filled in here.
         resolved: The target nodes.
-        action: "apply", "plan", "check", "ensure", "exec" or "assign".
+        action: "apply", "plan", "check", "ensure", "exec", "undo" or "assign".
         name: The manifest's or resource's name.
         base: What the request was made from.
     """
@@ -93,7 +94,8 @@ def prepare_own(fleet: Fleet, request: Request, resolved: TargetSet, action: str
 
 async def put_on_record(fleet: Fleet, launch: Launch) -> None:
     """Record the run, so that it can be watched even if this process ends."""
-    await History(fleet).begin(launch.record, launch.resolved.nodes, launch.resolved.offline)
+    resolved = launch.resolved
+    await History(fleet).begin(launch.record, resolved.nodes, resolved.offline, launch.base)
 
 
 def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
@@ -119,11 +121,6 @@ def check_record(state: RolloutState, record: RunRecord, nodes: Sequence[str]) -
             f"{state.run}: its record is not the one that it was started with; "
             f"`ccmctl run abort {state.run}` ends it"
         )
-
-
-def scopes_of_record(record: RunRecord) -> list[str]:
-    """The scopes that the request of a run was sent to, sorted."""
-    return sorted({subject.partition(".request.")[2] for subject in record.subjects})
 
 
 async def send(fleet: Fleet, launch: Launch) -> None:

@@ -25,10 +25,10 @@ from ccm_ctl.fleet.run_request import (
     check_record,
     digest_record,
     put_on_record,
-    scopes_of_record,
     send,
     send_again,
 )
+from ccm_ctl.fleet.run_signatures import scopes_of_record
 from ccm_ctl.fleet.staging import complete_stage
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> i
     await put_on_record(fleet, launch)
     state = replace(state, record_digest=digest_record(launch.record, launch.resolved.nodes))
     try:
-        return await RolloutStore(fleet).write(state, 0)
+        return await RolloutStore(fleet).write(state, 0, base=launch.base)
     except BusDeniedError as err:
         await History(fleet).forget(state.run)
         raise BusDeniedError(

@@ -187,7 +187,7 @@ class FleetObserver:
         events = await self._read_events(stream_now)
         listed = (await History(self._fleet).newest(RUNS_READ)).runs
         runs, ended = self._read_runs(listed)
-        rollouts, paused = await self._read_rollouts({record.run: record for record, _, _ in listed})
+        rollouts, paused = await self._read_rollouts({record.run: record for record, *_ in listed})
         behind = await self._read_behind(now) if reads_nodes else None
         happenings = [] if is_first else [*runs, *rollouts, *events.happenings]
         self.cursor.since, self.cursor.sequence, self.cursor.started = stream_now, events.newest, True
@@ -227,7 +227,7 @@ class FleetObserver:
         return _NewEvents(genuine, newest, frozenset(unproven))
 
     def _read_runs(
-        self, listed: Sequence[tuple[RunRecord, RunState, str]]
+        self, listed: Sequence[tuple[RunRecord, RunState, str, str]]
     ) -> tuple[list[Happening], list[str]]:
         """Runs that ended since the last look, oldest first; and the ids of all that have ended."""
         known = set(self.cursor.runs)
@@ -235,10 +235,10 @@ class FleetObserver:
         ended = [one for one in listed if one[1].state == "done"]
         new = [
             _run_happening(record, state, closed_by)
-            for record, state, closed_by in reversed(ended)
+            for record, state, closed_by, _ in reversed(ended)
             if not known & {record.run, _claim(state)} and not (closed_by and record.run in claimed)
         ]
-        return new, [_claim(state) if closed_by else record.run for record, state, closed_by in ended]
+        return new, [_claim(state) if closed_by else record.run for record, state, closed_by, _ in ended]
 
     async def _read_rollouts(self, known: Mapping[str, RunRecord]) -> tuple[list[Happening], list[str]]:
         """Rollouts that were paused since the last look; and the ids of all that are paused."""

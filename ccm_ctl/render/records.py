@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccm_agent.clikit.text import short_id
+from ccm_agent.model.run_records import UNDO
+
 if TYPE_CHECKING:
     from ccm_agent.model.run_records import RunRecord
 
@@ -69,6 +72,12 @@ STATE = "state"
 """The state of a resource of a node, now or at a time."""
 DIFFERENCE = "difference"
 """How the results of two runs differ on a node."""
+
+
+def title_of(record: RunRecord) -> str:
+    """What a run does, in a few words. Of an undo the run that it undoes, because any name can stand in a record."""
+    undone = str(record.request.get("undo", "")) if record.action == UNDO else ""
+    return f"{record.action} {short_id(undone) if undone else record.name}"
 
 
 def run_fields(record: RunRecord) -> dict[str, Any]:

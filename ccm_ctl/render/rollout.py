@@ -10,10 +10,11 @@ from ccm_agent.model.durations import format_duration
 from ccm_agent.model.rollout_records import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ccm_agent.clikit.table import Style
-    from ccm_agent.model.rollout_records import Budgets, RolloutPlan, RolloutState
+    from ccm_agent.model.rollout_records import Budgets, GivenOrder, RolloutPlan, RolloutState
 
 
 def wave_lines(plan: RolloutPlan, style: Style) -> str:
@@ -70,6 +71,28 @@ def rollout_status(state: RolloutState, now: datetime) -> str:
     if state.is_detached:
         return f"{words}; waits for a rollout server"
     return f"{words}; no process drives it, so no further node starts\n{resume}\n{abort}"
+
+
+def order_line(given: GivenOrder) -> str:
+    """An order, who gave it, and whether it counts."""
+    order = given.order
+    why = f": {one_line(order.why)}" if order.why else ""
+    said = f"{order.order} by {one_line(given.by)}{why}"
+    return f"{said} is ignored: {one_line(given.reason)}" if given.reason else f"order: {said}"
+
+
+def order_fields(orders: Iterable[GivenOrder]) -> list[dict[str, object]]:
+    """Orders for programs."""
+    return [
+        {
+            "order": str(one.order.order),
+            "by": one.by,
+            "time": one.order.time,
+            "why": one.order.why,
+            "ignored": one.reason,
+        }
+        for one in orders
+    ]
 
 
 def rollout_line(state: RolloutState) -> str:

@@ -87,8 +87,22 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     closed_by: Annotated[
         Text, Meta(description="Another operator who reported the end; in `run list`, `run show`.")
     ] = UNSET
+    unverified: Annotated[
+        Text,
+        Meta(
+            description="Why the record of the run does not verify, in a fleet with signatures: it cannot be retried, resumed or "
+            "undone; in `run list`, `run show`."
+        ),
+    ] = UNSET
     stopped_by: Annotated[
         Text, Meta(description="The operator who stopped it; in `run list`, `run show`.")
+    ] = UNSET
+    orders: Annotated[
+        list[dict[str, Any]] | Maybe,
+        Meta(
+            description="What operators ordered about a rollout: `order`, `by`, `time`, `why`, and `ignored` (why it does not "
+            "count); in `run show`."
+        ),
     ] = UNSET
     stopping: Annotated[Count, Meta(description="How many nodes stop; in `run stop`.")] = UNSET
     ended: Annotated[Texts, Meta(description="Nodes that had ended before; in `run stop`.")] = UNSET

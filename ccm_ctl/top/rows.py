@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ccm_agent.clikit.text import ago, one_line, short_id
+from ccm_ctl.render.records import title_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +120,7 @@ def _run_row(one: ListedRun, wave: str, now: datetime) -> TableRow:
         short_id(record.run),
         ago(record.time, now),
         str(record.nodes),
-        f"{record.action} {record.name}",
+        title_of(record) + (" (unverified)" if one.unverified else ""),
         state or one.state.state,
     )
     return TableRow(record.run, cells, "bad" if is_bad else "change" if is_open else "good", run=record.run)

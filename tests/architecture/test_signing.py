@@ -43,10 +43,8 @@ AUTHORS = {
     "ccm_ctl/fleet/node_data.py": "deletions",
     "ccm_ctl/fleet/signers_timestamp.py": "the timestamp holds the time and the number of the list that the root signed",
     "ccm_ctl/fleet/run_request.py": "runs of files of the operator, in commands, the studio and the Python client",
-    "ccm_ctl/commands/rollout_drive.py": "records of runs, which nothing signs yet",
-    "ccm_ctl/fleet/rollout/handover.py": "likewise",
-    "ccm_ctl/commands/undo.py": "likewise",
-    "ccm_ctl/fleet/run_again.py": "likewise",
+    "ccm_ctl/fleet/rollout/orders.py": "an order: its words are on the command line",
+    "ccm_ctl/commands/undo.py": "the undo of a run that no operator started holds its id, which the operator named",
 }
 """Modules that may say that nothing of something came from the broker, with the reason."""
 

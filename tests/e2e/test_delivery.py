@@ -37,6 +37,7 @@ from tests.support.fleet import (
     assert_told_once,
     manifest,
 )
+from tests.support.signing import OWN
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -287,7 +288,7 @@ def test_a_request_that_comes_after_its_deadline_is_expired_and_stays_so(trio: F
                 protocol=MANIFEST_APPLY, name="held-up", manifest=text, deadline=deadline
             )
             launch = prepare(fleet, request, resolved, "apply", "held-up")
-            await History(fleet).begin(launch.record, resolved.nodes, resolved.offline)
+            await History(fleet).begin(launch.record, resolved.nodes, resolved.offline, OWN)
             run = Run(launch.record.run, resolved.nodes, resolved.offline, now(), asked=True)
 
             async def nothing(_news: object) -> None:

@@ -105,7 +105,9 @@ def forge(
             state = RolloutState(run=launch.record.run, plan=plan)
             revision = await record_rollout(fleet, launch, state)
             handed = hand_over(fleet, state, launch.record, nodes, base=OWN)
-            await RolloutStore(fleet).write(handed if is_signed else replace(handed, signature=""), revision)
+            await RolloutStore(fleet).write(
+                handed if is_signed else replace(handed, signature=""), revision, base=OWN
+            )
             return launch.record.run
 
     return asyncio.run(write())
@@ -114,8 +116,13 @@ def forge(
 @pytest.mark.parametrize(
     ("operator", "scope", "is_signed", "reason"),
     [
-        ("sue", "all", True, "sue handed it over, and may not exec on all"),
-        ("bob", "fact.role.web", True, "bob handed it over, and may not exec on fact.role.web"),
+        ("sue", "all", True, "its state is unverified: sue signed it, and may not exec on all"),
+        (
+            "bob",
+            "fact.role.web",
+            True,
+            "its state is unverified: bob signed it, and may not exec on fact.role.web",
+        ),
         ("sue", "fact.role.web", False, "it is not signed"),
     ],
     ids=["other scope", "other action", "not signed"],
@@ -136,15 +143,17 @@ def test_server_runs_nothing_that_the_operator_may_not_run(
 
 
 def test_server_does_not_drive_a_rollout_again_that_was_aborted(secured: Secured) -> None:
-    """An operator who may write rollouts opens it again."""
+    """An operator who may send its request opens it again; the state of one who may not is not obeyed at all."""
     mark = secured.directory / "again"
     run = forge(secured, "sue", scope="fact.role.web", nodes=["web1"], mark=mark, is_signed=True)
     aborted = secured.as_("sue", "run", "abort", run)
 
     async def open_again() -> None:
-        environ = {**secured.fleet.environ, "CCM_CREDS": str(secured.directory / "bob.creds")}
+        environ = {**secured.fleet.environ, "CCM_CREDS": str(secured.keys / "tester.creds")}
         async with connected(bus_settings(ConnectionOptions(), environ)) as broker:
-            await RolloutStore(broker.fleet).change(run, lambda state: replace(state, phase=Phase.RUNNING))
+            await RolloutStore(broker.fleet).change(
+                run, lambda state: replace(state, phase=Phase.RUNNING), base=OWN
+            )
 
     asyncio.run(open_again())
     served = secured.as_("server", "rollout", "serve", "--once")

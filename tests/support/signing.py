@@ -23,6 +23,9 @@ from ccm_agent.model.ports import Clock
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock
 
+OWN = (Authored.from_arguments(),)
+"""The base of what an operator wrote."""
+
 FULL = {"apply": (EVERYWHERE,), "maintain": (EVERYWHERE,), "data": True, "facts": True, "schedules": True}
 
 

@@ -43,7 +43,7 @@ function RolloutActions({ run, onDone }) {
 }
 
 const RETRIED = ["failed", "stopped", "refused", "superseded", "expired", "lost", "unreachable", "offline", "skipped"];
-const RETRIED_ACTIONS = ["apply", "plan", "check"];
+const RETRIED_ACTIONS = ["apply", "plan", "check", "undo"];
 
 // The same request again, to the nodes on which it did not succeed.
 function Retry({ run }) {

@@ -26,7 +26,7 @@ function Filters({ query }) {
   </form>`;
 }
 
-const what = (run) => `${run.action} ${run.name}`;
+const what = (run) => `${run.action} ${run.undo ? short(run.undo) : run.name}`;
 const whom = (run) => (run.targets.join(" or ") || "all nodes") + (run.where ? ` where ${run.where}` : "");
 
 export function RunsPage({ address }) {
@@ -54,6 +54,6 @@ export function RunsPage({ address }) {
         (run) => html`<tr key=${run.run}>
           <td><${Link} to=${runPath(run.run)}><code>${short(run.run)}</code><//></td><td><${Ago} time=${run.time} /></td><td>${run.cause === "request" ? run.requester : html`<span class="quiet">${run.cause} </span>${run.origin}${run.reported_by && html`<span class="quiet" title="Only this node reports the run, and nothing else confirms it."> (says ${run.reported_by})</span>`}`}</td>
           <td class="long">${what(run)} <span class="quiet">${run.cause === "request" || run.cause === "schedule" ? `for ${whom(run)}` : run.others ? `and ${plural(run.others, "older run")} of other nodes` : ""}</span></td><td>${number(run.nodes)}</td>
-          <td>${run.state === "done" ? "" : html`<b>${run.state === "stopping" ? "stopping" : "open"}</b> `}<${Tally} counts=${run.counts || {}} />${run.stopped_by && ` stopped by ${run.stopped_by}`}</td></tr>`,
+          <td>${run.state === "done" ? "" : html`<b>${run.state === "stopping" ? "stopping" : "open"}</b> `}<${Tally} counts=${run.counts || {}} />${run.stopped_by && ` stopped by ${run.stopped_by}`}${run.unverified && html` <b title=${run.unverified}>unverified</b>`}</td></tr>`,
       )}</tbody></table></div>`}`;
 }

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import node_scope, request_subject
+from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, RevisionError, RunError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import Lease, Phase, RolloutState
@@ -27,16 +28,19 @@ from ccm_agent.model.wire import NodeState
 from ccm_agent.templates.broker_functions import BrokerFunctions
 from ccm_ctl.fleet.node_state import VerifiedServices
 from ccm_ctl.fleet.rollout.gate import count_health, evaluate_gate, parse_gate
+from ccm_ctl.fleet.rollout.judge import obey
 from ccm_ctl.fleet.rollout.state import gated, step
+from ccm_ctl.fleet.rollout.store import require_verified
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from ccm_agent.bus.verified import Base
+    from ccm_agent.model.rollout_records import GivenOrder
     from ccm_agent.model.wire import Request
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.store import RolloutStore
+    from ccm_ctl.fleet.rollout.store import RolloutStore, StoredRollout
     from ccm_ctl.fleet.run import Run
 
 log = logging.getLogger(__name__)
@@ -90,6 +94,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         fleet: The bus.
         store: Where the state of the rollout is.
         request: What each node is sent; its run, targets and requester are filled in.
+        base: What the request was made from.
         scopes: The scopes of the run, for an operator who may not send to single nodes.
         base: What the request was made from.
         is_sent_to_scopes: Requests go to these scopes only, also if the broker allows more.
@@ -115,6 +120,8 @@ class RolloutDriver:
 
     Attributes:
         state: The rollout as this driver last stored or read it.
+        orders: The orders about it, as they were stored; also those that do not count.
+        disturbance: Why a state that another program wrote was not obeyed but replaced; "": there was none.
     """
 
     def __init__(self, driving: Driving, run: Run, state: RolloutState, revision: int) -> None:
@@ -124,6 +131,10 @@ class RolloutDriver:
         self._revision = revision
         self._process = new_id()
         self._stored_at = float("-inf")
+        self._stored: RolloutState | None = None
+        self._has_stored = False
+        self.orders: list[GivenOrder] = []
+        self.disturbance = ""
         self._read_at = float("-inf")
         self._to_scopes = driving.is_sent_to_scopes
 
@@ -161,8 +172,11 @@ class RolloutDriver:
         if self._run.away_since is not None:
             return
         now_s = _monotonic()
-        if now_s - max(self._read_at, self._stored_at) >= READ_S:
+        if now_s - self._read_at >= READ_S:
             await self._read()
+        is_changed = self._stored is not None and self.state != self._stored
+        if is_changed and not await self._try_store(self.state):
+            return
         if self.is_over:
             self._run.skip(skip_reason(self.state))
             return
@@ -219,7 +233,8 @@ class RolloutDriver:
         if self.state.phase.is_over or self.state.lease is None:
             return
         try:
-            self._revision = await self._driving.store.write(replace(self.state, lease=None), self._revision)
+            store, base = self._driving.store, self._driving.base
+            self._revision = await store.write(replace(self.state, lease=None), self._revision, base=base)
         except (RevisionError, BusUnavailableError) as err:
             log.info("the lease of a rollout runs out by itself", extra={"reason": str(err)})
 
@@ -246,7 +261,19 @@ class RolloutDriver:
 
     async def _read(self) -> None:
         self._read_at = _monotonic()
-        self.state, self._revision = await self._driving.store.need(self.state.run)
+        found = await self._driving.store.require(self.state.run)
+        self._revision = found.revision
+        self._stored = found.judged.value
+        if not self._has_stored:
+            require_verified(found)
+        reason = _not_obeyed(found, self.state) if self._has_stored else ""
+        if reason and reason != self.disturbance:
+            log.warning("the state of a rollout is restored", extra={"run": self.state.run, "reason": reason})
+        self.disturbance = reason or self.disturbance
+        self.orders = found.orders
+        state = self.state if reason else found.judged.value
+        ends = {name: node.state for name, node in self._run.nodes.items()}
+        self.state = obey(state, found.orders, self._driving.order, ends)
         self._check_lease()
 
     async def _ask_forgotten(self) -> None:
@@ -289,8 +316,11 @@ class RolloutDriver:
             until=fleet.clock.now() + timedelta(seconds=LEASE_S),
         )
         state = replace(state, lease=None if state.phase.is_over else lease)
-        self._revision = await self._driving.store.write(state, self._revision)
-        self.state, self._stored_at = state, _monotonic()
+        driving = self._driving
+        self._revision = await driving.store.write(state, self._revision, base=driving.base)
+        # as it is stored: with the time and the serial
+        self.state, self._stored_at = replace(state, serial=state.serial + 1), _monotonic()
+        self._stored, self._has_stored = self.state, True
 
     async def _send(self, nodes: Sequence[str]) -> None:
         """Send the request to each of these nodes."""
@@ -326,6 +356,17 @@ class RolloutDriver:
             await self._driving.fleet.requests.publish(
                 request_subject(request.protocol, scope), body, base=self._driving.base
             )
+
+
+def _not_obeyed(found: StoredRollout, own: RolloutState) -> str:
+    """Why a driver does not obey a state that is stored in place of its own; "": it does."""
+    judged = found.judged
+    if isinstance(judged, Unverified):
+        return judged.reason
+    # unsigned ones may be of a controller of before, which counts nothing
+    is_older = bool(judged.key) and judged.value.serial <= own.serial
+    is_other = replace(judged.value, time=None) != replace(own, time=None)
+    return "an earlier state was put back" if is_older and is_other else ""
 
 
 def _monotonic() -> float:

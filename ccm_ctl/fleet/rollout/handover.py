@@ -15,13 +15,15 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signing import SignatureError, SignatureKind
-from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject, parse_assignment_key
+from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
 from ccm_agent.bus.trust import EVERYWHERE
-from ccm_agent.bus.verified import Authored, Unverified, Verified
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
-from ccm_agent.model.wire import RUN_STOP, ManifestRequest
+from ccm_agent.model.rollout_records import RolloutState
+from ccm_agent.model.wire import RUN_STOP
 from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.run_request import check_record, digest_record, scopes_of_record
+from ccm_ctl.fleet.run_request import check_record, digest_record
+from ccm_ctl.fleet.run_signatures import refuse_request, scopes_of_record
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.trust import Signer, SignersList
     from ccm_agent.bus.verified import Base
-    from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunRecord
     from ccm_agent.model.wire import Request
     from ccm_ctl.fleet.history import Recorded
@@ -85,13 +86,6 @@ def hand_over(
     return replace(state, signature=signature)
 
 
-def hand_over_recorded(
-    fleet: Fleet, state: RolloutState, record: RunRecord, nodes: Sequence[str]
-) -> RolloutState:
-    """Hand over a rollout that is stored already; see `hand_over`."""
-    return hand_over(fleet, state, record, nodes, base=[Authored.unsigned_record()])
-
-
 async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, request: Request) -> bool:
     """
     Check that the operator who handed over a rollout may send its request.
@@ -117,7 +111,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
         _subject(state),
         _signed_body(state),
         state.signature,
-        lambda signer, _: _lacking_right(signer, record, request),
+        lambda signer, _: _lacking_right(signer, record),
     )
     signer = verifier.signer_of(judged) if isinstance(judged, Verified) else None
     if isinstance(judged, Unverified) or (what is not None and signer is None):
@@ -129,15 +123,10 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
     return signer is None or signer.may_request(request.protocol, EVERYWHERE)
 
 
-def _lacking_right(signer: Signer, record: RunRecord, request: Request) -> str:
+def _lacking_right(signer: Signer, record: RunRecord) -> str:
     """Why an operator may not send the request of a record to one of its scopes; "": the operator may."""
-    for scope in scopes_of_record(record):
-        if not signer.may_request(request.protocol, scope):
-            return f"{signer.name} handed it over, and may not {record.action} on {scope}"
-    stage = request.stage if isinstance(request, ManifestRequest) else None
-    if stage is not None and not signer.may_assign(parse_assignment_key(stage.key)[0]):
-        return f"{signer.name} handed it over, and may not assign {stage.key}"
-    return ""
+    reason = refuse_request(signer, record)
+    return f"{signer.name} handed it over, and {reason}" if reason else ""
 
 
 async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunRecord) -> None:
@@ -160,6 +149,19 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
             raise RunError(
                 f"{record.run}: {ender.name} has stopped it, or has seen it end; start a new rollout"
             )
+
+
+def handed_part(state: RolloutState) -> RolloutState:
+    """A rollout as it was handed over, before anybody drove it: what the signature covers."""
+    return RolloutState(
+        run=state.run,
+        plan=state.plan,
+        start_at=state.start_at,
+        deadline_s=state.deadline_s,
+        record_digest=state.record_digest,
+        is_detached=True,
+        signature=state.signature,
+    )
 
 
 def _subject(state: RolloutState) -> str:

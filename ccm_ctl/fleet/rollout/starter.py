@@ -28,6 +28,7 @@ from ccm_agent.model.errors import (
     InputError,
     ProtocolError,
     RevisionError,
+    RunError,
 )
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.rollout_records import Phase, RolloutState, ScheduledStart, ScheduleStarts
@@ -35,10 +36,11 @@ from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
 from ccm_agent.model.wire import MANIFEST_PLAN
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.rollout.handover import hand_over
+from ccm_ctl.fleet.rollout.handover import check_handover, hand_over, handed_part
 from ccm_ctl.fleet.rollout.plan import make_plan
 from ccm_ctl.fleet.rollout.starts import StartsStore, add_start, place_of
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_again import base_of, build_request, find_author
 from ccm_ctl.fleet.run_request import prepare, put_on_record
 from ccm_ctl.fleet.verified_reader import open_reader
 
@@ -235,9 +237,25 @@ class RolloutStarter:
     async def _hand_over(self, starts: ScheduleStarts, revision: int) -> None:
         """Store the rollout of a start that was claimed, if no server has yet."""
         assert starts.handover is not None
-        with contextlib.suppress(RevisionError):
-            await RolloutStore(self._fleet).write(starts.handover, 0)
+        try:
+            with contextlib.suppress(RevisionError):
+                await self._store_rollout(starts.handover)
+        except (SignatureError, ProtocolError, RunError) as err:
+            self._note(f"schedule {starts.name}: run {starts.handover.run} is not driven: {err}")
         await self._store.write(replace(starts, handover=None), revision)
+
+    async def _store_rollout(self, claimed: RolloutState) -> None:
+        """
+        Store the rollout of a claim: of it only what the server that made it has signed.
+
+        Raises:
+            SignatureError, ProtocolError, RunError: No operator signed it who may send the request.
+            RevisionError: Another server has stored it.
+        """
+        recorded = await History(self._fleet).load(claimed.run)
+        await find_author(self._fleet, recorded)
+        await check_handover(self._fleet, claimed, recorded, build_request(self._fleet, recorded))
+        await RolloutStore(self._fleet).write(handed_part(claimed), 0, base=[base_of(recorded)])
 
     def _start(self, one: DueRollout, *, run: str = "", reason: str = "") -> ScheduledStart:
         return ScheduledStart(due=one.due, run=run, reason=reason, by=place_of(self._fleet))

@@ -1,9 +1,10 @@
 """
-The documents of rollouts, `=rollout.<run>` in CCM_RUNS.
+The documents of rollouts, `=rollout.<run>` in CCM_RUNS, and the orders of operators about them.
 
-One key holds the state, the lease of the driver and what operators ordered, and each write is a compare-and-set. So a driver
-whose state is old cannot start a node: its write fails, and it reads the new state first. Operators with `--apply`
-may write these keys.
+One key holds the state and the lease of the driver, and each write is a compare-and-set. So a driver whose state is old cannot
+start a node: its write fails, and it reads the new state first. Operators with `--apply` may write these keys, so each state is
+signed by who wrote it, and `judge` says whose count. An order is also a document of the operator who gave it, under keys that no
+other operator can write: it outlives a state that was put back.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
-from ccm_agent.bus.subjects import ROLLOUTS
+from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
 from ccm_agent.model.ids import is_id
-from ccm_agent.model.rollout_records import RolloutState
+from ccm_agent.model.rollout_records import GivenOrder, RolloutOrder, RolloutState
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_ctl.fleet.rollout.state import abort
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.judge import ORDER, RolloutJudge, hold, obey
+from ccm_ctl.fleet.run_signatures import read_verifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
 
@@ -31,22 +38,57 @@ LONGEST_S = 10 * 366 * 86_400.0
 """No wait of a rollout is longer, in seconds. Operators with `--apply` write these documents, and a server reads them."""
 
 
+class StoredRollout(Struct, frozen=True, kw_only=True):
+    """
+    A rollout as it is stored.
+
+    Attributes:
+        judged: Its state, as its signature proves it.
+        revision: The revision of the state.
+        orders: The orders about it, as they were stored; also those that do not count.
+    """
+
+    judged: Verified[RolloutState] | Unverified[RolloutState]
+    revision: int
+    orders: list[GivenOrder]
+
+    @property
+    def state(self) -> RolloutState:
+        """The state that everybody sees: of an unverified one that it is on hold, and with the orders that count."""
+        state = self.judged.value
+        if isinstance(self.judged, Unverified):
+            halts = [one for one in self.orders if one.order.order.is_halt]
+            return obey(hold(state, self.judged.reason), halts, [], {})
+        return obey(state, self.orders, [], {})
+
+
 class RolloutStore:
     """The rollouts that one operator can see."""
 
     def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._bucket = fleet.runs
         self._clock = fleet.clock
 
-    async def read(self, run: str) -> tuple[RolloutState, int] | None:
+    async def look(self, run: str) -> StoredRollout | None:
         """
-        The state of a rollout and its revision; None: the run is not a rollout.
+        A rollout and the orders about it; None: the run is not a rollout.
 
         Raises:
             ProtocolError: It cannot be read.
         """
         entry = await self._bucket.get(f"{ROLLOUTS}.{run}")
-        return None if entry is None else (_decode(entry), entry.revision)
+        return None if entry is None else (await self._judge([entry], run))[entry.key]
+
+    async def read(self, run: str) -> tuple[RolloutState, int] | None:
+        """
+        The state of a rollout and its revision; None: the run is not a rollout. See `StoredRollout.state`.
+
+        Raises:
+            ProtocolError: It cannot be read.
+        """
+        found = await self.look(run)
+        return None if found is None else (found.state, found.revision)
 
     async def need(self, run: str) -> tuple[RolloutState, int]:
         """
@@ -55,58 +97,147 @@ class RolloutStore:
         Raises:
             RunError: The run is not a rollout.
         """
-        found = await self.read(run)
+        found = await self.require(run)
+        return found.state, found.revision
+
+    async def require(self, run: str) -> StoredRollout:
+        """
+        As `look`.
+
+        Raises:
+            RunError: The run is not a rollout.
+        """
+        found = await self.look(run)
         if found is None:
             raise RunError(f"{run}: not a rollout; it was started without --batch, --canary or --rollout")
         return found
 
-    async def write(self, state: RolloutState, revision: int) -> int:
+    async def write(self, state: RolloutState, revision: int, *, base: Sequence[Base]) -> int:
         """
-        Store a state in place of a revision (0: it is new), and return the new revision.
+        Sign a state and store it in place of a revision (0: it is new); returns the new revision.
+
+        Args:
+            state: The state.
+            revision: The one that it replaces.
+            base: What it was made from.
 
         Raises:
             RevisionError: It was written meanwhile.
             BusDeniedError: These credentials may not.
         """
-        state = msgspec.structs.replace(state, time=self._clock.now())
-        return await self._bucket.update(f"{ROLLOUTS}.{state.run}", msgspec.json.encode(state), revision)
+        state = msgspec.structs.replace(state, time=self._clock.now(), serial=state.serial + 1)
+        key, body = f"{ROLLOUTS}.{state.run}", msgspec.json.encode(state)
+        signatory = self._fleet.signatory
+        if signatory is None:
+            return await self._bucket.update(key, body, revision)
+        signature = signatory.record(key_subject(RUNS, key), body, base)
+        return await self._bucket.store_signed(key, body, revision, signature)
 
-    async def change(self, run: str, change: Callable[[RolloutState], RolloutState]) -> RolloutState:
+    async def change(
+        self, run: str, change: Callable[[RolloutState], RolloutState], *, base: Sequence[Base]
+    ) -> RolloutState:
         """
         Change a rollout, also while its driver writes, and return what was stored.
 
         Raises:
-            RunError: The run is not a rollout, or `change` refuses.
+            RunError: The run is not a rollout, its state is unverified, or `change` refuses.
         """
         for _ in range(_TRIES):
-            state, revision = await self.need(run)
-            changed = change(state)
+            found = await self.require(run)
+            changed = change(found.state)
             try:
-                await self.write(changed, revision)
+                await self.write(changed, found.revision, base=[*base, require_verified(found)])
             except RevisionError:
                 continue
             return changed
         raise RevisionError(f"{run}: another program writes its state all the time; try again")
 
-    async def abort(self, run: str, by: str) -> None:
-        """End a rollout, because its run is stopped; a run that is not an open rollout stays as it is."""
-        found = await self.read(run)
-        if found is not None and not found[0].phase.is_over:
-            await self.change(run, lambda state: abort(state, by, "the run was stopped"))
+    async def put_order(self, order: RolloutOrder, *, base: Sequence[Base]) -> int:
+        """
+        Sign an order and store it under this operator's keys; returns its number.
+
+        Raises:
+            RevisionError: Another program of this operator writes orders all the time.
+        """
+        signatory, token = self._fleet.signatory, encode_token(self._fleet.operator)
+        assert signatory is not None
+        body = msgspec.json.encode(order)
+        for _ in range(_TRIES):
+            known = await self._bucket.matching([f"{token}.{order.run}.{ORDER}.*"])
+            numbers = (one.key.rpartition(".")[2] for one in known)
+            number = 1 + max((int(text) for text in numbers if text.isascii() and text.isdigit()), default=0)
+            key = f"{token}.{order.run}.{ORDER}.{number}"
+            try:
+                await self._bucket.store_signed(
+                    key, body, 0, signatory.order(key_subject(RUNS, key), body, base)
+                )
+            except RevisionError:
+                continue
+            return number
+        raise RevisionError(f"{order.run}: another program gives orders all the time; try again")
 
     async def open_rollouts(self, left_out: list[str] | None = None) -> list[RolloutState]:
         """The rollouts that are not over, oldest first; the keys of those that cannot be read are added to `left_out`."""
-        found = []
-        for entry in await self._bucket.matching([f"{ROLLOUTS}.*"]):
+        return [one.state for one in await self.open_stored(left_out)]
+
+    async def open_stored(self, left_out: list[str] | None = None) -> list[StoredRollout]:
+        """As `open_rollouts`, with what proves them."""
+        entries = await self._bucket.matching([f"{ROLLOUTS}.*"])
+        found = (await self._judge(entries, "*", left_out if left_out is not None else [])).values()
+        return sorted((one for one in found if not one.state.phase.is_over), key=lambda one: one.state.run)
+
+    async def _judge(
+        self, entries: Sequence[KeyValueEntry], run: str, left_out: list[str] | None = None
+    ) -> dict[str, StoredRollout]:
+        """
+        Judge states and the orders about them, by key.
+
+        Args:
+            entries: The states.
+            run: The run of all of them, or `*`.
+            left_out: Gets the keys of states that cannot be read; None: such a state is an error.
+        """
+        states = {}
+        for entry in entries:
             try:
-                state = _decode(entry)
+                states[entry.key] = _decode(entry)
             except ProtocolError:
-                if left_out is not None:
-                    left_out.append(entry.key)
-                continue
-            if not state.phase.is_over:
-                found.append(state)
-        return sorted(found, key=lambda state: state.run)
+                if left_out is None:
+                    raise
+                left_out.append(entry.key)
+        is_signed = self._fleet.trust is not None and bool(states)
+        orders: dict[str, list[KeyValueEntry]] = {}
+        if is_signed:
+            for one in await self._bucket.matching([f"*.{run}.{ORDER}.*"]):
+                orders.setdefault(one.key.split(".")[1], []).append(one)
+        records = await History(self._fleet).requests(run) if is_signed else {}
+        verifier, found = await read_verifier(self._fleet), {}
+        for entry in entries:
+            if entry.key in states:
+                state = states[entry.key]
+                judge = RolloutJudge(verifier, records.get(state.run))
+                found[entry.key] = StoredRollout(
+                    judged=judge.state(entry, state),
+                    revision=entry.revision,
+                    orders=judge.orders(orders.get(state.run, [])),
+                )
+        return found
+
+
+def require_verified(found: StoredRollout) -> Verified[RolloutState]:
+    """
+    Return the state of a rollout, to go on from it.
+
+    Raises:
+        RunError: It is unverified.
+    """
+    judged = found.judged
+    if isinstance(judged, Unverified):
+        run = judged.value.run
+        raise RunError(
+            f"{run}: its state is unverified: {judged.reason}; no driver goes on from it; `ccmctl run abort {run}` ends it"
+        )
+    return judged
 
 
 def _decode(entry: KeyValueEntry) -> RolloutState:

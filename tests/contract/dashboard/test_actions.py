@@ -15,6 +15,7 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.contract.dashboard.test_server import Site, served
 from tests.support.controller import NOW, fleet_on
+from tests.support.signing import OWN
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -26,10 +27,10 @@ async def start_rollout(site: Site) -> RolloutStore:
     """A rollout of op to web1 and db1 that is running."""
     fleet = fleet_on(MemoryBus(site.broker, "op"))
     record = RunRecord(run=RUN, action="apply", name="site", time=NOW, nodes=2)
-    await History(fleet).begin(record, ["web1", "db1"], [])
+    await History(fleet).begin(record, ["web1", "db1"], [], OWN)
     plan = RolloutPlan(waves=(Wave(name="all", nodes=2, slots=1),))
     store = RolloutStore(fleet)
-    await store.write(RolloutState(run=RUN, plan=plan, asked=1), 0)
+    await store.write(RolloutState(run=RUN, plan=plan, asked=1), 0, base=OWN)
     return store
 
 

@@ -16,6 +16,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.support.controller import NOW, Desk, FakeNode, fleet_on
+from tests.support.signing import OWN
 
 UNDO: dict[str, Any] = {"protocol": MANIFEST_APPLY, "name": "site", "undo": new_id(NOW)}
 STAGE: dict[str, Any] = {
@@ -52,11 +53,11 @@ def forge(
         record = RunRecord(
             run=run, action=action, name="site", time=NOW, nodes=1, subjects=subjects, request=request
         )
-        await History(fleet).begin(record, ["web1"], [])
+        await History(fleet).begin(record, ["web1"], [], OWN)
         if is_rollout:
             plan = RolloutPlan(waves=(Wave(name="1", nodes=1, slots=1),))
             state = RolloutState(run=run, plan=plan, is_detached=True, returned=returned)
-            await RolloutStore(fleet).write(state, 0)
+            await RolloutStore(fleet).write(state, 0, base=OWN)
         else:
             ends = RunEnds(run=run, nodes={"web1": NodeEnd(state=str(NodeState.UNREACHABLE))})
             await bus.bucket("CCM_RUNS").put(f"{encode_token('eve')}.{run}.ends.0", msgspec.json.encode(ends))

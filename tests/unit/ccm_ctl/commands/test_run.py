@@ -14,6 +14,7 @@ from ccm_agent.model.wire import RunAhead
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import History
 from tests.support.controller import NOW, Desk, FakeNode, event, fleet_on
+from tests.support.signing import OWN
 
 
 @pytest.fixture
@@ -268,7 +269,8 @@ def test_end_recorded_by_another_operator_is_attributed_and_does_not_prevent_a_s
     forget_the_end(desk)
     desk.operator = "bob"
 
-    watched = desk.ccmctl("run", "watch", "last", "--offline", "ok")
+    run = desk.ccmctl("run", "list", "--json").records[0]["run"]
+    watched = desk.ccmctl("run", "watch", run, "--offline", "ok")
     [newest, _] = desk.ccmctl("run", "list", "--json").records
     shown = desk.ccmctl("run", "list").out
     desk.operator = "op"
@@ -330,7 +332,7 @@ def test_a_run_that_is_not_retried_names_the_way_out(action: str, way_out: str) 
 
     async def record(broker: MemoryBroker) -> None:
         one = RunRecord(run=run, action=action, name="web", nodes=1)
-        await History(fleet_on(MemoryBus(broker, "op"))).begin(one, ["web1"], [])
+        await History(fleet_on(MemoryBus(broker, "op"))).begin(one, ["web1"], [], OWN)
 
     desk.hooks.append(record)
     said = desk.ccmctl("run", "retry", run, "--yes")
@@ -344,7 +346,7 @@ def test_a_run_of_a_scheduled_rollout_is_listed_with_its_schedule_and_the_operat
 
     async def record(broker: MemoryBroker) -> None:
         one = RunRecord(run=run, action="apply", name="site", nodes=1, schedule="patch", time=NOW)
-        await History(fleet_on(MemoryBus(broker, "server"))).begin(one, ["web1"], [])
+        await History(fleet_on(MemoryBus(broker, "server"))).begin(one, ["web1"], [], OWN)
 
     desk.hooks.append(record)
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import ProtocolError, RunError
@@ -16,7 +17,9 @@ from ccm_ctl.fleet import history as module
 from ccm_ctl.fleet.history import History, restore_ends
 from ccm_ctl.fleet.ports import Bucket, Fleet
 from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.run_signatures import digest_nodes
 from tests.support.controller import NOW, fleet_on
+from tests.support.signing import OWN
 
 A, B, C = "2zFXa" + "0" * 22, "2zFXb" + "0" * 22, "2zGYc" + "0" * 22
 
@@ -58,17 +61,18 @@ async def test_a_run_is_kept_whole_in_pieces(
     nodes = [f"n{number}" for number in range(25)]
     history = History(fleet)
 
-    await history.begin(a_record(A), nodes, {"n1", "n24"})
+    await history.begin(a_record(A), nodes, {"n1", "n24"}, OWN)
     recorded = await history.load(A)
 
-    assert (recorded.record, recorded.nodes, recorded.offline) == (a_record(A), nodes, ["n1", "n24"])
+    whole = replace(a_record(A), nodes_digest=digest_nodes(nodes, ["n1", "n24"]))
+    assert (recorded.record, recorded.nodes, recorded.offline) == (whole, nodes, ["n1", "n24"])
     assert recorded.state == RunState(run=A, time=NOW)
     assert len([key for key in await bucket.keys() if ".targets." in key]) == 13
 
 
 async def test_end_states_that_no_stream_stores_are_recorded_and_read_back(fleet: Fleet) -> None:
     history = History(fleet)
-    await history.begin(a_record(A), ["a", "b", "c"], ["b"])
+    await history.begin(a_record(A), ["a", "b", "c"], ["b"], OWN)
     run = Run(A, ["a", "b", "c"], ["b"], 0.0, asked=True)
     run.ended("a", NodeState.REFUSED, "disabled", "agent.disabled", 0.0)
     run.join("d", 0.0)
@@ -100,7 +104,7 @@ async def test_end_states_that_no_stream_stores_are_recorded_and_read_back(fleet
 async def test_runs_are_found_by_id_beginning_and_newest(fleet: Fleet) -> None:
     history = History(fleet)
     for run in (A, B, C):
-        await history.begin(a_record(run), [], [])
+        await history.begin(a_record(run), [], [], OWN)
 
     found = [await history.find(word) for word in (A, "2zG", "last", "2zFXb")]
     newest = await runs_of(fleet, 2)
@@ -118,8 +122,8 @@ async def test_runs_are_found_by_id_beginning_and_newest(fleet: Fleet) -> None:
 )
 async def test_a_beginning_that_does_not_tell_is_an_error(fleet: Fleet, word: str, said: str) -> None:
     history = History(fleet)
-    await history.begin(a_record(A), [], [])
-    await history.begin(a_record(B, 1), [], [])
+    await history.begin(a_record(A), [], [], OWN)
+    await history.begin(a_record(B, 1), [], [], OWN)
 
     with pytest.raises(RunError) as caught:
         await history.find(word)
@@ -134,7 +138,7 @@ async def test_without_any_run_last_is_an_error(fleet: Fleet) -> None:
 
 async def test_a_state_is_changed_whatever_else_the_operator_does(fleet: Fleet, bucket: Bucket) -> None:
     history = History(fleet)
-    await history.begin(a_record(A), [], [])
+    await history.begin(a_record(A), [], [], OWN)
     others = iter(["joined-by-another"])
 
     def change(state: RunState) -> None:
@@ -157,8 +161,8 @@ async def test_an_invalid_record_is_named(fleet: Fleet, bucket: Bucket) -> None:
 
 async def test_a_run_that_never_went_out_is_forgotten(fleet: Fleet, bucket: Bucket) -> None:
     history = History(fleet)
-    await history.begin(a_record(A), ["a"], [])
-    await history.begin(a_record(B), ["a"], [])
+    await history.begin(a_record(A), ["a"], [], OWN)
+    await history.begin(a_record(B), ["a"], [], OWN)
 
     await history.forget(A)
 
@@ -179,7 +183,7 @@ FORMER = {
 async def test_a_record_of_an_older_controller_is_read(fleet: Fleet, bucket: Bucket) -> None:
     for key, value in FORMER.items():
         await bucket.put(key, value)
-    await History(fleet).begin(a_record(B), [], [])
+    await History(fleet).begin(a_record(B), [], [], OWN)
 
     listed = await History(fleet).newest(9)
     recorded = await History(fleet).load(await History(fleet).find("2zFXa"))
@@ -204,20 +208,33 @@ async def test_a_run_of_an_older_controller_can_be_stopped_and_closed(fleet: Fle
 
 
 async def test_of_two_records_of_one_run_the_first_counts(fleet: Fleet, other: Fleet) -> None:
-    await History(fleet).begin(a_record(A), ["a"], [])
+    await History(fleet).begin(a_record(A), ["a"], [], OWN)
     forged = RunRecord(run=A, action="plan", name="theirs", requester="op")
-    await History(other).begin(forged, ["evil"], [])
+    await History(other).begin(forged, ["evil"], [], OWN)
 
     recorded = await History(fleet).load(A)
-    [(record, state, closed_by)] = (await History(fleet).newest(9)).runs
+    [(record, state, closed_by, unverified)] = (await History(fleet).newest(9)).runs
 
-    assert (recorded.record, recorded.nodes) == (a_record(A), ["a"])
-    assert (record, state.state, closed_by) == (a_record(A), "running", "")
+    whole = replace(a_record(A), nodes_digest=digest_nodes(["a"], []))
+    assert (recorded.record, recorded.nodes) == (whole, ["a"])
+    assert (record, state.state, closed_by, unverified) == (whole, "running", "", "")
+
+
+async def test_last_is_the_operators_own_newest_run(fleet: Fleet, other: Fleet) -> None:
+    with pytest.raises(RunError, match="no run is on record here yet"):
+        await History(other).find("last")
+    await History(fleet).begin(a_record(A), ["a"], [], OWN)
+
+    with pytest.raises(RunError, match="who has none on record"):
+        await History(other).find("last")
+
+    await History(other).begin(a_record(B), ["a"], [], OWN)
+    assert [await History(one).find("last") for one in (fleet, other)] == [A, B]
 
 
 async def test_the_requester_is_the_owner_of_the_key(fleet: Fleet, other: Fleet) -> None:
     """The body may say any name; the broker lets an operator write under his own."""
-    await History(other).begin(a_record(A), [], [])
+    await History(other).begin(a_record(A), [], [], OWN)
 
     recorded = await History(fleet).load(A)
 
@@ -225,7 +242,7 @@ async def test_the_requester_is_the_owner_of_the_key(fleet: Fleet, other: Fleet)
 
 
 async def test_another_operator_stops_and_closes_a_run_in_his_own_name(fleet: Fleet, other: Fleet) -> None:
-    await History(fleet).begin(a_record(A), ["a", "b"], [])
+    await History(fleet).begin(a_record(A), ["a", "b"], [], OWN)
     before = {entry.key: entry for entry in await fleet.runs.entries("op.")}
 
     def stop(state: RunState) -> None:
@@ -246,7 +263,7 @@ async def test_another_operator_stops_and_closes_a_run_in_his_own_name(fleet: Fl
 
 
 async def test_the_operator_of_a_run_overrides_other_operators(fleet: Fleet, other: Fleet) -> None:
-    await History(fleet).begin(a_record(A), ["a", "b"], [])
+    await History(fleet).begin(a_record(A), ["a", "b"], [], OWN)
     ended = {"a": NodeState.REFUSED, "b": NodeState.LOST}
     for writer, node in ((other, "b"), (fleet, "a")):
         run = Run(A, ["a", "b"], [], 0.0, asked=False)
@@ -275,7 +292,7 @@ BAD = {
 
 @pytest.mark.parametrize(("key", "value"), BAD.values(), ids=BAD)
 async def test_a_bad_record_hides_no_other_one(fleet: Fleet, bucket: Bucket, key: str, value: bytes) -> None:
-    await History(fleet).begin(a_record(B), ["a"], [])
+    await History(fleet).begin(a_record(B), ["a"], [], OWN)
     await bucket.put(f"{C}.state", b'{"run":"%s"}' % C.encode())
     await bucket.put(key, value)
 
@@ -292,7 +309,7 @@ async def test_the_newest_run_is_found_beside_a_bad_record(
     fleet: Fleet, bucket: Bucket, key: str, value: bytes
 ) -> None:
     await bucket.put(key, value)
-    await History(fleet).begin(a_record(B), ["a"], [])
+    await History(fleet).begin(a_record(B), ["a"], [], OWN)
 
     assert await History(fleet).find("last") == B
 
@@ -305,13 +322,13 @@ async def test_a_record_from_the_future_is_not_the_last_run_forever(
     await bucket.put(f"{C}.state", b'{"run":"%s","time":"9999-01-01T00:00:00Z"}' % C.encode())
     await bucket.put(f"mallory.{A}.request", msgspec.json.encode(a_record(A, 10**6)))
     now[0] += timedelta(minutes=1)
-    await History(fleet).begin(a_record(B), ["a"], [])
+    await History(fleet).begin(a_record(B), ["a"], [], OWN)
 
     assert await History(fleet).find("last") == B
 
 
 async def test_invalid_node_names_are_left_out(fleet: Fleet, bucket: Bucket) -> None:
-    await History(fleet).begin(a_record(A), [], [])
+    await History(fleet).begin(a_record(A), [], [], OWN)
     names = ["a", "web" + "9" * 5000, "\x1b[2J", "../x"]
     ends = RunEnds(run=A, nodes={name: NodeEnd(state="failed") for name in names})
     await bucket.put(f"op.{A}.targets.0", msgspec.json.encode(RunTargets(run=A, nodes=names, offline=names)))
@@ -325,7 +342,7 @@ async def test_invalid_node_names_are_left_out(fleet: Fleet, bucket: Bucket) -> 
 @pytest.mark.parametrize("operator", ["maria", "maria@example.com", "x" * 300, A])
 async def test_an_operator_writes_below_one_token(broker: MemoryBroker, operator: str) -> None:
     fleet = fleet_on(MemoryBus(broker, operator))
-    await History(fleet).begin(a_record(B), ["a"], [])
+    await History(fleet).begin(a_record(B), ["a"], [], OWN)
     run = Run(B, ["a"], ["a"], 0.0, asked=True)
     await History(fleet).finish(run)
 

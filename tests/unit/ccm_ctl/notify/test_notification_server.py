@@ -36,6 +36,7 @@ from ccm_ctl.notify.server import (
 )
 from tests.support.authorship import Root, Writer, new_seed, now_ms
 from tests.support.controller import NOW, fleet_on
+from tests.support.signing import OWN
 
 
 class Channel:
@@ -120,7 +121,10 @@ class Scene:
         run = new_id()
         history = History(self.fleet)
         await history.begin(
-            RunRecord(run=run, action="apply", name="site", requester="op", time=NOW, nodes=1), ["web1"], []
+            RunRecord(run=run, action="apply", name="site", requester="op", time=NOW, nodes=1),
+            ["web1"],
+            [],
+            OWN,
         )
         await history.change(run, _done(counts))
         return run
@@ -242,7 +246,7 @@ async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
     server = await started(scene, paused=a_rule("paused"))
     plan = RolloutPlan(waves=(Wave(name="wave 1", nodes=2, slots=1),))
     state = RolloutState(run=new_id(), plan=plan, phase=Phase.PAUSED, reason="1 failed in wave 1")
-    await RolloutStore(scene.fleet).write(state, 0)
+    await RolloutStore(scene.fleet).write(state, 0, base=OWN)
 
     for _ in range(2):
         await server.look()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import ROLLOUTS, request_subject, scopes_of
+from ccm_agent.bus.verified import Base
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import IncomingRequest
@@ -47,9 +48,9 @@ class LossyStore(RolloutStore):
 
     loses = False
 
-    async def write(self, state: RolloutState, revision: int) -> int:
+    async def write(self, state: RolloutState, revision: int, *, base: Sequence[Base]) -> int:
         """See `RolloutStore.write`."""
-        stored = await super().write(state, revision)
+        stored = await super().write(state, revision, base=base)
         if self.loses:
             self.loses = False
             raise BusUnavailableError("the broker did not answer")
@@ -77,7 +78,7 @@ class Scene:
                 await bus.requests.subscribe(scopes_of(node, {}), partial(self._hear, node))
             plan = RolloutPlan(waves=(Wave(name="wave 1", nodes=2, slots=1),))
             state = RolloutState(run=self.id, plan=plan)
-            found = state, await self.store.write(state, 0)
+            found = state, await self.store.write(state, 0, base=OWN)
 
         async def find_back(nodes: Sequence[str]) -> list[str]:
             return [node for node in self.back if node in nodes]
@@ -86,10 +87,10 @@ class Scene:
         planned = NODES[found[0].asked : 2]
         self.run = Run(self.id, NODES, ["off1"], now, asked=True, planned=planned)
         driving = Driving(
-            base=OWN,
             fleet=self.fleet,
             store=self.store,
             request=ManifestRequest(protocol=MANIFEST_APPLY, name="site"),
+            base=OWN,
             scopes=["all"],
             order=NODES[:2],
             find_back=find_back,
@@ -171,7 +172,7 @@ async def test_next_driver_asks_a_node_that_came_back_and_may_not_have_been_aske
 async def test_nobody_is_asked_when_the_rollout_was_aborted_while_the_broker_was_away(scene: Scene) -> None:
     driver = await scene.begun_and_cut_off()
 
-    await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", "lunch"))
+    await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", "lunch"), base=OWN)
     await driver.turn()
 
     assert await scene.settle() == []
@@ -183,7 +184,7 @@ async def test_aborted_rollout_has_no_driver_on_record(scene: Scene) -> None:
     driver = await scene.driver()
     await driver.begin()
 
-    await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", ""))
+    await RolloutStore(scene.fleet).change(scene.id, lambda state: abort(state, "ana", ""), base=OWN)
 
     entry = await scene.fleet.runs.get(f"{ROLLOUTS}.{scene.id}")
     assert entry is not None

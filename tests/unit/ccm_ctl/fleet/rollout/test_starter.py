@@ -18,7 +18,7 @@ from ccm_agent.bus.subjects import (
     rollout_start_subject,
     starts_key,
 )
-from ccm_agent.bus.trust import Signer, SignersList, Trust, sign_signers
+from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import BusDeniedError, RunError
 from ccm_agent.model.rollout_records import Phase, ScheduledStart
@@ -53,7 +53,8 @@ ROLLOUT = ScheduledRollout(
 class Place:
     """A broker with two nodes, and rollout servers at it."""
 
-    def __init__(self, trust: Trust | None = None) -> None:
+    def __init__(self, trust: Trust | None = None, key: SigningKey | None = None) -> None:
+        self.key = key
         self.broker = MemoryBroker(now=lambda: NOW)
         self.trust = trust
         self.due: list[DueRollout] = []
@@ -66,7 +67,8 @@ class Place:
 
     def fleet(self, operator: str = "server", now: datetime = NOW) -> Fleet:
         fleet = fleet_on(MemoryBus(self.broker, operator), self.trust)
-        return replace(fleet, due_rollouts=self._read_due, clock=Clock(now))
+        signatory = OwnSignatory(self.key, lambda: milliseconds(now)) if self.key is not None else None
+        return replace(fleet, due_rollouts=self._read_due, clock=Clock(now), signatory=signatory)
 
     async def _read_due(self) -> list[DueRollout]:
         return list(self.due)
@@ -114,7 +116,7 @@ async def test_of_two_servers_one_begins_a_start() -> None:
     assert place.notes == [f"schedule {NAME}: the start of 2026-11-21 12:00:00Z is run {run}"]
     # the record of the server that lost is gone
     recorded = await History(place.fleet()).newest(10)
-    assert [record.run for record, _, _ in recorded.runs] == [run]
+    assert [record.run for record, *_ in recorded.runs] == [run]
     loaded = await History(place.fleet()).load(run)
     assert (loaded.cause, loaded.origin, loaded.record.requester) == ("schedule", NAME, "anna")
     assert loaded.nodes == ["web1", "web2"]
@@ -165,7 +167,7 @@ async def test_a_start_is_skipped_while_the_run_before_is_open_and_the_next_one_
     await server.look()
     skipped = (await place.starts())[0]
     await RolloutStore(place.fleet()).change(
-        run, lambda state: replace(state, phase=Phase.ABORTED, lease=None)
+        run, lambda state: replace(state, phase=Phase.ABORTED, lease=None), base=OWN
     )
     place.due = [due_at(NOW + timedelta(seconds=120))]
     await server.look()
@@ -234,13 +236,15 @@ async def test_old_credentials_are_named_and_leave_nothing_on_record() -> None:
 
 
 class Fleetwide:
-    """A root key, and the operator anna with and without the right to add schedules."""
+    """A root key, the operator anna with and without the right to add schedules, and a rollout server."""
 
     def __init__(self, *, schedules: bool = True, when: str = "0 0 12 * * *", zone: str = "") -> None:
         self.root = Root()
         self.key = SigningKey(new_seed())
         signer = Signer(name="anna", key=self.key.public_key, schedules=schedules)
-        signers = SignersList(number=1, issued=milliseconds(NOW), signers=(signer,))
+        self.server = SigningKey(new_seed())
+        server = Signer(name="server", key=self.server.public_key, apply=(EVERYWHERE,))
+        signers = SignersList(number=1, issued=milliseconds(NOW), signers=(signer, server))
         self.trust = Trust(root=self.root.key.public_key, signers=sign_signers(self.root.key, signers))
         self.when, self.zone = when, zone
 
@@ -262,7 +266,7 @@ def milliseconds(moment: datetime) -> int:
 
 async def test_a_start_that_an_operator_signed_for_this_time_is_begun() -> None:
     fleetwide = Fleetwide()
-    place = await Place(fleetwide.trust).open()
+    place = await Place(fleetwide.trust, fleetwide.server).open()
     place.due = [due_at(NOW + timedelta(seconds=2), signature=fleetwide.sign())]
 
     await place.server().look()
@@ -320,7 +324,7 @@ def cases() -> list[object]:
 
 @pytest.mark.parametrize(("why", "due", "fleetwide"), cases())
 async def test_a_start_is_refused(why: str, due: DueRollout, fleetwide: Fleetwide) -> None:
-    place = await Place(fleetwide.trust).open()
+    place = await Place(fleetwide.trust, fleetwide.server).open()
     place.due = [due]
     server = place.server()
 
@@ -335,12 +339,12 @@ async def test_a_start_is_refused(why: str, due: DueRollout, fleetwide: Fleetwid
 
 async def test_the_holder_of_the_broker_cannot_start_it_twice_for_one_time() -> None:
     fleetwide = Fleetwide()
-    place = await Place(fleetwide.trust).open()
+    place = await Place(fleetwide.trust, fleetwide.server).open()
     place.due = [due_at(signature=fleetwide.sign())]
     server = place.server()
     await server.look()
     [run] = await place.runs()
-    await RolloutStore(place.fleet()).change(run, lambda state: replace(state, phase=Phase.DONE))
+    await RolloutStore(place.fleet()).change(run, lambda state: replace(state, phase=Phase.DONE), base=OWN)
 
     # the same time in another message
     place.due = [due_at(NOW + timedelta(minutes=20), signature=fleetwide.sign())]
@@ -367,7 +371,7 @@ async def test_a_record_that_another_operator_puts_in_place_of_a_rollouts_is_not
         await runs.delete(f"{encode_token('server')}.{run}.{kind}")
     changed = good.record.request | {"digest": "1" * 64}
     await History(place.fleet("eve")).begin(
-        msgspec.structs.replace(good.record, request=changed), good.nodes, []
+        msgspec.structs.replace(good.record, request=changed), good.nodes, [], OWN
     )
     bad = await History(place.fleet()).load(run)
 

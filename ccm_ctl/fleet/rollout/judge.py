@@ -1,0 +1,174 @@
+"""
+Whose states and orders of a rollout count.
+
+Every operator with `--apply` can write the state of every rollout. So a state counts if an operator signed it who may send the
+rollout's request to all of its scopes, and an order if its author may do that, or, of a pause and an abort, may stop the run
+there. What does not count changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.signing import SignatureKind
+from ccm_agent.bus.subjects import decode_token, encode_token, key_subject
+from ccm_agent.bus.verified import Unverified, Verified
+from ccm_agent.model.errors import ProtocolError, RunError
+from ccm_agent.model.rollout_records import GivenOrder, OrderKind, Phase, RolloutOrder, RolloutState
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import RUN_STOP
+from ccm_ctl.fleet.rollout.state import abort, pause, promote, resume
+from ccm_ctl.fleet.run_signatures import refuse_protocol, refuse_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ccm_agent.bus.trust import Signer
+    from ccm_agent.bus.verified import Verifier
+    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_agent.model.run_records import RunRecord
+    from ccm_agent.model.wire import NodeState
+
+ORDER = "order"
+"""The kind of key of an order."""
+
+
+class RolloutJudge:
+    """Judges what is stored of one rollout."""
+
+    def __init__(self, verifier: Verifier, record: RunRecord | None) -> None:
+        """
+        Take a rollout.
+
+        Args:
+            verifier: With the newest signers list.
+            record: Its run on record; None: there is none, so nothing signed counts.
+        """
+        self._verifier = verifier
+        self._record = record
+
+    def refuse_driver(self, signer: Signer) -> str:
+        """Why an operator may not drive it; "": the operator may."""
+        return "has no record" if self._record is None else refuse_request(signer, self._record)
+
+    def refuse_order(self, signer: Signer, kind: OrderKind) -> str:
+        """Why an operator may not give such an order; "": the operator may."""
+        if self._record is None:
+            return "has no record"
+        reason = refuse_request(signer, self._record)
+        may_stop = kind.is_halt and not refuse_protocol(signer, self._record, RUN_STOP)
+        return "" if may_stop else reason
+
+    def state(
+        self, entry: KeyValueEntry, state: RolloutState
+    ) -> Verified[RolloutState] | Unverified[RolloutState]:
+        """Judge a state."""
+
+        def refusal(signer: Signer, _claims: Any) -> str:
+            reason = self.refuse_driver(signer)
+            return f"{signer.name} signed it, and {reason}" if reason else ""
+
+        subject = key_subject(RUNS, entry.key)
+        return self._verifier.read(
+            state, SignatureKind.RECORD, subject, entry.value, entry.signature, refusal
+        )
+
+    def orders(self, entries: Iterable[KeyValueEntry]) -> list[GivenOrder]:
+        """Judge orders, in the order in which they were stored; what cannot be read is left out."""
+        found = (self._order(entry) for entry in sorted(entries, key=lambda one: one.revision))
+        return [order for order in found if order is not None]
+
+    def _order(self, entry: KeyValueEntry) -> GivenOrder | None:
+        token, run, _, number = entry.key.split(".")
+        try:
+            order = decode_foreign(entry.value, RolloutOrder)
+            name = decode_token(token) or token
+        except (msgspec.MsgspecError, ProtocolError):
+            return None
+        if order.run != run or not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+
+        def refusal(signer: Signer, _claims: Any) -> str:
+            if encode_token(signer.name) != token:
+                return f"{signer.name} signed it, under the key of another operator"
+            reason = self.refuse_order(signer, order.order)
+            return f"{signer.name} {reason}" if reason else ""
+
+        subject = key_subject(RUNS, entry.key)
+        judged = self._verifier.read(
+            order, SignatureKind.ORDER, subject, entry.value, entry.signature, refusal
+        )
+        by = name_author(name, order.user)
+        return GivenOrder(token=token, number=int(number), order=order, by=by, reason=judged.reason)
+
+
+def name_author(operator: str, user: str) -> str:
+    """Who gave an order: the operator, or a user of the operator's dashboard."""
+    if user == operator:
+        return f"{operator} (dashboard)"
+    return f"{user} (dashboard of {operator})" if user else operator
+
+
+def hold(state: RolloutState, reason: str) -> RolloutState:
+    """A state that does not verify, as others see it: paused, because no driver obeys it."""
+    return replace(
+        state,
+        phase=Phase.PAUSED,
+        by="",
+        reason=f"its state is unverified: {reason}; `ccmctl run abort` ends it",
+        bake_until=None,
+        lease=None,
+        is_detached=False,
+    )
+
+
+def obey(
+    state: RolloutState,
+    orders: Sequence[GivenOrder],
+    sequence: Sequence[str],
+    ends: Mapping[str, NodeState],
+) -> RolloutState:
+    """
+    Return the state after the orders that count and that it does not contain yet.
+
+    Args:
+        state: The state.
+        orders: All orders, as they were stored.
+        sequence: The nodes of all waves, in the plan's order.
+        ends: The state of each node in the run.
+    """
+    for one in orders:
+        if one.reason or one.number <= state.orders.get(one.token, 0):
+            continue
+        state = replace(state, orders={**state.orders, one.token: one.number})
+        if one.order.wave == state.wave or one.order.order.is_halt:
+            try:
+                state = apply_order(state, one.order, one.by, sequence, ends)
+            except RunError:
+                continue  # it is over, or completes
+    return state
+
+
+def apply_order(
+    state: RolloutState,
+    order: RolloutOrder,
+    by: str,
+    sequence: Sequence[str],
+    ends: Mapping[str, NodeState],
+) -> RolloutState:
+    """
+    Return the state after an order.
+
+    Raises:
+        RunError: The rollout is over, or cannot be aborted any more.
+    """
+    if order.order is OrderKind.PAUSE:
+        return pause(state, by, order.why)
+    if order.order is OrderKind.ABORT:
+        return state if state.phase is Phase.ABORTED else abort(state, by, order.why)
+    go_on = promote if order.order is OrderKind.PROMOTE else resume
+    return go_on(state, sequence, ends, by)

@@ -1,0 +1,181 @@
+"""
+Orders about rollouts: pause, resume, promote and abort, by an operator with the right to give them.
+
+The order is stored under the operator's own keys, signed. An operator who may drive the rollout also stores the state that comes
+of it, on the condition that no driver has stored another: so no node starts after an abort was accepted, also if the driver reads
+no orders, as those of before. For an operator who may only stop the run, the driver does it, and the next one if it is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ccm_agent.bus.subjects import encode_token
+from ccm_agent.bus.verified import Authored, Unverified, Verified
+from ccm_agent.model.errors import RunError
+from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
+from ccm_ctl.fleet.rollout.driver import READ_S, check_lease
+from ccm_ctl.fleet.rollout.handover import hand_over
+from ccm_ctl.fleet.rollout.judge import RolloutJudge, apply_order, name_author
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_again import find_author
+from ccm_ctl.fleet.run_signatures import read_verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ccm_agent.bus.trust import Signer
+    from ccm_agent.bus.verified import Base
+    from ccm_agent.model.wire import NodeState
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.store import StoredRollout
+
+OBEYED_WITHIN_S = 10 * READ_S
+"""How long to wait for a driver to take up an order of an operator who cannot store the state."""
+
+ABORTED_WITH_RUN = "the run was stopped"
+
+
+class Orders:
+    """What one operator orders about one rollout."""
+
+    def __init__(self, fleet: Fleet, recorded: Recorded, ends: Mapping[str, NodeState] | None = None) -> None:
+        """
+        Take a rollout.
+
+        Args:
+            fleet: The bus.
+            recorded: Its run.
+            ends: How its nodes have ended so far; a resume and a promotion need it.
+        """
+        self._fleet = fleet
+        self._recorded = recorded
+        self._ends = ends or {}
+        self._store = RolloutStore(fleet)
+
+    async def give(
+        self,
+        kind: OrderKind,
+        *,
+        why: str = "",
+        user: str = "",
+        detaches: Callable[[RolloutState], bool] = lambda _: False,
+    ) -> RolloutState:
+        """
+        Give an order, and return the state that came of it.
+
+        Args:
+            kind: What to do.
+            why: The reason.
+            user: The user of a dashboard who asks for it.
+            detaches: Whether the state is handed to the rollout servers.
+
+        Raises:
+            RunError: The run is not a rollout, the operator may not order this, or it is not possible now. Nothing has changed.
+        """
+        run = self._recorded.record.run
+        found = await self._store.require(run)
+        may_drive = await self._check_right(kind)
+        order = RolloutOrder(
+            run=run, order=kind, wave=found.state.wave, why=why, user=user, time=self._fleet.clock.now()
+        )
+        if not kind.is_halt:
+            await find_author(self._fleet, self._recorded)
+        self._change(found.state, order, detaches)
+        is_signed = self._fleet.signatory is not None and self._fleet.trust is not None
+        number = await self._store.put_order(order, base=[Authored.from_arguments()]) if is_signed else 0
+        if not may_drive or isinstance(found.judged, Unverified):
+            return await self._wait(number)
+        token = encode_token(self._fleet.operator)
+
+        def change(state: RolloutState) -> RolloutState:
+            if number and state.orders.get(token, 0) >= number:
+                return self._handed(state, detaches)  # the driver was faster, or it is obeyed on reading
+            changed = self._change(state, order, detaches)
+            return replace(changed, orders={**state.orders, token: number}) if number else changed
+
+        return await self._store.change(run, change, base=self._base())
+
+    def _change(
+        self, state: RolloutState, order: RolloutOrder, detaches: Callable[[RolloutState], bool]
+    ) -> RolloutState:
+        if order.order is OrderKind.RESUME and state.phase is not Phase.PAUSED:
+            check_lease(state, self._fleet.clock.now())
+        sequence = self._recorded.nodes[: state.plan.total]
+        by = name_author(self._fleet.operator, order.user)
+        return self._handed(apply_order(state, order, by, sequence, self._ends), detaches)
+
+    def _handed(self, state: RolloutState, detaches: Callable[[RolloutState], bool]) -> RolloutState:
+        if state.phase.is_over or not detaches(state):
+            return state
+        recorded = self._recorded
+        return hand_over(self._fleet, state, recorded.record, recorded.nodes, base=self._base())
+
+    def _base(self) -> list[Base]:
+        """What is signed: this operator's words, and the record."""
+        judged = self._recorded.judged
+        return [judged] if isinstance(judged, Verified) else [Authored.from_arguments()]
+
+    async def _check_right(self, kind: OrderKind) -> bool:
+        """
+        Check that this operator may order it; whether the operator may drive the rollout, too.
+
+        Raises:
+            RunError: The operator may not.
+        """
+        signer, judge = await self._self(), await self._judge()
+        if signer is None:
+            return True
+        if reason := judge.refuse_order(signer, kind):
+            raise RunError(
+                f"{self._recorded.record.run}: {signer.name} {reason}, so {signer.name} cannot {kind} this rollout; "
+                "nothing has changed"
+            )
+        return not judge.refuse_driver(signer)
+
+    async def _self(self) -> Signer | None:
+        """This operator in the signers list; None in unsigned operation."""
+        if self._fleet.trust is None:
+            return None
+        verifier, signatory = await read_verifier(self._fleet), self._fleet.signatory
+        signers = verifier.signers.signers if verifier.signers is not None else ()
+        key = signatory.public_key if signatory is not None else ""
+        found = next((one for one in signers if one.key == key), None)
+        if found is None and not verifier.accepts_unsigned:
+            raise RunError(
+                f"{self._fleet.operator} is not in the signers list, so no driver obeys; nothing has changed"
+            )
+        return found
+
+    async def _judge(self) -> RolloutJudge:
+        is_sound = not isinstance(self._recorded.judged, Unverified)
+        return RolloutJudge(await read_verifier(self._fleet), self._recorded.record if is_sound else None)
+
+    async def _wait(self, number: int) -> RolloutState:
+        """Wait until the driver has taken up an order, if there is one; the state as everybody sees it."""
+        run, token = self._recorded.record.run, encode_token(self._fleet.operator)
+        clock = self._fleet.clock
+        deadline = clock.monotonic() + OBEYED_WITHIN_S
+        while True:
+            found = await self._store.require(run)
+            if _is_taken_up(found, token, number) or clock.monotonic() > deadline:
+                return found.state
+            lease = found.judged.value.lease
+            if lease is None or lease.until <= clock.now():
+                return found.state
+            await asyncio.sleep(READ_S / 4)
+
+
+def _is_taken_up(found: StoredRollout, token: str, number: int) -> bool:
+    return found.judged.value.orders.get(token, 0) >= number
+
+
+async def abort_with_run(fleet: Fleet, recorded: Recorded) -> None:
+    """End a rollout, because its run is stopped; a run that is not an open rollout stays as it is."""
+    found = await RolloutStore(fleet).look(recorded.record.run)
+    if found is not None and not found.state.phase.is_over:
+        await Orders(fleet, recorded).give(OrderKind.ABORT, why=ABORTED_WITH_RUN)
