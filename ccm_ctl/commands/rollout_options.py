@@ -105,6 +105,11 @@ def is_rollout(options: dict[str, Any]) -> bool:
     )
 
 
+def has_waves(options: dict[str, Any]) -> bool:
+    """Waves, gates or limits were given, not only when it starts and who drives it."""
+    return bool(options["rollout"]) or _written(options).is_rollout
+
+
 def make_plan(
     options: dict[str, Any], inventory: Inventory, resolved: TargetSet
 ) -> tuple[RolloutPlan, list[str]]:

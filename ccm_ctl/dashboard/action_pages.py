@@ -22,7 +22,7 @@ from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.rollout.judge import name_author
 from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_again import RETRIED_ENDS, prepare_retry
+from ccm_ctl.fleet.run_again import RETRIABLE_ENDS, RETRIED_ENDS, prepare_retry
 from ccm_ctl.fleet.run_request import send_stop
 
 if TYPE_CHECKING:
@@ -86,12 +86,16 @@ class ActionPages:
     async def _retry(self, request: web.Request) -> web.Response:
         """Send a run's request again to nodes on which it did not succeed; the id of the new run."""
         run, said = request.match_info["run"], await _body_of(request)
-        if unknown := set(said.states) - set(RETRIED_ENDS):
+        if unknown := set(said.states) - set(RETRIABLE_ENDS):
             raise UsageError(f"states: not ends that are retried: {', '.join(sorted(unknown)[:5])}")
         user = sender_of(request)
         recorded = await find_run(self._fleet, run)
         ends = [NodeState(word) for word in said.states] or RETRIED_ENDS
         deadline = self._fleet.clock.now() + timedelta(seconds=RETRY_DEADLINE_S)
+        if recorded.is_on_record and await RolloutStore(self._fleet).look(recorded.record.run) is not None:
+            raise RunError(
+                f"{run}: a rollout; `ccmctl run retry {run}` repeats it with its waves and limits, which a dashboard does not"
+            )
         launch = await prepare_retry(self._fleet, recorded, ends, deadline)
         if user.on_record != self._fleet.operator:
             launch = replace(launch, record=replace(launch.record, user=user.on_record))

@@ -55,8 +55,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Request)
 
-RETRIED_ENDS = tuple(state for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
-"""The ends after which a node is asked again."""
+RETRIABLE_ENDS = tuple(state for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
+"""The ends after which a node can be asked again."""
+
+RETRIED_ENDS = tuple(state for state in RETRIABLE_ENDS if state is not NodeState.SKIPPED)
+"""The ends after which a node is asked again. One that an abort protected is asked only when this end is named."""
 
 RETRIED_ACTIONS = ("apply", "plan", "check", UNDO)
 
@@ -74,6 +77,7 @@ async def prepare_retry(
     ends: Collection[NodeState],
     deadline: datetime,
     path: str | None = None,
+    known: Mapping[str, NodeState] | None = None,
 ) -> Launch:
     """
     Prepare the same request for the nodes that ended in one of some ways. Nothing is sent.
@@ -84,6 +88,7 @@ async def prepare_retry(
         ends: The ends.
         deadline: Nodes that have not started by then will not start.
         path: The manifest of a run of a single file, which is not stored; None: it is.
+        known: How the nodes have ended; None: it is read.
 
     Raises:
         RunError: A node has not ended, none ended so, the request is not on record, or its author could not have sent it.
@@ -91,7 +96,7 @@ async def prepare_retry(
     """
     _check_action(recorded)
     await find_author(fleet, recorded)
-    left = _left(recorded, await known_ends(fleet, recorded), ends)
+    left = _left(recorded, known if known is not None else await known_ends(fleet, recorded), ends)
     base: Base
     if recorded.is_on_record:
         base = base_of(recorded)
@@ -199,6 +204,12 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[
             f"have not ended; wait with `ccmctl run watch`, or end it with `ccmctl run stop`"
         )
     left = sorted(node for node, state in ends.items() if state in wanted)
+    skipped = sum(state is NodeState.SKIPPED for state in ends.values())
+    if not left and skipped:
+        raise RunError(
+            f"{run}: no node ended so; {skipped} of its nodes were never asked, because it was aborted: "
+            f"`ccmctl run retry {run} --only skipped` asks them"
+        )
     if not left:
         raise RunError(f"{run}: no node ended so; `ccmctl run show {run}` shows how each ended")
     return left

@@ -94,6 +94,38 @@ def test_a_canary_that_fails_stops_the_rollout_before_the_next_wave(four: Fleet)
     assert shown.states == {"web1": "failed", **dict.fromkeys(NODES[1:], "skipped")}
 
 
+def test_a_retry_of_an_aborted_rollout_is_a_rollout_and_leaves_out_what_the_abort_protected(
+    four: Fleet,
+) -> None:
+    failed = start(four, "--batch", "1", text=FAILS).end()
+    four.ctl("run", "abort", failed.run)
+
+    retried = four.ctl("run", "retry", failed.run, "--yes", "--json")
+    four.ctl("run", "abort", retried.run)
+    named = four.ctl("run", "retry", failed.run, "--only", "failed,skipped", "--yes", "--json")
+    shown = four.ctl("run", "show", named.run, "--json")
+    four.ctl("run", "abort", named.run)
+
+    assert (retried.code, retried.states) == (2, {"web1": "failed"})
+    assert "it is the manifest that failed on 1 node" in retried.err
+    assert "3 nodes of the rollout were never asked, not asked now either" in retried.err
+    # one at a time, as the run before: the first that fails pauses it
+    assert phases(named)[-1] == ("paused", "wave 1")
+    assert (named.code, named.states) == (2, {"web1": "failed"})
+    assert {node for node, state in shown.states.items() if state == "failed"} == {"web1"}
+
+
+def test_a_retry_takes_other_waves_than_the_run_before(four: Fleet) -> None:
+    failed = start(four, "--canary", "1", text=FAILS).end()
+    four.ctl("run", "abort", failed.run)
+
+    retried = four.ctl("run", "retry", failed.run, "--only", "skipped", "--canary", "1", "--yes", "--json")
+    four.ctl("run", "abort", retried.run)
+
+    assert (retried.code, retried.states) == (2, {"web2": "failed"})
+    assert phases(retried)[-1] == ("paused", "canary")
+
+
 def test_a_rollout_that_paused_continues_where_it_stopped(four: Fleet) -> None:
     text = manifest(
         a_file("begun"),

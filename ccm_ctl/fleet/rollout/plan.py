@@ -11,6 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
@@ -320,6 +321,36 @@ def make_plan(
         if wave.gate:
             check_gate(wave.gate)
     return plan, order
+
+
+def plan_again(
+    plan: RolloutPlan, order: Sequence[str], nodes: Sequence[str]
+) -> tuple[RolloutPlan, list[str]]:
+    """
+    The same waves, with those of their nodes that are left, and the nodes in the order of the waves.
+
+    Args:
+        plan: The plan of the rollout that is repeated.
+        order: Its nodes, wave after wave.
+        nodes: The nodes that are left and present; those that were in no wave join the last one.
+
+    Raises:
+        UsageError: None is left.
+    """
+    waves, again, begin = [], [], 0
+    for index, wave in enumerate(plan.waves):
+        of_wave = set(order[begin : begin + wave.nodes])
+        begin += wave.nodes
+        if index == len(plan.waves) - 1:
+            of_wave |= set(nodes) - set(order[: plan.total])
+        mine = [node for node in nodes if node in of_wave]
+        if mine:
+            waves.append(replace(wave, nodes=len(mine), slots=min(wave.slots, len(mine))))
+            again += mine
+    if not waves:
+        raise UsageError("all nodes are offline; a rollout needs at least one node that is present")
+    waves[-1] = replace(waves[-1], bake_s=0.0)
+    return replace(plan, waves=tuple(waves)), again
 
 
 def _choose(
