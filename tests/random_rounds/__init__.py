@@ -1,0 +1,1 @@
+"""Random rollouts with random faults on a real fleet; what every reader of it reports must agree afterwards."""
