@@ -43,9 +43,11 @@ def _show(application: Application, name: str) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.text import ago, clock
         from ccm_ctl.fleet.discovery import read_inventory, read_twins
+        from ccm_ctl.fleet.node_state import mark_unverified
         from ccm_ctl.render.tree import tree
 
         found = (await read_inventory(fleet)).need(name)
+        await mark_unverified(fleet, [found])
         now = fleet.clock.now()
         record, presence = found.record, found.presence
         twins = await read_twins(fleet, name) if is_disputed(found) else []

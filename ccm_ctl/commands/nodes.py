@@ -32,11 +32,13 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import natural, plural
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
+        from ccm_ctl.fleet.node_state import mark_unverified
 
         terminal = application.terminal
         wish = target_spec(options)
         if wish.is_empty:
             found = list((await read_inventory(fleet)).nodes.values())
+            await mark_unverified(fleet, found)
         else:
             inventory, resolved = await resolve(fleet, wish)
             found = [inventory.nodes[name] for name in resolved.nodes]
@@ -63,6 +65,8 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         parts += [f"{unsigned} in unsigned operation"] if unsigned else []
         outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
         parts += [f"{outdated} with plans only"] if outdated else []
+        unverified = sum(bool(node.unverified) for node in found)
+        parts += [f"{unverified} with unverified entries"] if unverified else []
         terminal.show(f"{', '.join(parts)}\n")
         return Exit.OK
 
@@ -100,6 +104,7 @@ def node_fields(node: Node) -> dict[str, Any]:
         "run": (node.presence.run or None) if node.presence else None,
         "signatures": record.signatures if record else None,
         "plans_only": (record.plans_only or None) if record else None,
+        "unverified": node.unverified or None,
     }
 
 
@@ -118,6 +123,8 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.plans_only:
         notes.append(f"plans only: {node.record.plans_only}")
+    for kind, reason in sorted(node.unverified.items()):
+        notes.append(f"unverified {'record' if kind == 'node' else kind}: {reason}")
     if node.record and node.record.disabled:
         notes.append(node.record.disabled.sentence)
     if node.record and node.record.locks:

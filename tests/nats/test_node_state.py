@@ -119,6 +119,10 @@ def test_a_forged_presence_does_not_make_a_stopped_node_a_target(secured: Secure
     asyncio.run(overwrite(secured, old.subject, body + b" ", signed_for_other_content))
     changed = secured.as_("bob", *words)
 
+    (listed,) = secured.as_("bob", "node", "list", "--json").named("node")
+    assert (listed["state"], list(listed["unverified"])) == ("present", ["presence"])
+    assert "unverified presence: the content was changed" in secured.as_("bob", "node", "show", "web1").out
+
     for done, reason in ((unsigned, "it is not signed"), (changed, "the content was changed")):
         assert done.states == {"web1": "offline"}
         assert f"left out 1 entries not signed by their node: presence of web1 ({reason}" in done.err
@@ -126,6 +130,8 @@ def test_a_forged_presence_does_not_make_a_stopped_node_a_target(secured: Secure
     secured.fleet.agents["web1"].start()
     forged = body + b" "
     secured.fleet.wait_for(lambda: asyncio.run(read_entries(secured))["presence"].body != forged, "web1")
+    (listed,) = secured.as_("bob", "node", "list", "--json").named("node")
+    assert (listed["state"], listed.get("unverified")) == ("present", None)
     after = secured.as_("bob", *words)
     assert (after.code, after.states) == (0, {"web1": "stable"})
     assert "left out" not in after.err
