@@ -211,6 +211,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.bundles import read_inside
+        from ccm_ctl.fleet.pinned_data import check_pinned
 
         inventory, known = await read_fleet(fleet)
         standing = known.one(name, scope)
@@ -232,6 +233,7 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
             rollout="",
             next=None,
         )
+        await check_pinned(fleet, assignment)
         inside = await read_inside(fleet, old.bundle)
         change = _Change(application, fleet, inventory, known, assignment, inside, [], b"", [base])
         return await change.make(options)
@@ -266,13 +268,15 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
 
 async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
     """
-    Refuse pinned documents that do not exist, because they cannot appear in a past revision.
+    Refuse pinned documents that do not exist, because they cannot appear in a past revision, and those that are not verified.
 
     Raises:
         UsageError: A document is missing; the message names it and says what to do.
+        SignatureError: A document is not verified.
     """
-    from ccm_ctl.fleet.pinned_data import absent_data
+    from ccm_ctl.fleet.pinned_data import absent_data, check_pinned
 
+    await check_pinned(fleet, assignment)
     for key in await absent_data(fleet.data, assignment):
         raise UsageError(
             f"kv://CCM_DATA/{key}: there is no such document; `ccmctl data put {key} FILE` stores one, "

@@ -25,6 +25,7 @@ from ccm_ctl.commands.assignment_options import (
 )
 from ccm_ctl.commands.assignments import list_command
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.documents import author_cell
 from ccm_ctl.commands.targets import no_fold_option
 from ccm_ctl.render import records
 
@@ -141,7 +142,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                     format_data_revision(said),
                     "plan" if said.mode == "plan" else "",
                     format_commit(said),
-                    standing.written_by,
+                    author_cell(standing.written_by, one.unverified),
                     clock(standing.time),
                     format_targets(said),
                     _format_origin(said),

@@ -257,6 +257,7 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
         "interval_s": assignment.interval_s or None,
         "deadline": assignment.deadline,
         "written_by": standing.written_by or None,
+        "unverified": standing.unverified or None,
         "time": standing.time,
         "message": standing.message or None,
         "rolled_back_from": assignment.rolled_back_from or None,

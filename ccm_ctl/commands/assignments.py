@@ -14,6 +14,7 @@ from ccm_ctl.commands.assignment_options import (
     short,
 )
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.documents import author_cell
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -90,6 +91,6 @@ def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[s
         format_data_revision(assignment),
         format_duration(assignment.interval_s) if assignment.interval_s else "",
         Cell(f"{converged} of {len(found)}", meaning if found else "quiet"),
-        standing.written_by,
+        author_cell(standing.written_by, standing.unverified),
         ago(standing.time, now),
     ]

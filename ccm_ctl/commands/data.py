@@ -15,6 +15,7 @@ from ccm_ctl.commands.data_history import diff, edit, history, rollback
 from ccm_ctl.commands.data_removal import remove
 from ccm_ctl.commands.documents import (
     DATA_BUCKET,
+    author_cell,
     build_fields,
     checked_data,
     format_document,
@@ -118,6 +119,8 @@ def _get(application: Application, key: str) -> Exit:
         if document.body is None:
             raise await no_document(fleet, key)
         terminal.record(records.DOCUMENT, **build_fields(document), body=document.body)
+        if document.unverified:
+            terminal.warn(f"{key}: unverified: {document.unverified}")
         if not terminal.json:
             text = format_document(document)
             terminal.raw(text if text.endswith("\n") else f"{text}\n")
@@ -154,7 +157,9 @@ def _list(application: Application, prefix: str) -> Exit:
                     document.key,
                     str(document.revision),
                     size(len(format_document(document).encode())),
-                    document.written_by or ("(plain)" if document.is_plain else ""),
+                    author_cell(
+                        document.written_by or ("(plain)" if document.is_plain else ""), document.unverified
+                    ),
                     ago(document.time, fleet.clock.now()),
                     Cell(readers, "bad" if is_exposed else ""),
                 ]

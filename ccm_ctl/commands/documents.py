@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.bus.verified import Base
+    from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
@@ -183,7 +184,15 @@ def build_fields(document: StoredDocument) -> dict[str, object]:
         "time": document.time,
         "message": document.message or None,
         "plain": document.is_plain or None,
+        "unverified": document.unverified or None,
     }
+
+
+def author_cell(written_by: str, unverified: str) -> str | Cell:
+    """The author of a document; of one that is not verified the reason, because its author is not proven either."""
+    from ccm_agent.clikit.table import Cell
+
+    return Cell(f"unverified: {unverified}", "bad") if unverified else written_by
 
 
 def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
@@ -202,16 +211,15 @@ def show_history(application: Application, history: Sequence[StoredDocument], *,
             body=document.body if shown else None,
         )
         words = "" if is_gone or not shown else msgspec.json.encode(document.body).decode()
-        rows.append(
-            [
-                str(document.revision),
-                "removed" if is_gone else size(len(format_document(document).encode())),
-                document.written_by or ("(plain)" if document.is_plain else ""),
-                clock(document.time),
-                one_line(document.message),
-                words,
-            ]
-        )
+        row: list[str | Cell] = [
+            str(document.revision),
+            "removed" if is_gone else size(len(format_document(document).encode())),
+            author_cell(document.written_by or ("(plain)" if document.is_plain else ""), document.unverified),
+            clock(document.time),
+            one_line(document.message),
+            words,
+        ]
+        rows.append(row)
     columns = [Column("REVISION", right=True), Column("SIZE", right=True), Column("BY"), Column("WHEN")]
     columns += [Column("MESSAGE", fold=True), Column("FACTS", fold=True)]
     terminal.table(columns, rows)

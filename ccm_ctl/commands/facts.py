@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ccm_agent.bus.subjects import check_node
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Place, UsageError
 from ccm_agent.model.exits import Exit
@@ -19,6 +20,7 @@ from ccm_ctl.render import records
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ccm_agent.bus.verified import Base
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.ports import Fleet
@@ -59,6 +61,7 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.templates.fact_texts import fact_at
         from ccm_ctl.fleet.discovery import read_facts, read_inventory
+        from ccm_ctl.fleet.documents import Documents
         from ccm_ctl.fleet.fact_edits import fact_paths
         from ccm_ctl.render.tree import scalar, tree
 
@@ -71,7 +74,12 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
         if found is None:
             hint = did_you_mean(path, fact_paths(known)) or f"; `ccmctl facts show {name}` shows which it has"
             raise NotFoundError(f"{name}: has no fact {path}{hint}")
-        terminal.record(records.FACTS, node=name, path=path or None, facts=found)
+        stored = await Documents(fleet, fleet.facts, BUCKET).read(name)
+        terminal.record(
+            records.FACTS, node=name, path=path or None, facts=found, unverified=stored.unverified or None
+        )
+        if stored.unverified:
+            terminal.warn(f"{name}: the assigned facts are unverified: {stored.unverified}")
         terminal.show(tree(found, terminal.style) if isinstance(found, dict) else f"{scalar(found)}\n")
         return Exit.OK
 
@@ -91,9 +99,14 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
             ["--from", "source"], metavar="FILE", help="YAML or JSON file that maps node names to facts."
         ),
         click.Option(["--new"], is_flag=True, help="Allow nodes that have never connected."),
+        click.Option(
+            ["--replace"], is_flag=True, help="Replace all assigned facts, also those that are not verified."
+        ),
     ],
 )
-def _set(application: Application, words: tuple[str, ...], source: str | None, new: bool) -> Exit:
+def _set(
+    application: Application, words: tuple[str, ...], source: str | None, new: bool, replace: bool
+) -> Exit:
     """
     Assign facts to nodes. Integers, true and false are stored as such, other values as text. Use KEY:=JSON for any
     other type.
@@ -107,10 +120,11 @@ def _set(application: Application, words: tuple[str, ...], source: str | None, n
     def change(name: str) -> Callable[[Any], Any]:
         from ccm_ctl.fleet.fact_edits import with_facts
 
-        return lambda old: with_facts(old, wanted[name])
+        return lambda old: with_facts({} if replace else old, wanted[name])
 
     async def work(fleet: Fleet) -> Exit:
-        return await _change(application, fleet, list(wanted), change, new=new)
+        base = [Authored.from_arguments()] if replace else []
+        return await _change(application, fleet, list(wanted), change, base=base, new=new)
 
     return application.run(work)
 
@@ -163,6 +177,7 @@ async def _change(
     names: Sequence[str],
     change: Callable[[str], Callable[[Any], Any]],
     *,
+    base: Sequence[Base] = (),
     new: bool,
 ) -> Exit:
     """Change the assigned facts of nodes; all nodes are checked before the first write."""
@@ -179,7 +194,7 @@ async def _change(
     documents = Documents(fleet, fleet.facts, BUCKET)
     written = {}
     for name in names:
-        _, document = await documents.change(name, change(name))
+        _, document = await documents.change(name, change(name), base=base)
         written[name] = document.body or {}
     present = {
         name: body

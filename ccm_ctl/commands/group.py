@@ -13,7 +13,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group as command_group
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.documents import message_option
+from ccm_ctl.commands.documents import author_cell, message_option
 from ccm_ctl.commands.targets import check_selectors
 from ccm_ctl.render import records
 
@@ -59,9 +59,11 @@ def _list(application: Application) -> Exit:
                 by=one.written_by,
                 time=one.time,
                 message=one.message or None,
+                unverified=one.unverified or None,
             )
             selectors = one_line(" or ".join(one.targets))
-            rows.append([f"@{one.name}", selectors, one_line(one.written_by), ago(one.time, now)])
+            by = author_cell(one_line(one.written_by), one.unverified)
+            rows.append([f"@{one.name}", selectors, by, ago(one.time, now)])
         columns = [
             Column("GROUP"),
             Column("SELECTS", fold=True),

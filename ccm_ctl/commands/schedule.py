@@ -312,6 +312,8 @@ def _list(application: Application) -> Exit:
                 when += f", rollout with {one_line(str(one.rollout.definition))}"
             if one.request.catch_up:
                 when += ", catch up"
+            if one.unverified:
+                application.terminal.warn(f"{one.name}: the schedule is unverified: {one.unverified}")
             targets = " or ".join(one.request.targets) or one.scope
             rows.append(
                 [
@@ -458,6 +460,7 @@ def _fields(one: Schedule, now: datetime) -> dict[str, object]:
         "next": one.next_after(now),
         "last": one.last,
         "ends": one.ends,
+        "unverified": one.unverified or None,
         "rollout": one_line(str(one.rollout.definition)) if one.rollout else None,
         "start_within_s": one.rollout.start_within_s if one.rollout else None,
     }

@@ -6,15 +6,18 @@ import re
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.layout import DATA
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import check_key
+from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import DataError
 from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ccm_agent.model.wire import Assignment
-    from ccm_ctl.fleet.ports import DocumentBucket
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
 
 URL_PREFIX = f"kv://{DATA}/"
 
@@ -60,6 +63,26 @@ async def lost_data(bucket: DocumentBucket, assignment: Assignment) -> list[str]
         if kept and not is_older_kept and decode_document(kept[0]).count > 1:
             lost.append(key)
     return lost
+
+
+async def check_pinned(fleet: Fleet, assignment: Assignment) -> None:
+    """
+    Check that the documents that an assignment pins are verified.
+
+    Raises:
+        SignatureError: One is not.
+    """
+    if not assignment.data_revision:
+        return
+    reader = await open_reader(fleet)
+    for key in _plain_keys(assignment.data):
+        judged = reader.history(DATA, await fleet.data.history(key))
+        pinned = [one for one in judged if is_seen(assignment, one.value.revision)]
+        if pinned and isinstance(pinned[-1], Unverified):
+            raise SignatureError(
+                f"{URL_PREFIX}{key}: revision {pinned[-1].value.revision} is not verified: {pinned[-1].reason}; "
+                f"`ccmctl data put {key} FILE` stores the document from your own file"
+            )
 
 
 def _plain_keys(urls: Iterable[str]) -> list[str]:

@@ -47,6 +47,7 @@ from ccm_ctl.render.run_record_types import (
     Text,
     Texts,
     Time,
+    Unverified,
     Where,
     WrittenAt,
     WrittenBy,
@@ -130,9 +131,8 @@ class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True
     node: Node
     path: Annotated[Text, Meta(description="The path that was asked for.")] = UNSET
     facts: Annotated[Any, Meta(description="The facts, or the value at the path.")] = UNSET
-    assigned: Annotated[dict[str, Any] | Maybe, Meta(description="All assigned facts, after a change.")] = (
-        UNSET
-    )
+    unverified: Unverified = UNSET
+    assigned: Annotated[dict[str, Any] | Maybe, Meta(description="All assigned facts after it.")] = UNSET
     state: Annotated[
         Text, Meta(description="`taken` by the node, `late`, or `waits` because the node is offline.")
     ] = UNSET
@@ -143,10 +143,9 @@ class DocumentLine(Line, frozen=True, kw_only=True, tag="document", omit_default
 
     key: Annotated[str, Meta(description="Its key.")]
     revision: Revision = UNSET
-    number: Annotated[Count, Meta(description="The number by which agents recognize older documents.")] = (
-        UNSET
-    )
+    number: Annotated[Count, Meta(description="Agents refuse documents with lower numbers.")] = UNSET
     written_by: WrittenBy = UNSET
+    unverified: Unverified = UNSET
     time: WrittenAt = UNSET
     message: Message = UNSET
     plain: Annotated[Flag, Meta(description="It has no number, because another program wrote it.")] = UNSET
@@ -257,6 +256,7 @@ class AssignmentLine(Line, frozen=True, kw_only=True, tag="assignment", omit_def
     interval_s: Annotated[float | Maybe, Meta(description="Its own interval, in seconds.")] = UNSET
     deadline: Annotated[Time, Meta(description="Nodes that have not started by then will not start.")] = UNSET
     written_by: WrittenBy = UNSET
+    unverified: Unverified = UNSET
     time: WrittenAt = UNSET
     message: Message = UNSET
     rolled_back_from: Annotated[Count, Meta(description="The revision that a rollback replaced.")] = UNSET

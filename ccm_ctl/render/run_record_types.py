@@ -26,6 +26,7 @@ Verdict = Annotated[
 Machine = Annotated[Text, Meta(description="Machine id of the host.")]
 Started = Annotated[Time, Meta(description="When the agent started.")]
 WrittenBy = Annotated[Text, Meta(description="The operator who wrote or removed it.")]
+Unverified = Annotated[Text, Meta(description="Why its signature is not valid. Missing if it is valid.")]
 WrittenAt = Annotated[Time, Meta(description="When it was written or removed.")]
 Message = Annotated[Text, Meta(description="Why, as that operator said.")]
 Revision = Annotated[Count, Meta(description="Its revision.")]
@@ -180,6 +181,7 @@ class GroupLine(Line, frozen=True, kw_only=True, tag="group", omit_defaults=True
     by: Annotated[str, Meta(description="The operator who wrote or removed it.")]
     time: Annotated[Time, Meta(description="When it was written or removed.")] = UNSET
     message: Annotated[Text, Meta(description="Why, as that operator said.")] = UNSET
+    unverified: Unverified = UNSET
 
 
 class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
@@ -233,6 +235,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_default
     next: Annotated[Time, Meta(description="The next time.")] = UNSET
     last: Annotated[Time, Meta(description="The last time.")] = UNSET
     ends: Annotated[Time, Meta(description="Until when its signature is valid.")] = UNSET
+    unverified: Unverified = UNSET
     new: Annotated[Flag, Meta(description="It did not exist before; in `schedule add`.")] = UNSET
     refused_by: Annotated[
         Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")

@@ -36,6 +36,7 @@ AUTHORS = {
     "ccm_ctl/commands/ensure.py": "type and properties are on the command line",
     "ccm_ctl/commands/exec.py": "the command is on the command line",
     "ccm_ctl/commands/schedule.py": "`schedule add` stores a manifest of the operator",
+    "ccm_ctl/commands/facts.py": "`facts set --replace` stores facts of the command line or of a file",
     "ccm_ctl/fleet/documents.py": "deletions, and documents of keys that hold nothing",
     "ccm_ctl/fleet/gather.py": "questions: the words of the command",
     "ccm_ctl/fleet/groups.py": "`group set` stores selectors of the command line",

@@ -30,6 +30,7 @@ from ccm_agent.bus.trust import (
     Trust,
     read_signers,
 )
+from ccm_agent.bus.verified import DAY_MS
 from ccm_agent.model.errors import CcmError, InputError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.moments import format_moment
@@ -132,6 +133,19 @@ class Authenticator:
     def takes_unsigned(self) -> bool:
         """What is not signed is obeyed now: no keys are known, or the signers list allows it for a time."""
         return not self.is_demanded or self.signers.allows_unsigned(self._now_ms())
+
+    def check_number(self, name: str, number: int) -> None:
+        """
+        Check that the number of a document is not far ahead of the clock: no later document would be above it.
+
+        Raises:
+            ProtocolError: It is, and signatures are demanded.
+        """
+        if self.is_demanded and number > self._now_ms() + DAY_MS:
+            raise ProtocolError(
+                f"{name}: its number {number} is more than a day ahead of this node's clock; check the clock, or write the "
+                "document again with `ccmctl`"
+            )
 
     @property
     def staleness(self) -> str:

@@ -75,6 +75,7 @@ class RevisionGuard:
             raise ProtocolError(
                 f"{bucket}/{entry.key}: the document belongs to {document.bucket}/{document.key} and was copied here"
             )
+        self._authenticator.check_number(f"{bucket}/{entry.key}", document.number)
         newest = self._newest(f"{bucket}/{entry.key}")
         if document.number < newest:
             raise ProtocolError(
@@ -145,6 +146,7 @@ class RevisionGuard:
             )
         self._authenticator.refuse_new(name)
         number = self._authenticator.deletion(bucket, newest)
+        self._authenticator.check_number(name, number)
         if number and number < seen:
             raise ProtocolError(
                 f"{name}: the deletion {number} is older than the document {seen}, which was seen before"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -321,6 +322,29 @@ def test_document_counts_when_its_signer_may_write_there(
     else:
         with pytest.raises(SignatureError, match="may not write there"):
             revision_guard.check(bucket, entry)
+
+
+def test_number_more_than_a_day_ahead_is_refused_and_not_remembered(tmp_path: Path, keys: Keyring) -> None:
+    bob = keys.operator("bob", facts=True)
+    guard = RevisionGuard(tmp_path / "documents.json", authenticator(tmp_path, keys.trust()))
+    now = int(time.time() * 1000)
+
+    with pytest.raises(ProtocolError, match="more than a day ahead"):
+        guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=now + 90_000_000))
+    frozen = KeyValueEntry(
+        key="web1",
+        value=b"",
+        revision=2,
+        created=NOW,
+        signature=bob.deletion("CCM_FACTS", "web1", (1 << 53) - 2)[SIGNATURE_HEADER],
+    )
+    guard.numbers["CCM_FACTS/web1"] = now
+    with pytest.raises(ProtocolError, match="more than a day ahead"):
+        guard.check_absence("CCM_FACTS", "web1", frozen)
+
+    assert (
+        guard.check("CCM_FACTS", signed_entry(bob, "CCM_FACTS", "web1", number=now + 80_000_000)).body == {}
+    )
 
 
 @pytest.mark.parametrize(
