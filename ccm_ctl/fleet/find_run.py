@@ -52,7 +52,7 @@ SCOPES_LIMIT = 1000
 
 async def find_run(fleet: Fleet, word: str) -> Recorded:
     """
-    A run by its id, the beginning of it, or `last`, which is the newest run of an operator.
+    A run by its id, the beginning of it, or `last`, which is this operator's own newest run.
 
     Raises:
         RunError: There is no such run, or several begin so.

@@ -35,7 +35,7 @@ LOOK_S = 0.02
 """How often the file of the clock is read."""
 
 EVENTS = {Kind.START: "start", Kind.RESOURCE: "resource", Kind.SUMMARY: "summary", Kind.AGENT: "agent"}
-REQUESTS = {"t": "taken", "b": "begun", "e": "ended"}
+REQUESTS = {"t": "taken", "b": "begun", "e": "ended", "l": "last"}
 _HEAD_BYTES = len(MAGIC) + 8
 
 

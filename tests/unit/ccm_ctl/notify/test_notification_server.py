@@ -263,7 +263,7 @@ async def test_a_node_behind_its_assignment_is_stale_after_the_time_of_the_rule(
     await scene.bus.bucket("CCM_NODES").put("node.web1", msgspec.json.encode(record))
     bundle = Bundle(digest="0" * 64, size_bytes=1)
     assignment = Assignment(name="site", scope="all", bundle=bundle)
-    await store_assignment(scene.fleet, assignment, await read_assignments(scene.fleet))
+    await store_assignment(scene.fleet, assignment, await read_assignments(scene.fleet), OWN)
     server = await started(scene, soon=a_rule("stale", after="10m"), late=a_rule("stale", after="2h"))
 
     for minutes, expected in ((5, 0), (11, 1), (12, 1), (121, 2), (200, 2)):
