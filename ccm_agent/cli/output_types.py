@@ -40,6 +40,9 @@ class SpoolStatus(Struct, frozen=True, kw_only=True):
     lost: Annotated[
         int | UnsetType, Meta(description="How many events were dropped because the spool was full.")
     ] = UNSET
+    trouble: Annotated[
+        str | UnsetType, Meta(description="Why events cannot be written to disk; empty if they can.")
+    ] = UNSET
 
 
 class ManifestStatus(Struct, frozen=True, kw_only=True):
@@ -86,6 +89,10 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     run: Annotated[str | UnsetType, Meta(description="Id of the current run; empty without one.")] = UNSET
     name: Annotated[
         str | UnsetType, Meta(description="Name of its manifest or resource; empty without a run.")
+    ] = UNSET
+    stopping: Annotated[
+        str | UnsetType,
+        Meta(description="The operator who stopped the current run, which ends after its current resource."),
     ] = UNSET
     progress: Annotated[
         Progress | UnsetType | None, Meta(description="Progress of the current run; null without one.")

@@ -73,8 +73,8 @@ def shortened(text: str, limit: int) -> str:
 
 
 def ended(text: str) -> str:
-    """A sentence with its period; a text that was shortened keeps its ellipsis as its end."""
-    return text if text.endswith("…") else f"{text.rstrip('.')}."
+    """A sentence with its period; a text that was shortened keeps its ellipsis as its end, and a question its mark."""
+    return text if text.endswith(("…", "?", "!")) else f"{text.rstrip('.')}."
 
 
 def plural(count: int, word: str) -> str:

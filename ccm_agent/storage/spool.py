@@ -57,8 +57,12 @@ class OpenRun(Struct, frozen=True, kw_only=True):
 
 
 class Spool:
-    """The event queue of one agent. Call `append` and `acknowledge` on the event loop; they do not block for long. `open`
-    blocks."""
+    """
+    The event queue of one agent. Call `append` and `acknowledge` on the event loop; they do not block for long. `open` blocks.
+
+    Attributes:
+        trouble: Why the newest event could not be written to disk; "" if it was.
+    """
 
     def __init__(self, folder: Path, *, limit_bytes: int, segment_bytes: int) -> None:
         """
@@ -75,6 +79,7 @@ class Spool:
         self._entries: dict[int, Entry] = {}
         self._runs: dict[str, dict[int, Entry]] = {}
         self._queue: deque[int] = deque()
+        self.trouble = ""
         self._unstored: deque[int] = deque()
         self._cached_bytes = 0
         self._next_seq = 1
@@ -201,10 +206,12 @@ class Spool:
                     head = partial(self._chain.head_before, entry.event)
                     entry.segment, entry.offset = self._files.append(entry.event, head)
                 except FileError as err:
+                    self.trouble = str(err)
                     if len(self._unstored) == 1:
                         log.warning("the spool keeps events in memory", extra={"reason": str(err)})
                     return False
                 entry.segment.entries[entry.seq] = entry
+                self.trouble = ""
             self._unstored.popleft()
         return True
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 UNIT = "ccm-agent"
 """The agent's service, as the packages install it."""
 
+REFUSED_LATELY_S = 600.0
+"""An agent that does not answer and refused a request so lately, or by a clock that is ahead, refuses this operator's, too."""
+
 HEADLINE_ERROR = 160
 """The most characters of an error in the sentence."""
 
@@ -47,7 +50,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: In a word: never seen, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
-            refresh pending, undelivered, well.
+            refresh pending, undelivered, disk, well.
         sentence: For people; begins with the node's name.
         meaning: Its color: a key of `render.table.COLORS`.
         next: Commands to run, the most useful first.
@@ -287,11 +290,34 @@ def _silent(evidence: Evidence, now: datetime) -> Reason | None:
     if evidence.asked != SILENT:
         return None
     name = evidence.node.name
+    refused = evidence.told.get("refused")
+    if refused is not None and (now - refused.timestamp).total_seconds() < REFUSED_LATELY_S:
+        return Reason(
+            state="refused",
+            sentence=one_line(ended(f"{name} refuses requests: {refused.message}")),
+            next=(Next("ccmctl doctor", "are the clocks right, and does the node trust this operator?"),),
+        )
     return Reason(
         state="silent",
         sentence=f"{name} gives signs of life, and its agent does not answer: it hangs, or the machine is overloaded.",
         meaning="gone",
         next=(Next(f"journalctl -u {UNIT} -n 50", "what it is at", name),),
+    )
+
+
+def _disk(evidence: Evidence, now: datetime) -> Reason | None:
+    """The state folder cannot be written, so a kill would lose events, and runs cannot be undone."""
+    trouble = evidence.status.spool.trouble
+    if not trouble:
+        return None
+    name = evidence.node.name
+    return Reason(
+        state="disk",
+        sentence=one_line(
+            f"{name} cannot write its state: {trouble} Events wait in memory, where a restart loses them, and runs cannot be "
+            "undone."
+        ),
+        next=(Next("df -h /var/lib/choria/ccm", "free space on the disk of the agent's state", name),),
     )
 
 
@@ -441,6 +467,7 @@ _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
     _failed,
     _refused,
     _silent,
+    _disk,
     _running,
     _waiting,
     _refresh_pending,

@@ -80,7 +80,7 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
         if not places or places[0].position:
             raise NotFoundError(f"{node} does not hold the slot {name}; `ccmctl slots` lists the holders")
         if not yes and not await application.terminal.ask(
-            f"release the slot {name} of {node}?", otherwise="say --yes"
+            f"release the slot {name} of {node}?", otherwise="use --yes"
         ):
             return NOT_AGREED
         await bucket.update(f"{name}.{node}", b"", places[0].state.revision)

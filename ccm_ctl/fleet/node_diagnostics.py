@@ -58,10 +58,11 @@ class WaitingRun(Struct, frozen=True):
 
 
 class Backlog(Struct, frozen=True):
-    """Events that the node has not been able to send yet."""
+    """Events that the node has not been able to send yet, and why it cannot write them to its disk; "": it can."""
 
     events: int = 0
     bytes: int = 0
+    trouble: str = ""
 
 
 class LocalManifest(Struct, frozen=True):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import Budgets, GivenOrder, RolloutPlan, RolloutState
 
 
+WHOLE = 100
+"""A limit of so many percent is no limit."""
+
+
 def wave_lines(plan: RolloutPlan, style: Style) -> str:
     """The waves of a plan, and what pauses it."""
     rows = [
@@ -36,7 +40,8 @@ def wave_lines(plan: RolloutPlan, style: Style) -> str:
         Column("BAKE", right=True),
     ]
     text = table([*columns, Column("CONTINUES IF", fold=True)], rows, style)
-    return f"{text}pauses if {limits(plan.budgets)}" if plan.budgets.items() else text.rstrip("\n")
+    found = limits(plan.budgets)
+    return f"{text}pauses if {found}" if found else f"{text}no limit pauses it"
 
 
 def limits(budgets: Budgets) -> str:
@@ -44,6 +49,8 @@ def limits(budgets: Budgets) -> str:
     meanings = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
     parts = []
     for kind, size in budgets.items():
+        if size.percent is not None and size.percent >= WHOLE:
+            continue  # it can never be exceeded
         count = f"{size} of the nodes" if size.percent is not None else plural(size.count or 0, "node")
         parts.append(
             f"more than {count} {meanings[kind]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,6 +150,27 @@ def test_two_agents_of_one_identity_are_distinguished_and_both_refuse(ward: Flee
         screen.count(f"machine {one['machine']}, started {one['started']}") for one in (first, second)
     ] == [1, 1]
     assert asked.reasons["twin1"] == "another agent uses this identity; remove one of them"
+
+
+def test_a_node_whose_disk_is_full_says_so_until_there_is_space(ward: Fleet) -> None:
+    ward.add("full1", **SETTINGS)
+    process = ward.agents["full1"].process
+    assert process is not None
+    before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+    # as on a full disk, no file takes more data
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    done = ward.ctl("exec", "-t", "node=full1", "--yes", "--", "true")
+
+    record = wait_until(ward, "full1", "disk")
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+    after = wait_until(ward, "full1", "well")
+
+    assert done.code == 0, done.err
+    assert record["reason"].startswith("full1 cannot write its state: ")
+    assert record["reason"].endswith(
+        "Events wait in memory, where a restart loses them, and runs cannot be undone."
+    )
+    assert not after["status"]["spool"]["trouble"]
 
 
 def test_a_node_that_was_killed_is_off_without_a_goodbye(ward: Fleet) -> None:

@@ -127,7 +127,9 @@ class AssignmentReconciler:
             await self._cache.read_one(stage.key, 0)
         known = self._staged(stage)
         if known is None:
-            raise Refusal(SUPERSEDED, f"{stage.key}: no such revision to roll out; was it assigned again?")
+            raise Refusal(
+                SUPERSEDED, f"{stage.key}: no such revision to roll out; it was assigned again or removed"
+            )
         name, mode = known.assignment.name, known.assignment.mode
         best = await self._best(stage)
         refusal = (

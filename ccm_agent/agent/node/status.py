@@ -67,7 +67,12 @@ class NodeStatus:
             "progress": report.progress_now() if report else None,
             "waits_for": dict(context.ports.waits_for()),
             "waiting": [{"run": job.run, "name": job.name} for job in context.run_queue.waiting],
-            "spool": {"events": spool.backlog, "bytes": spool.size_bytes, "lost": spool.lost},
+            "spool": {
+                "events": spool.backlog,
+                "bytes": spool.size_bytes,
+                "lost": spool.lost,
+                "trouble": await self._disk_trouble(),
+            },
             "trouble": self._publisher.trouble,
             "scopes": context.scopes,
             "assigned": context.assigned.facts,
@@ -84,6 +89,30 @@ class NodeStatus:
             "locks": context.locks.current,
             "policy": context.admission.policy.status(),
         }
+
+    async def _disk_trouble(self) -> str:
+        """Why the last event could not be written to disk; "" if it was, or if the disk takes data again."""
+        trouble = self._context.spool.trouble
+        if not trouble:
+            return ""
+        is_over: bool = await asyncio.to_thread(_takes_data, self._context.state)
+        return "" if is_over else trouble
+
+
+PROBE_BYTES = 4096
+
+
+def _takes_data(folder: Path) -> bool:
+    """Whether a file can be written there. Blocking."""
+    probe = folder / "probe.new"
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(probe, flags, 0o600), "wb") as file:
+            file.write(bytes(PROBE_BYTES))
+        probe.unlink()
+    except OSError:
+        return False
+    return True
 
 
 FILE = "status.json"

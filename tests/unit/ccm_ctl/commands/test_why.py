@@ -457,6 +457,30 @@ def test_an_agent_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytes
     assert (record["state"], record["answered"]) == ("silent", "silent")
 
 
+@pytest.mark.parametrize(
+    ("minutes", "state"),
+    [
+        pytest.param(1, "refused", id="lately"),
+        pytest.param(-120, "refused", id="by a clock that is ahead"),
+        pytest.param(60, "silent", id="long ago"),
+    ],
+)
+def test_a_refusal_is_why_an_agent_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, minutes: float, state: str
+) -> None:
+    monkeypatch.setattr("ccm_ctl.fleet.gather.ASK_AGAIN_S", 0.01)
+    why = "status: the signature has expired; are the clocks right?"
+
+    [record] = (
+        a_desk(a_record(), said(AGENT_REFUSED, why, minutes), status=None, assigned=False)
+        .ccmctl("why", "web1", "--json")
+        .records
+    )
+
+    assert record["state"] == state
+    assert (record["reason"] == f"web1 refuses requests: {why}") is (state == "refused")
+
+
 def test_an_operator_who_may_not_ask_still_sees_the_rest() -> None:
     desk = a_failing_node()
     desk.broker.deny("op", "io.choria.ccm.v1.node.status.>")
