@@ -11,7 +11,7 @@ import pytest
 
 from ccm_agent.app_expressions import make_expressions
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import PolicyError
+from ccm_agent.model.errors import ManifestError, PolicyError
 from ccm_agent.model.health import HealthStatus
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Packed
@@ -591,9 +591,8 @@ async def test_a_jet_file_with_the_list_of_resources_is_read_from_the_bundle_alo
 @pytest.mark.parametrize(
     ("kind", "contents", "interpolate"),
     [
-        pytest.param("template", "/etc/shadow", "true", id="rendered"),
-        pytest.param("template", "/etc/shadow", "false", id="copied"),
-        pytest.param("template", "../etc/shadow", "true", id="by dots"),
+        pytest.param("template", "etc/shadow", "true", id="rendered"),
+        pytest.param("template", "etc/shadow", "false", id="copied"),
         pytest.param("http", "https://evil.example.net/x", "true", id="from the web"),
     ],
 )
@@ -611,11 +610,31 @@ async def test_a_manifest_of_tinycm_reads_no_more_than_any_other(
 
     with pytest.raises(PolicyError) as caught:
         await at.on.engine.apply(
-            ManifestSource(path="/bundle/site.cm.yml", directory="/bundle"), at.on.options(grant=limited)
+            # a module path that has every file; without one, templates beside the manifest alone are found
+            ManifestSource(path="/bundle/site.cm.yml", directory="/bundle", module_path="/"),
+            at.on.options(grant=limited),
         )
 
     assert caught.value.code == "policy.source"
     assert at.download.transfers == []
+
+
+@pytest.mark.parametrize("contents", ["/etc/shadow", "../etc/shadow"])
+async def test_a_manifest_of_tinycm_reads_no_template_outside_of_its_bundle(contents: str) -> None:
+    at = Stage()
+    at.on.files.put("/etc/shadow", "root:hash")
+    at.on.files.put(
+        "/bundle/site.cm.yml",
+        f"global: {{a: b}}\n---\nfile: {{name: /srv/x, type: template, contents: '{contents}', permission-mask: '644'}}\n",
+    )
+
+    with pytest.raises(ManifestError, match="outside the module path"):
+        await at.on.engine.apply(
+            ManifestSource(path="/bundle/site.cm.yml", directory="/bundle"),
+            at.on.options(grant=grant("only: {paths: [/srv/**]}")),
+        )
+
+    assert "/srv/x" not in at.on.files.nodes
 
 
 @pytest.mark.parametrize(
