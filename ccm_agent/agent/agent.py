@@ -176,6 +176,7 @@ class Agent:
             "heartbeat": self._heartbeats.run(),
             "assignments": self._assignments.run(),
             "commands": self._commands.run(self._handler.close_command),
+            "decisions": context.decisions.run(),
         }
         if context.ports.slots is not None:
             services["slots"] = context.ports.slots.run()
@@ -205,6 +206,7 @@ class Agent:
             # its program may be a package manager that restarts this very agent: it is not killed
             is_idle = False
             self._executor.abandon()
+        await context.decisions.save()
         context.events.stopped()
         try:
             async with asyncio.timeout(LAST_EVENTS_S):

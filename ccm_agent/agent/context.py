@@ -23,7 +23,7 @@ from ccm_agent.agent.node.status import read_status
 from ccm_agent.agent.process.config import Settings
 from ccm_agent.agent.process.state_folder import determine_identity, machine_id
 from ccm_agent.agent.requests.authentication import Authenticator
-from ccm_agent.agent.requests.request_log import RequestLog
+from ccm_agent.agent.requests.request_log import DecisionLog, RequestLog
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.agent.requests.state_beginning import LEDGER, state_began
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
@@ -112,6 +112,7 @@ class AgentContext:
         state: The state folder.
         spool, events: Events that wait for the broker; what the agent reports about itself.
         request_log, run_queue, checkpoints: Runs that were accepted, that wait, and that continue after a restart.
+        decisions: What was decided about requests, for the audit trail.
         plans: What plans found that an operator may apply.
         undo: What undoes the runs of this node.
         authenticator, revision_guard: Which requests and documents are obeyed.
@@ -146,6 +147,7 @@ class AgentContext:
         self.spool = Spool(state / "spool", limit_bytes=limits[0], segment_bytes=limits[1])
         self.events = AgentEventPublisher(self.node, version, self.machine, self.spool, clock)
         self.request_log = RequestLog(state / LEDGER, keep_s=settings.ledger_keep_s, clock=clock)
+        self.decisions = DecisionLog(state / "decisions.json", self.events, clock)
         self.run_queue = RunQueue(settings.queue_limit)
         self.checkpoints = Checkpoints(state / "continuation.json")
         self.plans = PlanStore(state / "plans", clock)
@@ -189,6 +191,7 @@ class AgentContext:
         self.presence.recall(read_status(self.state))
         self.refreshes.open()
         self.checkpoints.open()
+        self.decisions.open()
 
     def note_last_run(self, run: str, state: str) -> None:
         """A run of this node ends now: its record shows it, also after a kill."""

@@ -17,6 +17,9 @@ AUDIT_STREAM = "CCM_AUDIT"
 AUDIT_NODES_STREAM = "CCM_AUDIT_NODES"
 AUDIT_STREAMS = (AUDIT_STREAM, AUDIT_NODES_STREAM)
 AUDIT_PREFIX = "choria.ccm.audit"
+AUDITED = (AGENT_DECISION, AGENT_STARTUP, AGENT_KEY)
+"""Nodes' events that are stored twice."""
+
 OPERATORS = f"{AUDIT_PREFIX}.operator.*"
 
 _BYTES = 1 << 30
@@ -34,7 +37,7 @@ def operator_subject(name: str) -> str:
 
 def audited_patterns() -> list[str]:
     """The subjects of nodes' events that the audit stream stores."""
-    return [f"{protocol}.>" for protocol in (AGENT_DECISION, AGENT_STARTUP, AGENT_KEY)]
+    return [f"{protocol}.>" for protocol in AUDITED]
 
 
 def audit_configs(age_s: int, duplicate_window_s: int) -> list[dict[str, Any]]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.audit import AUDITED
 from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.headers import STORED
 from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import read_all, read_first, read_newest, store
 from ccm_agent.bus.subjects import parse_event
-from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.errors import BusSetupError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import Published, StoredEvent
 from ccm_agent.model.wire import PROTOCOL
@@ -88,10 +89,15 @@ class NatsEvents:
         self, subject: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
     ) -> Published:
         """See `Events.publish`."""
-        parse_event(subject)
-        all_headers = {**(headers or {}), MESSAGE_ID: message_id, EXPECTED_STREAM: self._stream}
+        all_headers = {**(headers or {}), MESSAGE_ID: message_id}
+        if parse_event(subject).protocol not in AUDITED:
+            all_headers[EXPECTED_STREAM] = self._stream
         within_s = self._connection.settings.acknowledge_s
         ack = await store(self._connection, subject, body, all_headers, within_s=within_s)
+        if ack.stream not in ("", self._stream):
+            raise BusSetupError(
+                f"{subject}: stored in {ack.stream}, not in {self._stream}; remove that stream's subject, or that stream"
+            )
         return Published(sequence=ack.sequence, is_duplicate=ack.duplicate)
 
     async def announce(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:

@@ -298,6 +298,11 @@ class Spool:
         return self._losses.count
 
     @property
+    def last_link(self) -> str:
+        """The link of the newest event."""
+        return self._chain.last.link
+
+    @property
     def lost_places(self) -> dict[str, str]:
         """Their positions by chain, such as `5-90,101`."""
         return self._losses.format_ranges()

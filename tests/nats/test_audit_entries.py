@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from ccm_agent.bus.audit import AUDIT_STREAM, operator_subject
+from ccm_agent.bus.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
 from ccm_agent.bus.audit_entry import AuditEntry, entry_link
 from ccm_agent.bus.chain import NONE
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, verify_content
 from ccm_agent.bus.streams import Stored, read_all, store
+from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.wire import AGENT_DECISION
 from tests.support.fleet import a_file, manifest
 from tests.support.nats_server import settings
 from tests.support.secured import Secured, secured_fleet
@@ -37,15 +40,25 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def stored(secured: Secured, author: str) -> list[Stored]:
     """What the audit stream has of an operator."""
+    return read(secured, AUDIT_STREAM, operator_subject(author))
 
-    async def read() -> list[Stored]:
+
+def decisions(secured: Secured, node: str) -> list[dict[str, Any]]:
+    """A node's decisions in the audit stream."""
+    found = read(secured, AUDIT_NODES_STREAM, event_subject(AGENT_DECISION, node))
+    return [msgspec.json.decode(each.body)["details"] for each in found]
+
+
+def read(secured: Secured, stream: str, subject: str) -> list[Stored]:
+    """What a stream has on a subject."""
+
+    async def ask() -> list[Stored]:
         creds = secured.keys / "tester.creds"
         async with Connection(settings(secured.fleet.servers[0], "tester", creds=str(creds))) as connection:
             await connection.connect_now()
-            subject = operator_subject(author)
-            return [each async for each in read_all(connection, AUDIT_STREAM, subject)]
+            return [each async for each in read_all(connection, stream, subject)]
 
-    return asyncio.run(read())
+    return asyncio.run(ask())
 
 
 def entries(secured: Secured, author: str) -> list[AuditEntry]:
@@ -82,6 +95,29 @@ def test_each_signed_action_has_an_entry_without_its_content(secured: Secured) -
     text = b"".join(each.body for each in stored(secured, "sue"))
     assert b"SECRET" not in text
     assert b"audited" not in text
+
+
+def test_a_node_says_what_it_decided_about_each_request(secured: Secured) -> None:
+    words = ["exec", "-t", "role=web", "--yes", "--json", "--", "true"]
+    accepted = secured.as_("sue", *words)
+    assert secured.as_("tester", "disable", "-t", "node=web1", "--why", "audit", "--yes").code == 0
+    refused = secured.as_("sue", *words)
+    assert secured.as_("tester", "enable", "-t", "node=web1", "--why", "done", "--yes").code == 0
+
+    wanted = {accepted.run: "accepted", refused.run: "refused"}
+    secured.fleet.wait_for(
+        lambda: wanted.keys() <= {one["run"] for one in decisions(secured, "web1")},
+        "the node's decisions to be stored",
+    )
+
+    found = decisions(secured, "web1")
+    assert [one["number"] for one in found] == list(range(1, len(found) + 1))
+    mine = [one for one in found if one["run"] in wanted]
+    assert [(one["state"], one["requester"], one["verified"], one["scope"]) for one in mine] == [
+        ("accepted", "sue", "yes", "fact.role.web"),
+        ("refused", "sue", "yes", "fact.role.web"),
+    ]
+    assert [one["action"] for one in found[-3:]] == ["node.disable", "resource.exec", "node.enable"]
 
 
 def test_commands_at_the_same_time_share_one_chain(secured: Secured) -> None:

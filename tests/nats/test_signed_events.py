@@ -136,7 +136,7 @@ async def test_a_nodes_own_events_are_verified(stage: Stage) -> None:
     shown = await stage.ccmctl("run", "watch", stage.runs[0])
 
     assert (said.code, said.err) == (0, "")
-    assert "verified       9         9            9" in said.out
+    assert "verified      11        11           11" in said.out
     assert shown.code == 0  # it is not on record, and the events of the stream suffice
 
 
@@ -144,18 +144,18 @@ async def test_a_nodes_own_events_are_verified(stage: Stage) -> None:
     ("change", "sentence"),
     [
         pytest.param(
-            lambda stored: [*stored[:3], *stored[4:]],
-            "1 event is missing from its chain (place 4), 2 events cannot be verified",
+            lambda stored: [*stored[:4], *stored[5:]],
+            "1 event is missing from its chain (place 5), 2 events cannot be verified",
             id="deleted",
         ),
         pytest.param(
-            lambda stored: [stored[0], *stored[5:]],
-            "4 events are missing from its chain (places 2-5)",
+            lambda stored: [stored[0], *stored[6:]],
+            "5 events are missing from its chain (places 2-6)",
             id="run deleted",
         ),
         pytest.param(
-            lambda stored: [*stored[:3], changed(stored[3], body=b"{}"), *stored[4:]],
-            "1 event was changed (place 4), 2 events cannot be verified",
+            lambda stored: [*stored[:4], changed(stored[4], body=b"{}"), *stored[5:]],
+            "1 event was changed (place 5), 2 events cannot be verified",
             id="changed",
         ),
         pytest.param(
@@ -175,7 +175,7 @@ async def test_a_nodes_own_events_are_verified(stage: Stage) -> None:
             id="inserted without a place",
         ),
         pytest.param(
-            lambda stored: [*stored[:2], stored[4], stored[2], stored[3], *stored[5:]],
+            lambda stored: [*stored[:3], stored[5], stored[3], stored[4], *stored[6:]],
             "1 event is stored out of order",
             id="reordered",
         ),
@@ -249,8 +249,8 @@ async def test_events_since_a_time_are_read_from_there(stage: Stage) -> None:
     stored = await stage.stored()
     events = NatsEvents(stage.attacker)
 
-    found = [event.sequence async for event in events.scan(">", since=stored[5].time)]
-    run = [event.sequence async for event in events.scan(run_pattern(stage.runs[1]), since=stored[5].time)]
+    found = [event.sequence async for event in events.scan(">", since=stored[7].time)]
+    run = [event.sequence async for event in events.scan(run_pattern(stage.runs[1]), since=stored[7].time)]
 
-    assert found == [one.sequence for one in stored[5:]]
-    assert run == [one.sequence for one in stored[5:8]]
+    assert found == [one.sequence for one in stored[7:]]
+    assert run == [one.sequence for one in stored[7:10]]

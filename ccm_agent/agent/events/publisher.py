@@ -30,6 +30,7 @@ from ccm_agent.model.maintenance import ResourceLock
 from ccm_agent.model.ports import BrokerConnection, Clock, Events
 from ccm_agent.model.wire import (
     AGENT_CONVERGE,
+    AGENT_DECISION,
     AGENT_DISABLED,
     AGENT_DRIFT,
     AGENT_DUPLICATE,
@@ -207,6 +208,11 @@ class AgentEventPublisher:
             why[:MESSAGE_LIMIT],
             {"refused": what[:MESSAGE_LIMIT]} | ({"run": run} if run else {}),
         )
+
+    def decided(self, message: str, details: dict[str, Any]) -> str:
+        """A request was accepted or not; the link of this event in the node's chain."""
+        self._append(AGENT_DECISION, message, details)
+        return self._spool.last_link
 
     def lost(self, count: int) -> None:
         """Events were given up; the spool does not count them any more."""

@@ -123,6 +123,7 @@ class RequestHandler:
         self._commands = commands.by_protocol()
         self._run_queue = context.run_queue
         self._request_log = context.request_log
+        self._decisions = context.decisions
         self._limited = LimitedLog(log)
 
     async def handle(self, incoming: IncomingRequest) -> None:
@@ -141,7 +142,9 @@ class RequestHandler:
         try:
             principal = await self._context.authenticator.request(incoming)
         except NotAuthorizedError as err:
-            await self._refuse(incoming, request, Refusal(err.code, str(err)))
+            refused = Refusal(err.code, str(err))
+            await self._refuse(incoming, request, refused, is_decision=False)
+            self._decisions.unauthorized(request.run, incoming, refused)
             return
         if principal.is_verified:
             request.requester = principal.name
@@ -150,6 +153,7 @@ class RequestHandler:
         if known is not None:
             await self._answer_again(known)
             return
+        self._decisions.asked(request.run, incoming, principal)
         try:
             matches = await self._is_meant(incoming) and await self._matches(request)
         except CcmError as err:
@@ -183,6 +187,7 @@ class RequestHandler:
         except (KeyError, msgspec.DecodeError):
             return None
         request.run = entry.run
+        self._decisions.recalled(entry)
         if entry.principal.is_verified:
             request.requester = entry.principal.name
         job = _job(entry.protocol, request, find_deadline(request, None), entry.principal)
@@ -335,7 +340,9 @@ class RequestHandler:
     async def _answer_again(self, known: RequestLogEntry) -> None:
         """A request that was handled before, or is being carried out: the request log answers."""
         if known.outcome in (NodeState.REFUSED, NodeState.SUPERSEDED, NodeState.EXPIRED):
-            await self._answer(known.run, known.outcome, reason=known.reason, code=known.code)
+            await self._answer(
+                known.run, known.outcome, reason=known.reason, code=known.code, is_decision=False
+            )
         elif known.outcome:
             await self._answer(
                 known.run,
@@ -343,21 +350,29 @@ class RequestHandler:
                 outcome=_format_outcome(known),
                 reason=known.reason,
                 code=known.code,
+                is_decision=False,
             )
         else:
             position = self._run_queue.position(known.run) or 0
-            await self._answer(
-                known.run, AnswerState.QUEUED if position else AnswerState.ACCEPTED, position=position
-            )
+            state = AnswerState.QUEUED if position else AnswerState.ACCEPTED
+            await self._answer(known.run, state, position=position, is_decision=False)
 
-    async def _refuse(self, incoming: IncomingRequest, request: Request, refusal: Refusal) -> None:
+    async def _refuse(
+        self, incoming: IncomingRequest, request: Request, refusal: Refusal, *, is_decision: bool = True
+    ) -> None:
         if incoming.protocol in ACTIONS:
             self._write_down(incoming, request)
             self._request_log.end(request.run, NodeState.REFUSED, str(refusal), refusal.code)
             if incoming.scheduled:
                 # Answers are in no stream, and no controller hears this one.
                 self._context.events.refused(incoming.subject, str(refusal), request.run)
-        await self._answer(request.run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
+        await self._answer(
+            request.run,
+            AnswerState.REFUSED,
+            reason=str(refusal),
+            code=refusal.code,
+            is_decision=is_decision,
+        )
 
     def _write_down(
         self, incoming: IncomingRequest, request: Request, principal: Principal | None = None
@@ -381,7 +396,10 @@ class RequestHandler:
         position: int = 0,
         outcome: str = "",
         body: dict[str, Any] | None = None,
+        is_decision: bool = True,
     ) -> None:
+        if is_decision:
+            self._decisions.decided(run, state, reason=reason, code=code)
         ahead = self._run_queue.current if state == AnswerState.QUEUED else None
         answer = Answer(
             protocol=SESSION_ANSWER,

@@ -3,12 +3,15 @@ The requests that this node has taken on, so that each is carried out once howev
 
 A request is written down before it is answered; its end state follows. Run ids are kept for a day, the requests themselves
 until they have ended. A run that has no end here when the agent starts was waiting, or was interrupted (ADR 21).
+
+What was decided about each request is also published, for the audit trail (ADR 84).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -16,11 +19,16 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.model.errors import FileError
+from ccm_agent.agent.events.publisher import AgentEventPublisher
+from ccm_agent.bus.chain import NONE
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, read_claims
+from ccm_agent.model.errors import FileError, Refusal
 from ccm_agent.model.json_text import json_safe
 from ccm_agent.model.policy import Principal
-from ccm_agent.model.ports import Clock
+from ccm_agent.model.ports import Clock, IncomingRequest
+from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, PROTOCOL, AnswerState
 from ccm_agent.storage.journal import Journal, encode_record, replace_file
+from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -296,3 +304,165 @@ def _written(path: Path, records: bytes) -> Journal:
     journal = Journal(path)
     journal.open()
     return journal
+
+
+_QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
+
+REFUSALS_A_MINUTE = 30
+"""A node that a thousand requests reach within a minute stores no more refusals than this."""
+
+_REMEMBERED = 1000
+_REASON_LIMIT = 500
+_NAME_LIMIT = 200
+
+
+class DecisionPlace(Struct, frozen=True):
+    """The last decision: its number, and its link."""
+
+    number: int = 0
+    link: str = NONE
+
+
+class _Asked(Struct):
+    action: str
+    principal: Principal
+    scope: str = ""
+    is_scheduled: bool = False
+    decided: str = ""
+
+
+class DecisionLog:
+    """
+    What one agent decided about each request, for the audit trail.
+
+    A decision is an event about the agent, on its way by the spool like all events; the broker stores it a second time in the
+    audit stream, where no operator can remove it. Decisions have numbers of their own, and each names the link of the one before
+    it: the audit stream has only these events of the node, so the chain of all events (`bus.chain`) would show gaps there.
+
+    Questions (ping, facts, status) and repeated answers are not decisions. Above a limit refusals are counted, and the next
+    decision names their number: a client that has requests refused again and again does not fill the spool.
+    """
+
+    def __init__(self, path: Path, events: AgentEventPublisher, clock: Clock) -> None:
+        """
+        Args:
+            path: Where the place of the last decision is kept.
+            events: Publishes them.
+            clock: What time it is.
+        """
+        self._file = StateFile(path, DecisionPlace)
+        self._events = events
+        self._clock = clock
+        self._last: DecisionPlace | None = None
+        self._asked: dict[str, _Asked] = {}
+        self._refusals: deque[float] = deque(maxlen=REFUSALS_A_MINUTE)
+        self._left_out = 0
+        self._is_new = asyncio.Event()
+
+    def open(self) -> None:
+        """Read where the earlier process ended. Blocking."""
+        self._last = self._file.load()
+        if self._last is not None:
+            self._file.mark_saved(self._last)
+
+    async def run(self) -> None:
+        """
+        Keep the place of the last decision until cancelled.
+
+        It is not waited for, because it costs a flush of the disk. After a kill in between, a number comes twice.
+        """
+        while True:
+            await self._is_new.wait()
+            self._is_new.clear()
+            await self.save()
+
+    async def save(self) -> None:
+        """Keep the place of the last decision."""
+        if self._last is not None:
+            await self._file.save(self._last)
+
+    def asked(self, run: str, incoming: IncomingRequest, principal: Principal) -> None:
+        """A request came; an unverified name of its author is one that the request claims."""
+        if incoming.protocol in _QUESTIONS:
+            return
+        self._remember(run, _describe(incoming, principal))
+
+    def unauthorized(self, run: str, incoming: IncomingRequest, refusal: Refusal) -> None:
+        """A request is refused for its signer's role; the run id may be that of another request, which goes on."""
+        author = Principal(key=_signer(incoming))
+        self._decide(run, _describe(incoming, author), AnswerState.REFUSED, str(refusal), refusal.code)
+
+    def recalled(self, entry: RequestLogEntry) -> None:
+        """A request was accepted by an earlier process, which recorded that."""
+        principal = entry.principal
+        asked = _Asked(action=_action(entry.protocol), principal=principal, is_scheduled=entry.scheduled)
+        self._remember(entry.run, asked)
+
+    def _remember(self, run: str, asked: _Asked) -> None:
+        self._asked[run] = asked
+        if len(self._asked) > _REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+
+    def decided(self, run: str, state: str, *, reason: str = "", code: str = "") -> None:
+        """The node answers a request, or changes its answer."""
+        asked = self._asked.get(run)
+        if asked is None or asked.decided == state:
+            return
+        asked.decided = state
+        self._decide(run, asked, state, reason, code)
+
+    def _decide(self, run: str, asked: _Asked, state: str, reason: str, code: str) -> None:
+        if state == AnswerState.REFUSED and self._is_flood():
+            self._left_out += 1
+            return
+        last, author = self._last or DecisionPlace(), asked.principal
+        flags = {
+            "verified": author.is_verified,
+            "plan_only": author.is_plan_only,
+            "scheduled": asked.is_scheduled,
+        }
+        texts = {
+            "action": asked.action,
+            "scope": asked.scope,
+            "state": str(state),
+            "code": code,
+            "requester": author.name[:_NAME_LIMIT],
+            "key": author.key,
+            "left_out": str(self._left_out or ""),
+        }
+        details = {"number": last.number + 1, "previous": last.link, "run": run}
+        details |= {name: "yes" for name, is_so in flags.items() if is_so}
+        details |= {name: value for name, value in texts.items() if value}
+        words = f"{asked.action} {state}"
+        message = f"{words}: {reason[:_REASON_LIMIT]}" if reason else words
+        self._left_out = 0
+        self._last = DecisionPlace(last.number + 1, self._events.decided(message, details))
+        self._is_new.set()
+
+    def _is_flood(self) -> bool:
+        now = self._clock.monotonic()
+        if len(self._refusals) == REFUSALS_A_MINUTE and now - self._refusals[0] < 60:
+            return True
+        self._refusals.append(now)
+        return False
+
+
+def _action(protocol: str) -> str:
+    return protocol.removeprefix(f"{PROTOCOL}.").removesuffix(".request")
+
+
+def _describe(incoming: IncomingRequest, principal: Principal) -> _Asked:
+    return _Asked(
+        action=_action(incoming.protocol),
+        principal=principal,
+        scope=incoming.scope,
+        is_scheduled=incoming.scheduled,
+    )
+
+
+def _signer(incoming: IncomingRequest) -> str:
+    """The key that signed a request; "" if nothing proves one."""
+    try:
+        return read_claims(incoming.headers.get(SIGNATURE_HEADER, "")).key
+    except SignatureError:
+        return ""

@@ -72,8 +72,9 @@ async def test_summaries_and_events_about_the_agent_are_signed_and_all_events_ha
     signed = [write for write in node.broker.events if SIGNATURE_HEADER in write.headers]
     assert all(CHAIN_HEADER in write.headers for write in node.broker.events)
     assert {build_signer(write) for write in signed} == {key.public_key}
-    assert [write.subject.split(".")[4:6] for write in signed][:2] == [
+    assert [write.subject.split(".")[4:6] for write in signed][:3] == [
         ["agent", "startup"],
+        ["agent", "decision"],
         ["session", "summary"],
     ]
     assert len(signed) < len(node.broker.events)
