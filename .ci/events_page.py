@@ -20,6 +20,8 @@ AGENT_EVENTS = {
     "converge": "An operator asked the node to converge now. `details`: by whom and why.",
     "locked": "An operator locked resources. `details`: the resources, until when, by whom and why.",
     "unlocked": "An operator unlocked resources. `details`: the resources, by whom and why.",
+    "decision": "What the node decided about a request. `details`: run, action, scope, state, code, "
+    "name and key of the operator, number, and the link of the decision before it.",
     "key": "The node signs its events with another key or certificate from here on. `details`: public key and certificate.",
 }
 """What each word of `io.choria.ccm.v1.agent.WORD` says."""

@@ -38,6 +38,7 @@ VERBS = {
     "notify": "Report failures, drift and stale nodes by webhook, command or mail.",
     "slots": "Show which nodes hold slots, and which wait.",
     "events": "Show events of agents.",
+    "audit": "Show who signed what, and what nodes decided.",
     "history": "Show what happened to a node.",
     "state": "Show the current or past state of a node's resources.",
     "report": "Write a report of a run to a file.",

@@ -1,8 +1,10 @@
 """
 One entry of an operator's audit trail: what was signed, without its content.
 
-Every signature of an operator is made by `AuditedKey`, which tells what it signed; so nothing is signed without an entry. An
-entry has the place in its author's chain: a number, and the link of the entry before it (`bus.chain.link_of`). It is signed
+Every signature of an operator is made by `AuditedKey`, which tells what it signed; so nothing is signed without an entry, except
+questions, and the timestamp of the signers list, which programs renew by themselves.
+
+An entry has the place in its author's chain: a number, and the link of the entry before it (`bus.chain.link_of`). It is signed
 itself, with the kind `audit`.
 """
 
@@ -25,6 +27,9 @@ AUDIT_ENTRY = f"{PROTOCOL}.audit.entry"
 
 TEXT_LIMIT = 200
 """Characters of a text that comes from a body, such as the name of a manifest."""
+
+_NAMED = (SignatureKind.REQUEST, SignatureKind.SCHEDULE)
+"""What has the name of a manifest. The name in the record of a run can be a command with its arguments."""
 
 _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
 """Requests that change nothing, and that programs send all the time."""
@@ -123,7 +128,7 @@ class AuditedKey(SigningKey):
             run=run,
             details=details,
         )
-        if not _is_question(kind, subject):
+        if kind != SignatureKind.TIMESTAMP and not _is_question(kind, subject):
             self._on_signed(describe(kind, subject, body, details or {}))
         return signature
 
@@ -132,7 +137,7 @@ def describe(kind: SignatureKind, subject: str, body: bytes, details: Mapping[st
     """What an entry says about signed bytes."""
     told = _decode(body)
     names = {
-        "name": told.name,
+        "name": told.name if kind in _NAMED else "",
         "manifest": told.digest,
         "stop": told.stop,
         "undo": told.undo,

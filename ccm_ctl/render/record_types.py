@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct
 
 from ccm_agent.model.outcome import FailedResource, SessionSummary
 from ccm_agent.model.wire import AgentEvent, Disabled
+from ccm_ctl.render.audit_record_types import AuditAuthorLine, AuditLine, VerificationLine
 from ccm_ctl.render.impact_record_types import ImpactLine, ImpactSummaryLine
 from ccm_ctl.render.past_record_types import DifferenceLine, SessionLine, StateLine
 from ccm_ctl.render.run_record_types import (
@@ -32,7 +33,6 @@ from ccm_ctl.render.run_record_types import (
     OutputLine,
     Reason,
     ReasonCode,
-    Reasons,
     Removed,
     ResultLine,
     Revision,
@@ -413,37 +413,6 @@ class ChecksLine(Line, frozen=True, kw_only=True, tag="checks"):
     exit: Annotated[int, Meta(description="The exit code.")]
 
 
-class MissingRange(Struct, frozen=True, kw_only=True):
-    """A range of missing events."""
-
-    chain: Annotated[str, Meta(description="The chain.")]
-    first: Annotated[int, Meta(description="The first missing place.")]
-    last: Annotated[int, Meta(description="The last missing place.")]
-
-
-class VerificationLine(Line, frozen=True, kw_only=True, tag="verification", omit_defaults=True):
-    """What verifying the stored events of a node found; in `events --verify`."""
-
-    node: Node
-    verdict: Annotated[str, Meta(description="The verdict on the node.")]
-    events: Annotated[int, Meta(description="How many events are stored.")]
-    counts: Annotated[dict[str, int], Meta(description="Events by verdict.")]
-    verified_to: Annotated[
-        Count, Meta(description="The place up to which events are genuine and complete.")
-    ] = UNSET
-    chain: Annotated[Text, Meta(description="The chain of that place.")] = UNSET
-    missing: Annotated[
-        list[MissingRange] | Maybe, Meta(description="Missing events, at most 100 ranges.")
-    ] = UNSET
-    missing_count: Annotated[Count, Meta(description="How many are missing.")] = UNSET
-    given_up: Annotated[Count, Meta(description="Events that the node reported as dropped.")] = UNSET
-    changed: Annotated[Count, Meta(description="Events that were changed.")] = UNSET
-    copies: Annotated[Count, Meta(description="Events that are copies.")] = UNSET
-    reordered: Annotated[Count, Meta(description="Events that are out of order.")] = UNSET
-    doubled: Annotated[Count, Meta(description="Events that are stored twice.")] = UNSET
-    reasons: Annotated[Reasons, Meta(description="Why events are not genuine, with how many each.")] = UNSET
-
-
 class NotificationRuleLine(Line, frozen=True, kw_only=True, tag="notification_rule"):
     """A rule that reports what happens in the fleet; in `notify list`."""
 
@@ -490,6 +459,8 @@ RECORDS: tuple[type[Struct], ...] = (
     CheckResultLine,
     ChecksLine,
     VerificationLine,
+    AuditLine,
+    AuditAuthorLine,
     NotificationRuleLine,
     SessionLine,
     StateLine,

@@ -86,6 +86,9 @@ def test_each_signed_action_has_an_entry_without_its_content(secured: Secured) -
 
     assert [(one.code, one.err) for one in done if one.code or "audit" in one.err] == []
     found = entries(secured, "sue")[before:]
+    records = [one for one in found if one.kind == "record"]
+    found = [one for one in found if one.kind != "record"]
+    assert [one.run for one in records] == [done[1].run, done[2].run]
     assert [(one.kind, one.subject.rpartition("io.choria.ccm.v1.")[2]) for one in found] == [
         ("document", "$KV.CCM_FACTS.web1"),
         ("request", "manifest.apply.request.fact.role.web"),

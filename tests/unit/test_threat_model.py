@@ -13,6 +13,7 @@ PAGE = TOP / "docs/concepts/threat-model.md"
 
 
 SECTIONS = {
+    "What can be done to the audit trail": 4,
     "What a stolen key allows": 10,
     "What diffs and saved plans add": 4,
     "What other attackers can do": 12,

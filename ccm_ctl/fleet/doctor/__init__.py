@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_ctl.fleet.doctor.audit_checks import audit_checks
 from ccm_ctl.fleet.doctor.broker_checks import broker_checks
 from ccm_ctl.fleet.doctor.key_checks import key_checks
 from ccm_ctl.fleet.doctor.node_checks import node_checks
@@ -17,4 +18,5 @@ if TYPE_CHECKING:
 
 def all_checks(server: ServerInfo | None) -> list[Check]:
     """Every check that applies to this broker; without a connection those that need one give `unknown`."""
-    return [*broker_checks(), *key_checks(), *signer_checks(), *stream_checks(server), *node_checks()]
+    own = [*broker_checks(), *key_checks(), *signer_checks(), *audit_checks()]
+    return [*own, *stream_checks(server), *node_checks()]
