@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 DIGEST_SHOWN = 12
 
+DIFF_LINES = 500
+"""The most lines of a difference on the screen."""
+
 
 def scope_option() -> click.Option:
     """The option that selects one of several scopes of a name."""
@@ -99,12 +102,13 @@ def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
 
 
 def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
-    """Describe an assignment line by line, for a comparison."""
+    """Describe an assignment line by line, for a comparison; of files that are not text, the digests."""
     lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
     if assignment.commit:
         lines.append(f"commit: {format_commit(assignment)}")
     lines += [f"bundle: {short(assignment.bundle.digest)}"]
-    lines += [f"  {path}: {short(digest)}" for path, digest in sorted(inside.files.items())]
+    digests = {path: digest for path, digest in inside.files.items() if path not in inside.texts}
+    lines += [f"  {path}: {short(digest)}" for path, digest in sorted(digests.items())]
     lines += [
         f"data: {' '.join(assignment.data) or 'none but its own'}",
         f"data revision: {format_data_revision(assignment)}",
@@ -119,18 +123,27 @@ def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) 
 async def diff_assignments(
     application: Application, fleet: Fleet, old: Standing, new: Assignment, inside: Inside
 ) -> str:
-    """Return the differences between an existing assignment and its replacement."""
+    """Return the differences between an existing assignment and its replacement, then those of each text file."""
     from ccm_ctl.fleet.bundles import read_inside
     from ccm_ctl.fleet.pinned_data import read_documents
     from ccm_ctl.render.diff import diff
 
-    before = describe(
-        old.assignment,
-        await read_inside(fleet, old.assignment.bundle),
-        await read_documents(fleet.data, old.assignment),
-    )
+    held, style = await read_inside(fleet, old.assignment.bundle), application.terminal.style
+    before = describe(old.assignment, held, await read_documents(fleet.data, old.assignment))
     after = describe(new, inside, await read_documents(fleet.data, new))
-    return diff(before, after, f"{old.name} {old.revision}", f"{old.name} (new)", application.terminal.style)
+    was, now = f"{old.name} {old.revision}", f"{old.name} (new)"
+    parts = [diff(before, after, was, now, style)]
+    for path in sorted(held.texts.keys() | inside.texts.keys()):
+        texts = held.texts.get(path, ""), inside.texts.get(path, "")
+        parts.append(diff(*texts, f"{was}: {path}", f"{now}: {path}", style))
+    return shorten_diff("".join(parts))
+
+
+def shorten_diff(text: str) -> str:
+    """The beginning of a diff, and how many lines were left out."""
+    lines = text.splitlines(keepends=True)
+    left = len(lines) - DIFF_LINES
+    return text if left <= 0 else f"{''.join(lines[:DIFF_LINES])}… and {plural(left, 'more line')}\n"
 
 
 def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:

@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from msgspec import Struct
 
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, InputError
+from ccm_agent.model.secret import MASK, looks_secret, mask_urls
 from ccm_ctl.fleet.content import FILES_LIMIT, SIZE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -31,6 +33,17 @@ if TYPE_CHECKING:
 _UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048
 """The files, with a header and padding for each."""
 
+TEXT_LIMIT = 256 * 1024
+"""A larger file, in bytes, is compared by its digest only."""
+
+_ASSIGNED = re.compile(r"^(\s*(?:- )?[\"']?([\w.-]{1,100})[\"']?\s*[:=]\s*)\S.*")
+"""A line that gives a key a value, as in YAML, INI and shell files."""
+
+_INLINE = re.compile(
+    r"""\b([\w.-]{1,100})(["']?\s{0,8}[:=]\s{0,8})("[^"]{0,4096}"|'[^']{0,4096}'|[^\s,{}\[\]]{1,4096})"""
+)
+"""A key and its value within a line, as in YAML's flow form and JSON."""
+
 _DEFAULTS = "defaults"
 _MARKERS = ("{{", "${")
 
@@ -41,10 +54,12 @@ class Inside(Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: SHA-256 (hex) of each file by its path.
+        texts: The content of each text file by its path, without secrets; of files above TEXT_LIMIT none.
         resources: `type#name` of each resource, names with templates as they are written.
     """
 
     files: dict[str, str] = {}
+    texts: dict[str, str] = {}
     resources: tuple[str, ...] = ()
 
     @property
@@ -78,6 +93,7 @@ def look_into(packed: bytes, manifest: str) -> Inside:
         return Inside()
     return Inside(
         files={path: hashlib.sha256(content).hexdigest() for path, content in contents.items()},
+        texts={path: text for path, content in contents.items() if (text := _read_text(content)) is not None},
         resources=resources_in(contents.get(manifest, b"")),
     )
 
@@ -144,6 +160,28 @@ def _contents(raw: bytes) -> dict[str, bytes]:
             elif entry.isreg() and (file := tar.extractfile(entry)) is not None:
                 found[entry.name] = file.read()
     return found
+
+
+def _read_text(content: bytes) -> str | None:
+    """A file as text in which the values of keys such as `password` are masked; None if it is not text."""
+    if len(content) > TEXT_LIMIT or b"\0" in content:
+        return None
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError:
+        return None
+    return "\n".join(_mask_line(line) for line in lines)
+
+
+def _mask_line(line: str) -> str:
+    found = _ASSIGNED.match(line)
+    if found and looks_secret(found[2]):
+        return f"{found[1]}{MASK}"
+    return mask_urls(_INLINE.sub(_mask_value, line))
+
+
+def _mask_value(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{MASK}" if looks_secret(found[1]) else found[0]
 
 
 def _named(listed: list[Any]) -> Iterator[str]:

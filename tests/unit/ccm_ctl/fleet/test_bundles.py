@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_ctl.fleet.bundles import Inside, look_into, resources_in
+from ccm_ctl.fleet.bundles import TEXT_LIMIT, Inside, look_into, resources_in
 from ccm_ctl.fleet.content import as_bundle, read_content
 
 SITE = """\
@@ -40,6 +40,7 @@ def test_files_and_resources_of_a_directory_are_reported(tmp_path: Path) -> None
             "manifest.yaml": hashlib.sha256(SITE.encode()).hexdigest(),
             "motd": hashlib.sha256(b"hello").hexdigest(),
         },
+        texts={"link": "motd", "manifest.yaml": SITE.rstrip(), "motd": "hello"},
         resources=("package#nginx", "file#/etc/motd", "file#{{ lookup('facts.home') }}/x"),
     )
     assert inside.certain == {"package#nginx", "file#/etc/motd"}
@@ -56,6 +57,23 @@ def test_a_single_manifest_is_a_bundle_of_one_file_with_the_same_bytes_each_time
     assert look_into(first.packed, "manifest.yaml").files == {
         "manifest.yaml": hashlib.sha256(SITE.encode()).hexdigest()
     }
+
+
+def test_texts_are_without_secrets_and_only_of_text_files(tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(
+        "ccm:\n  data:\n    db_password: hunter2\n    port: 80\n    x: {token: t0k, \"secret\": 's p'}\n"
+    )
+    (tmp_path / "app.ini").write_text("api_key = abc\nurl = https://ann:secret@x/y\n")
+    (tmp_path / "image").write_bytes(b"\x00\xff")
+    (tmp_path / "large").write_text("x" * (TEXT_LIMIT + 1))
+
+    inside = look_into(read_content(tmp_path).packed, "manifest.yaml")
+
+    assert inside.texts == {
+        "manifest.yaml": 'ccm:\n  data:\n    db_password: ***\n    port: 80\n    x: {token: ***, "secret": ***}',
+        "app.ini": "api_key = ***\nurl = https://***@x/y",
+    }
+    assert set(inside.files) == {"manifest.yaml", "app.ini", "image", "large"}
 
 
 @pytest.mark.parametrize(
