@@ -192,7 +192,7 @@ def test_seeds_are_readable_only_by_their_owner_and_never_printed(secured: Secur
     public = (secured.keys / "nats-security.conf").read_text() + (secured.keys / "users.jsonl").read_text()
 
     assert stat.S_IMODE(os.stat(secured.keys).st_mode) == 0o700
-    names = ("account", "nodes", "operator", "ops", "root", "system")
+    names = ("account", "audit", "nodes", "operator", "ops", "root", "system")
     private = (*(f"{name}.seed" for name in names), "tester.creds", "users.jsonl")
     assert {name: modes[name] for name in private} == dict.fromkeys(private, 0o600)
     assert len(seeds) == len(names)
