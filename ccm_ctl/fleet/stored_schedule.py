@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ccm_agent.bus.streams import Stored
     from ccm_ctl.fleet.verified_reader import VerifiedReader
 
+_DUE_ONCE = "purge"
+"""The header `Nats-Schedule-Next` of what was due, if its schedule is not due again; else it is the next time."""
+
 
 class Schedule(Struct, frozen=True, kw_only=True):
     """
@@ -141,7 +144,12 @@ def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> dateti
 
 
 def read_past(stored: Stored) -> Schedule | None:
-    """A schedule that was due once: the broker removes it then, and names it in what was due."""
+    """
+    A schedule that was due once: the broker removes it then, and names it in what was due.
+
+    A schedule that would be due again is gone only because somebody removed it, and older controllers leave what was due behind.
+    It counts only if nodes catch up with that.
+    """
     if scheduled_rollout(stored.subject):
         return _read_past_rollout(stored)
     headers = {key.lower(): value for key, value in stored.headers.items()}
@@ -151,6 +159,8 @@ def read_past(stored: Stored) -> Schedule | None:
         target = _parse_target(subject, stored.subject)
         request = decode_foreign(stored.body, ManifestRequest)
     except (CcmError, msgspec.MsgspecError):
+        return None
+    if headers.get("nats-schedule-next") != _DUE_ONCE and not request.catch_up:
         return None
     return Schedule(
         name=name,
