@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import event_subject, node_scope, request_subject
 from ccm_agent.model.ids import new_id
@@ -24,7 +23,7 @@ from ccm_agent.system.clock import SystemClock
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import Bus, Controller, FakeEngine, agent_ports, agent_settings, running, until
 from tests.support.nats_server import connected_plain, ports_on, prepare, running_server
-from tests.support.signing import Keyring
+from tests.support.signing import Keyring, OwnRequests
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -37,7 +36,7 @@ class Fleet:
     """The nodes web1 and db1, an operator with `--apply role=web`, and an attacker who holds the broker."""
 
     def __init__(
-        self, bob: NatsRequests, engines: dict[str, FakeEngine], heard: Controller, delivered: list[str]
+        self, bob: OwnRequests, engines: dict[str, FakeEngine], heard: Controller, delivered: list[str]
     ) -> None:
         self.engines = engines
         self.heard = heard
@@ -95,7 +94,7 @@ async def fleet(tmp_path: Path, server: NatsServer) -> AsyncIterator[Fleet]:
         operator = await stack.enter_async_context(connected_plain(server, "bob"))
         controller = Controller(bus_of(ports_on(operator)))
         await controller.listen()
-        yield Fleet(NatsRequests(operator, bob), engines, controller, delivered)
+        yield Fleet(OwnRequests(operator, bob), engines, controller, delivered)
 
 
 @pytest.mark.parametrize(

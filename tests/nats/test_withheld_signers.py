@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY
@@ -32,7 +31,7 @@ from tests.support.agent import (
 from tests.support.controller import fleet_on
 from tests.support.nats_server import running_server
 from tests.support.signed_node import SignedNode, signed_node
-from tests.support.signing import FULL, Keyring
+from tests.support.signing import FULL, Keyring, OwnRequests
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -61,8 +60,10 @@ async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_l
     assert old is not None
     await stage.put(SIGNERS_KEY, old)
     await stage.put(TIMESTAMP_KEY, keys.timestamp(ann, keys.number))
-    async with stage.agent():
+    async with stage.agent() as agent:
         assert await stage.ask(eve, "changed /listed") == ("accepted", "")
+        await stage.facts(ann, role="web")
+        await until(lambda: agent.agent._context.assigned.facts == {"role": "web"})
     keys.signers.pop()
     new = sign_signers(keys.root, keys.listed(max_age_s=MAX_AGE_S))
     confirmed = keys.timestamp(ann, keys.number)
@@ -82,7 +83,7 @@ async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_l
         await until(lambda: len(stage.ran) == 2)
         assert stage.ran == ["changed /before-the-limit", "stable /planned"]
         await until(lambda: "nothing new is taken" in agent.agent._context.assigned.refusal)
-        assert agent.agent._context.assigned.facts == {}
+        assert agent.agent._context.assigned.facts == {"role": "web"}
 
     # a restart does not help the attacker, nor does a timestamp of the past
     async with stage.agent() as agent:
@@ -96,14 +97,14 @@ async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_l
         await until(lambda: not record.plans_only)
         assert await stage.ask(ann, "changed /good") == ("accepted", "")
         await until(lambda: stage.ran == ["changed /good"])
-        await stage.facts(ann, role="web")
-        await until(lambda: agent.agent._context.assigned.facts == {"role": "web"})
+        await stage.facts(ann, role="mail")
+        await until(lambda: agent.agent._context.assigned.facts == {"role": "mail"})
 
         # the earlier list and timestamp are of no use any more
         await stage.put(SIGNERS_KEY, old)
         await stage.put(TIMESTAMP_KEY, confirmed)
         body = b'{"protocol":"io.choria.ccm.v1.manifest.apply.request","run":"%s"}' % new_id().encode()
-        await NatsRequests(stage.attacker, eve).publish(request_subject(MANIFEST_APPLY, "all"), body)
+        await OwnRequests(stage.attacker, eve).publish(request_subject(MANIFEST_APPLY, "all"), body)
         assert await stage.ask(ann, "changed /last") == ("accepted", "")
         await until(lambda: stage.ran[-1:] == ["changed /last"])
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import msgspec
 
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import store
@@ -25,14 +23,14 @@ from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import (
     Bus,
     Controller,
-    FakeEngine,
     Running,
     agent_ports,
     agent_settings,
     running,
 )
+from tests.support.assignments import BundleEngine
 from tests.support.nats_server import connected_plain, ports_on, prepare
-from tests.support.signing import Keyring, now_ms
+from tests.support.signing import Keyring, OwnKeyValue, OwnRequests, now_ms
 
 NODE = "web1.example.net"
 
@@ -58,7 +56,7 @@ class SignedNode:
         self.clock = LaterClock()
         self.keys = Keyring(self.clock.now_ms)
         self.keys.number = now_ms()
-        self.engine = FakeEngine()
+        self.engine = BundleEngine()
         self.attacker = attacker
         self.controller = Controller(bus_on(attacker))
         self.trust = self.keys.trust()
@@ -67,19 +65,19 @@ class SignedNode:
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[Running]:
         """The node's agent, with the state that it had before."""
-        self.engine = FakeEngine()
+        self.engine = BundleEngine()
         ports = agent_ports(bus_on(self._node), self.engine, self.clock, trust=self.trust)
         settings = agent_settings(self.folder, NODE, read_interval_s=0.2)
         async with running(settings, ports) as one:
             yield one
 
     async def ask(self, by: Signatory, text: str, protocol: str = MANIFEST_APPLY) -> tuple[str, str]:
-        """What the node answers to a request of an operator: state and code."""
+        """What the node answers to a request of an operator: state and code. One that waits for another is accepted, too."""
         request = ManifestRequest(protocol=protocol, run=new_id(), name="site", manifest=text)
         subject = request_subject(protocol, f"node.{NODE}")
-        await NatsRequests(self.attacker, by).publish(subject, msgspec.json.encode(request))
+        await OwnRequests(self.attacker, by).publish(subject, msgspec.json.encode(request))
         answer = await self.controller.answer(request.run, NODE)
-        return answer.state, answer.code
+        return "accepted" if answer.state == "queued" else answer.state, answer.code
 
     async def put(self, key: str, signed: SignedText) -> None:
         """What the attacker stores, or lets through."""
@@ -89,7 +87,7 @@ class SignedNode:
     async def facts(self, by: Signatory, **facts: str) -> None:
         """Assign facts."""
         stamped = Stamped(bucket="CCM_FACTS", key=NODE, number=self.clock.now_ms(), body=facts)
-        await NatsKeyValue(self.attacker, "CCM_FACTS", by).put(NODE, msgspec.json.encode(stamped))
+        await OwnKeyValue(self.attacker, "CCM_FACTS", by).put(NODE, msgspec.json.encode(stamped))
 
     @property
     def ran(self) -> list[str]:
