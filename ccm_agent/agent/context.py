@@ -21,18 +21,18 @@ from ccm_agent.agent.node.facts import AssignedFacts, FactCache
 from ccm_agent.agent.node.presence import NodePresence
 from ccm_agent.agent.node.status import read_status
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.process.state_folder import determine_identity, machine_id
+from ccm_agent.agent.process.state_folder import LEDGER, determine_identity, machine_id, state_began
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.request_log import DecisionLog, RequestLog
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
-from ccm_agent.agent.requests.state_beginning import LEDGER, state_began
+from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.agent.runs.run_queue import RunQueue
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.node_state import StateReaderRef
-from ccm_agent.bus.trust import Trust
+from ccm_agent.bus.trust import TRUST_BUCKET, Trust
 from ccm_agent.engine.request import Engine
 from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics
@@ -142,7 +142,8 @@ class AgentContext:
             ports.trust, clock, state / "signers.json", settings.trusted_signers
         )
         ports.states.get = self.authenticator.make_state_reader
-        self.revision_guard = RevisionGuard(state / "documents.json", self.authenticator)
+        snapshot = SnapshotReader(ports.bucket(TRUST_BUCKET), self.authenticator)
+        self.revision_guard = RevisionGuard(state / "documents.json", self.authenticator, snapshot)
         limits = settings.spool_limit_bytes, settings.spool_segment_bytes
         self.spool = Spool(state / "spool", limit_bytes=limits[0], segment_bytes=limits[1])
         self.events = AgentEventPublisher(self.node, version, self.machine, self.spool, clock)

@@ -34,10 +34,12 @@ class Timestamp(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         issued: When, in milliseconds since 1970. It is also the number of the timestamp: an earlier one never replaces it.
         signers: The number of the newest signers list.
+        pieces: The digests (SHA-256, hex) of the pieces of the snapshot (`bus.snapshot`), by place; empty: there is none.
     """
 
     issued: int
     signers: int
+    pieces: tuple[str, ...] = ()
 
 
 def read_timestamp(signed: SignedText, signers: SignersList, *, now_ms: int) -> Timestamp:

@@ -1,5 +1,5 @@
 """
-Renewal of the timestamp of the signers list (`ccm_agent.bus.timestamp`).
+Renewal of the timestamp of the signers list (`ccm_agent.bus.timestamp`), and of the snapshot that it names.
 
 Every `ccmctl` whose operator may sign timestamps renews it in passing, when half of the list's maximum age has passed. It
 confirms only a list that the root signed and that is not older than any that this operator has seen. Otherwise, a broker that was
@@ -27,12 +27,14 @@ from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.state_directory import state_directory
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.fleet.signers import published
+from ccm_ctl.fleet.snapshot import write_snapshot
 from ccm_ctl.fleet.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.ports import KeyReader
     from ccm_ctl.fleet.ports import Fleet
 
@@ -44,8 +46,8 @@ LOOK_S = 600
 LEAST_MAX_AGE_S = 3600
 """A shorter maximum age could pass between two looks."""
 
-RENEW_WITHIN_S = 30.0
-"""A command that is done waits this long for the renewal."""
+RENEW_WITHIN_S = 60.0
+"""A command that is done waits this long for the renewal, which reads all documents."""
 
 
 class KnownList(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,27 +179,31 @@ async def renew(
     signer = newest.by_key(signatory.public_key, now_ms)
     if not newest.max_age_s or signer is None or not signer.timestamp:
         return RenewalState.NOT_ALLOWED
-    if not is_forced and await _is_current(bucket, newest, now_ms):
+    before = await _read_before(bucket, newest, now_ms)
+    is_recent = before is not None and now_ms - before.issued < newest.max_age_s * 1000 // 2
+    if before is not None and is_recent and before.signers == newest.number and not is_forced:
         return RenewalState.CURRENT
-    body = msgspec.json.encode(Timestamp(issued=now_ms, signers=newest.number))
+    # a new list alone does not change the documents, of which there may be many
+    bases: list[Base] = [Authored.confirmation()]
+    pieces = before.pieces if before is not None and is_recent and not is_forced else ()
+    if not pieces:
+        pieces, documents = await write_snapshot(fleet, connection, newest, before)
+        bases += documents
+    body = msgspec.json.encode(Timestamp(issued=now_ms, signers=newest.number, pieces=pieces))
     headers = {
-        SIGNATURE_HEADER: signatory.timestamp(
-            TIMESTAMP_SUBJECT, body, [Authored.confirmation()], issued_ms=now_ms
-        ),
+        SIGNATURE_HEADER: signatory.timestamp(TIMESTAMP_SUBJECT, body, bases, issued_ms=now_ms),
         "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}",
     }
     await store(connection, TIMESTAMP_SUBJECT, body, headers)
     return RenewalState.RENEWED
 
 
-async def _is_current(bucket: KeyReader, newest: SignersList, now_ms: int) -> bool:
+async def _read_before(bucket: KeyReader, newest: SignersList, now_ms: int) -> Timestamp | None:
+    """The timestamp that is to be replaced; None without one that counts."""
     try:
-        confirmed = await read_confirmed(bucket, newest, now_ms=now_ms)
+        return await read_confirmed(bucket, newest, now_ms=now_ms)
     except ProtocolError:
-        return False
-    if confirmed is None or confirmed.signers != newest.number:
-        return False
-    return now_ms - confirmed.issued < newest.max_age_s * 1000 // 2
+        return None
 
 
 @contextlib.asynccontextmanager

@@ -10,15 +10,30 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.messages import SENT
-from ccm_agent.bus.subjects import request_subject
+from ccm_agent.bus.objects import NatsObjects
+from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.snapshot import piece_key
+from ccm_agent.bus.streams import store
+from ccm_agent.bus.subjects import assignment_key, key_subject, request_subject
+from ccm_agent.bus.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
+from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import MANIFEST_APPLY, Assignment, ManifestRequest
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.signers_timestamp import RenewalState, SeenSigners, renew
 from tests.support.agent import until
+from tests.support.bundles import digest_of, packed
+from tests.support.controller import fleet_on
 from tests.support.nats_server import running_server
 from tests.support.signed_node import NODE, SignedNode, signed_node
-from tests.support.signing import FULL
+from tests.support.signing import FULL, OwnKeyValue, now_ms
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -69,3 +84,93 @@ async def test_request_that_was_carried_out_is_not_obeyed_again_after_the_state_
     async with stage.agent():
         await stage.attacker.publish(subject, body, headers, confirm=True)
         await until(lambda: stage.ran == ["changed /later"])
+
+
+async def assign(stage: SignedNode, by: Signatory, text: str, number: int) -> bytes:
+    """Assign a bundle; the document."""
+    content = packed(text)
+    digest = digest_of(content)
+    await NatsObjects(stage.attacker, "CCM_MANIFESTS").put(digest, content)
+    bundle = Bundle(digest=digest, size_bytes=len(content))
+    key = assignment_key("all", "site")
+    body = msgspec.to_builtins(Assignment(name="site", scope="all", bundle=bundle, interval_s=0.2))
+    stamped = msgspec.json.encode(Stamped(bucket="CCM_ASSIGNMENTS", key=key, number=number, body=body))
+    await OwnKeyValue(stage.attacker, "CCM_ASSIGNMENTS", by).put(key, stamped)
+    return stamped
+
+
+async def put_back(stage: SignedNode, bucket: str, key: str, body: bytes, headers: dict[str, str]) -> None:
+    """What the attacker stores, as it was before."""
+    headers = {"Nats-Expected-Stream": f"KV_{bucket}", **headers}
+    await store(stage.attacker, key_subject(bucket, key), body, headers)
+
+
+def operators_fleet(stage: SignedNode, by: Signatory) -> Fleet:
+    """What `ccmctl` of an administrator reaches."""
+
+    def bucket(name: str) -> NatsKeyValue:
+        return NatsKeyValue(stage.attacker, name)
+
+    memory = fleet_on(MemoryBus(MemoryBroker(), "ann"), stage.trust)
+    return msgspec.structs.replace(
+        memory,
+        signatory=by,
+        signers=bucket(TRUST_BUCKET),
+        clock=stage.clock,
+        facts=bucket("CCM_FACTS"),
+        assignments=bucket("CCM_ASSIGNMENTS"),
+        data=bucket("CCM_DATA"),
+    )
+
+
+async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
+    stage: SignedNode, tmp_path: Path
+) -> None:
+    keys, seen = stage.keys, SeenSigners(tmp_path / "seen.json")
+    ann = keys.operator("ann", **FULL, timestamp=True)
+    stage.trust = keys.trust(max_age_s=3600)
+    assert stage.trust.signers is not None
+    await stage.put(SIGNERS_KEY, stage.trust.signers)
+    key = assignment_key("all", "site")
+
+    old = await assign(stage, ann, "changed /old", now_ms())
+    headers = ann.document("CCM_ASSIGNMENTS", key, old)
+    assert await renew(operators_fleet(stage, ann), stage.attacker, seen) == RenewalState.RENEWED
+    bucket = NatsKeyValue(stage.attacker, TRUST_BUCKET)
+    before = [await bucket.get(name) for name in (TIMESTAMP_KEY, piece_key(0))]
+    stage.clock.ahead_s = 600
+    new = await assign(stage, ann, "changed /new", stage.clock.now_ms())
+    await renew(operators_fleet(stage, ann), stage.attacker, seen, is_forced=True)
+
+    # the document alone is put back: the snapshot names a higher number
+    await put_back(stage, "CCM_ASSIGNMENTS", key, old, headers)
+    async with stage.agent() as agent:
+        reported = agent.agent._assignments._cache._reported
+        await until(lambda: "which the snapshot of the fleet names" in reported.get(key, ""))
+        # the broker's whole backup is put back: the timestamp of the backup is too old
+        for entry in before:
+            assert entry is not None
+            signed = {SIGNATURE_HEADER: entry.signature} if entry.signature else {}
+            await put_back(stage, TRUST_BUCKET, entry.key, entry.value, signed)
+    await asyncio.to_thread(shutil.rmtree, stage.folder)
+    stage.clock.ahead_s = 3700
+    await put_back(stage, TRUST_BUCKET, SIGNERS_KEY, *fresh_list(stage))
+    async with stage.agent() as agent:
+        reported = agent.agent._assignments._cache._reported
+        await until(lambda: "the limit is 1h" in reported.get("", ""))
+        assert stage.ran == []
+
+        # what the administrator wrote comes back, and is confirmed
+        await put_back(stage, "CCM_ASSIGNMENTS", key, new, ann.document("CCM_ASSIGNMENTS", key, new))
+        await renew(operators_fleet(stage, ann), stage.attacker, seen, is_forced=True)
+        await until(lambda: stage.ran[:1] == ["changed /new"])
+        await put_back(stage, "CCM_ASSIGNMENTS", key, old, headers)
+        await until(lambda: "which was seen before" in reported.get(key, ""))
+
+    assert "changed /old" not in stage.ran
+
+
+def fresh_list(stage: SignedNode) -> tuple[bytes, dict[str, str]]:
+    """A list that was changed just now, so the list itself is recent."""
+    signed = sign_signers(stage.keys.root, stage.keys.listed(max_age_s=3600))
+    return signed.body.encode(), {SIGNATURE_HEADER: signed.signature}

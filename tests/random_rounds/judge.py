@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ccm_agent.agent.process.state_folder import LEDGER
 from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.agent.requests.state_beginning import LEDGER
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.settings import settings_for

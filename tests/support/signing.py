@@ -123,10 +123,12 @@ class Keyring:
         self.number += 1
         return SignersList(number=self.number, issued=self.at_ms(), signers=tuple(self.signers), **others)  # type: ignore[arg-type]
 
-    def timestamp(self, by: Signatory, signers: int, issued_ms: int = 0) -> SignedText:
+    def timestamp(
+        self, by: Signatory, signers: int, issued_ms: int = 0, pieces: tuple[str, ...] = ()
+    ) -> SignedText:
         """One signer's confirmation that a list is the newest."""
         issued_ms = issued_ms or self.at_ms()
-        body = msgspec.json.encode(Timestamp(issued=issued_ms, signers=signers))
+        body = msgspec.json.encode(Timestamp(issued=issued_ms, signers=signers, pieces=pieces))
         signature = by.timestamp(TIMESTAMP_SUBJECT, body, issued_ms=issued_ms)
         return SignedText(body=body.decode(), signature=signature)
 

@@ -91,7 +91,7 @@ class CachedBucket(ForwardingBucket):
         try:
             entry = await self._inner.get(key, at_least)
             if entry is not None:
-                self._check(entry)
+                await self._check(entry)
         except BusError as err:
             trouble = err
         if entry is not None and trouble is None:
@@ -120,8 +120,9 @@ class CachedBucket(ForwardingBucket):
             self._reported[key] = str(trouble)
             self._on_refused(f"{self._bucket}/{key}", str(trouble))
 
-    def _check(self, entry: KeyValueEntry) -> None:
+    async def _check(self, entry: KeyValueEntry) -> None:
         if read_stamp(entry.value) is not None:
+            await self._revision_guard.prepare(self._bucket, [entry.key])
             self._revision_guard.check(self._bucket, entry)
         elif self._refuses_plain:
             raise plain_refused(self._bucket, entry.key, "this node accepts documents of `ccmctl` only")

@@ -269,6 +269,7 @@ class AssignmentCache:
         """What the bucket holds; where that cannot be trusted, what was known."""
         try:
             entries = await self._bucket.matching(patterns, obeyed=True, at_least=at_least, deletions=True)
+            await self._revision_guard.prepare(BUCKET, [entry.key for entry in entries if entry.value])
         except ProtocolError as err:
             self._report("", str(err))
             raise

@@ -90,6 +90,7 @@ class AssignedFacts:
                 self._revision_guard.check_absence(BUCKET, self._node, entry)
                 await self._revision_guard.save()
                 return await self._adopt({}, 0)
+            await self._revision_guard.prepare(BUCKET, [entry.key])
             document = self._revision_guard.check(BUCKET, entry)
             if not isinstance(document.body, dict):
                 raise ProtocolError(

@@ -1,5 +1,5 @@
 """
-The state folder: which node it belongs to, and one agent per folder.
+The state folder: which node it belongs to, one agent per folder, and when its log of requests began.
 
 The node's name is the configured one, else the host's FQDN on the first start; it is kept on disk from then on, because a
 resolver that answers differently tomorrow must not make another node of this one. Two agents with one folder would write into
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import socket
 import stat
@@ -18,6 +19,9 @@ from pathlib import Path
 from ccm_agent.bus.subjects import check_node
 from ccm_agent.model.errors import FileError, LockError, UsageError
 from ccm_agent.storage.journal import replace_file
+from ccm_agent.storage.state_file import StateFile
+
+log = logging.getLogger(__name__)
 
 MACHINE_ID = Path("/etc/machine-id")
 _FILE = "identity"
@@ -182,3 +186,28 @@ def _refuse_shared(folder: Path) -> None:
             f"{folder}: others may write there (mode {stat.S_IMODE(found.st_mode):04o}), and would command this agent: "
             f"chmod 0700 {folder}"
         )
+
+
+LEDGER = "ledger.log"
+"""The log of requests, in the state folder."""
+
+_BEGAN = "began.json"
+
+
+def state_began(folder: Path, now_ms: int) -> int:
+    """
+    When the log of requests in a state folder began, in milliseconds since 1970; 0 for one of an earlier version. Blocking.
+
+    A signed request is valid for an hour, and by the log it is carried out once. A node without the log does not know what it
+    carried out: the holder of the broker could deliver a request again. Call it before the log is opened: a folder without one
+    begins now.
+    """
+    file = StateFile(folder / _BEGAN, int)
+    if (folder / LEDGER).exists():
+        return file.load() or 0
+    try:
+        file.write(now_ms)
+    except FileError as err:
+        # the next start takes the log for one of an earlier version; this process knows better
+        log.warning("when the state began is not saved", extra={"reason": str(err)})
+    return now_ms

@@ -156,6 +156,16 @@ class Authenticator:
         """What verifies entries of other nodes; None when this node knows no root key."""
         return StateReader(self.root, self.signers, self._now_ms) if self.root else None
 
+    @property
+    def has_timestamps(self) -> bool:
+        """Timestamps are renewed in this fleet: its signers list has a maximum age."""
+        return bool(self.root and self.signers.max_age_s)
+
+    @property
+    def lacks_timestamp(self) -> str:
+        """Why nothing can be taken that was never seen: there is no recent timestamp. "" when there is one."""
+        return self.freshness.lack(self.signers, self._now_ms()) if self.has_timestamps else ""
+
     def open(self) -> None:
         """
         Take the newest signers list that is known: from the credentials, or as an earlier process kept it. Blocking.

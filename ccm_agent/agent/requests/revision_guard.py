@@ -22,6 +22,9 @@ from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
     from ccm_agent.model.ports import KeyValueEntry
 
 
@@ -33,12 +36,17 @@ class RevisionGuard:
         numbers: By `bucket/key`; hiera's sources change it in place.
     """
 
-    def __init__(self, path: Path, authenticator: Authenticator) -> None:
+    def __init__(
+        self, path: Path, authenticator: Authenticator, snapshot: SnapshotReader | None = None
+    ) -> None:
         """
         Args:
             path: Where the numbers are kept; the numbers of deletions are kept beside it.
             authenticator: Whose documents count.
+            snapshot: The lowest numbers of documents that were never seen; None: they may have any.
         """
+        self._snapshot = snapshot
+        self._lowest: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self._deletions: dict[str, int] = {}
         self._digests: dict[str, str] = {}
@@ -55,6 +63,20 @@ class RevisionGuard:
         self._digests_file.mark_saved(dict(self._digests))
         self._numbers_file.mark_saved(dict(self.numbers))
         self._deletions_file.mark_saved(dict(self._deletions))
+
+    async def prepare(self, bucket: str, keys: Iterable[str]) -> None:
+        """
+        Learn which numbers documents may have that were never seen; `check` compares them.
+
+        Raises:
+            ProtocolError: It cannot be known now, so they must not be taken.
+            BusError: The broker is away.
+        """
+        if self._snapshot is not None:
+            names = [f"{bucket}/{key}" for key in keys]
+            self._lowest.update(
+                await self._snapshot.lowest([name for name in names if name not in self.numbers])
+            )
 
     def check(self, bucket: str, entry: KeyValueEntry) -> Stamped:
         """
@@ -78,9 +100,9 @@ class RevisionGuard:
         self._authenticator.check_number(f"{bucket}/{entry.key}", document.number)
         newest = self._newest(f"{bucket}/{entry.key}")
         if document.number < newest:
-            raise ProtocolError(
-                f"{bucket}/{entry.key}: number {document.number} is older than {newest}, which was seen before"
-            )
+            name = f"{bucket}/{entry.key}"
+            why = "which was seen before" if name in self.numbers else "which the snapshot of the fleet names"
+            raise ProtocolError(f"{name}: number {document.number} is older than {newest}, {why}")
         self._take(bucket, entry)
         return document
 
@@ -159,6 +181,7 @@ class RevisionGuard:
             self.numbers.get(name, 0),
             self._deletions.get(name, 0),
             self._authenticator.floors.get(name, 0),
+            self._lowest.get(name, 0),
         )
 
     async def seen(self, document: Stamped) -> None:

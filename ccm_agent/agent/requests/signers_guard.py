@@ -96,6 +96,18 @@ class SignersGuard:
             f"{format_duration(signers.max_age_s)}"
         )
 
+    def lack(self, signers: SignersList, now_ms: int) -> str:
+        """Why there is no timestamp within the maximum age of the list; "" when there is one."""
+        if not self.newest.issued:
+            return "no timestamp of the signers list was read yet, so what is new here cannot be told from what is old"
+        if now_ms <= self.newest.issued + signers.max_age_s * 1000:
+            return ""
+        moment = datetime.fromtimestamp(self.newest.issued / 1000, UTC)
+        return (
+            f"the newest timestamp of the signers list is of {format_moment(moment)}; the limit is "
+            f"{format_duration(signers.max_age_s)}"
+        )
+
     def _confirmed(self, signers: SignersList) -> int:
         """When the list was the newest one: a signature of the root says so at its time, and timestamps later."""
         is_of_list = self.newest.signers == signers.number
