@@ -21,7 +21,7 @@ from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
 from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
 from ccm_ctl.app import Broker, ConnectionOptions, bus_settings, connected
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from tests.support.fleet import Controller, Done, a_file, manifest
+from tests.support.fleet import FILES, Controller, Done, a_file, manifest
 from tests.support.secured import Secured, secured_fleet
 from tests.support.signing import OWN
 
@@ -228,3 +228,16 @@ def test_a_rollout_whose_driver_died_is_not_resumed_from_a_state_of_an_operator_
     assert "its state is unverified: eve signed it, and may not apply on fact.role.web" in refused.err
     assert [one["phase"] for one in listed if one["run"] == canary.run] == ["paused"]
     assert (forged, control.code, canary.nodes) == (["web1"], 0, list(NODES)), control.err
+
+
+def test_a_resume_forgives_the_nodes_that_have_failed(secured: Secured) -> None:
+    (secured.fleet.agents["web1"].files / "broken").touch()
+    fails = ("exec", "check", {"command": f"sh -c 'test ! -e {FILES}/broken'"})
+    path = secured.fleet.write("forgiven.yaml", manifest(fails, a_file("forgiven")))
+
+    paused = secured.as_("bob", "apply", path, "-t", "role=web", "--batch", "2", "--yes", "--json")
+    resumed = secured.as_("bob", "run", "resume", paused.run, "--json")
+
+    assert (paused.code, paused.named("rollout")[-1]["phase"]) == (2, "paused"), paused.err
+    assert (resumed.code, resumed.named("rollout")[-1]["phase"]) == (2, "done"), resumed.err
+    assert resumed.states == {"web1": "failed", "web2": "changed"}

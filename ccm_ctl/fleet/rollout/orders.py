@@ -98,7 +98,8 @@ class Orders:
             changed = self._change(state, order, detaches)
             return replace(changed, orders={**state.orders, token: number}) if number else changed
 
-        return await self._store.change(run, change, base=self._base())
+        sequence = self._recorded.nodes[: found.state.plan.total]
+        return await self._store.change(run, change, base=self._base(), sequence=sequence, ends=self._ends)
 
     def _change(
         self, state: RolloutState, order: RolloutOrder, detaches: Callable[[RolloutState], bool]

@@ -9,6 +9,7 @@ other operator can write: it outlives a state that was put back.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,10 +27,11 @@ from ccm_ctl.fleet.rollout.judge import ORDER, RolloutJudge, hold, obey
 from ccm_ctl.fleet.run_signatures import read_verifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ccm_agent.bus.verified import Base
     from ccm_agent.model.ports import KeyValueEntry
+    from ccm_agent.model.wire import NodeState
     from ccm_ctl.fleet.ports import Fleet
 
 _TRIES = 20
@@ -55,11 +57,15 @@ class StoredRollout(Struct, frozen=True, kw_only=True):
     @property
     def state(self) -> RolloutState:
         """The state that everybody sees: of an unverified one that it is on hold, and with the orders that count."""
+        return self.obeyed([], {})
+
+    def obeyed(self, sequence: Sequence[str], ends: Mapping[str, NodeState]) -> RolloutState:
+        """As `state`; a resume forgives the failures in `ends`. See `judge.obey`."""
         state = self.judged.value
         if isinstance(self.judged, Unverified):
             halts = [one for one in self.orders if one.order.order.is_halt]
             return obey(hold(state, self.judged.reason), halts, [], {})
-        return obey(state, self.orders, [], {})
+        return obey(state, self.orders, sequence, ends)
 
 
 class RolloutStore:
@@ -134,17 +140,29 @@ class RolloutStore:
         return await self._bucket.store_signed(key, body, revision, signature)
 
     async def change(
-        self, run: str, change: Callable[[RolloutState], RolloutState], *, base: Sequence[Base]
+        self,
+        run: str,
+        change: Callable[[RolloutState], RolloutState],
+        *,
+        base: Sequence[Base],
+        sequence: Sequence[str] = (),
+        ends: Mapping[str, NodeState] = MappingProxyType({}),
     ) -> RolloutState:
         """
         Change a rollout, also while its driver writes, and return what was stored.
+
+        Args:
+            run: The run.
+            change: Returns the new state of an old one.
+            base: What the change was made from.
+            sequence, ends: The nodes of all waves in the plan's order, and the state of each in the run; see `judge.obey`.
 
         Raises:
             RunError: The run is not a rollout, its state is unverified, or `change` refuses.
         """
         for _ in range(_TRIES):
             found = await self.require(run)
-            changed = change(found.state)
+            changed = change(found.obeyed(sequence, ends))
             try:
                 await self.write(changed, found.revision, base=[*base, require_verified(found)])
             except RevisionError:
