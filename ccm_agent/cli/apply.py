@@ -123,6 +123,7 @@ async def _apply(given: dict[str, Any]) -> int:
     asked = ApplyOptions(
         selection=given["selection"],
         noop=given["noop"],
+        checks_planned=True,
         health_check_only=given["monitor_only"],
         diff=given["diff"],
         on_diff=terminal.on_diff if terminal.has_reader else None,

@@ -190,6 +190,10 @@ class ManifestContext:
         return self.state.undo
 
     @property
+    def checks_planned(self) -> bool:
+        return self.state.options.checks_planned and not self.is_restricted
+
+    @property
     def is_restricted(self) -> bool:
         return self.state.permission is not None and self.state.permission.is_restricted
 

@@ -131,6 +131,8 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         noop: Change nothing; report what would change.
+        checks_planned: A noop also runs the health checks of resources that it would change, as Choria CCM does. A run that the
+            node's policy restricts does not.
         health_check_only: Run the health checks and nothing else.
         hiera: URLs of hiera documents (file, `file://`, `kv://`, `http(s)://`) that override the manifest's own data; later ones
             win.
@@ -161,6 +163,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     """
 
     noop: bool = False
+    checks_planned: bool = False
     health_check_only: bool = False
     hiera: tuple[str, ...] = ()
     keeps_hiera: bool = False

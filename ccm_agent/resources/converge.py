@@ -89,6 +89,8 @@ class RunContext(Protocol):
     @property
     def health_check_only(self) -> bool: ...
     @property
+    def checks_planned(self) -> bool: ...
+    @property
     def slots(self) -> ResourceSlots: ...
     @property
     def undo(self) -> ResourceUndo: ...
@@ -225,7 +227,7 @@ async def _apply_and_check(
     checks = declared.wanted.health_checks
     if not run.health_check_only or declared.kind.contains_manifest:
         await _apply(declared, provider, run, event)
-    if checks and run.noop and event.changed:
+    if checks and run.noop and event.changed and not run.checks_planned:
         _leave_unchecked(checks, event)
     elif checks:
         await _check(checks, run, event)

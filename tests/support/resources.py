@@ -35,6 +35,7 @@ class Run:
 
     health_check_only = False
     is_restricted = False
+    checks_planned = False
 
     def __init__(
         self,

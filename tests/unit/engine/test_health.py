@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.health import HealthResult
+from ccm_agent.model.health import HealthResult, HealthStatus
 from tests.support.engine import Bench, bench
 
 MANIFEST = """
@@ -43,6 +43,18 @@ async def test_a_plan_does_not_check_resources_it_would_change() -> None:
     assert (event.changed, event.failed, event.unknown) == (True, False, why)
     assert event.health_check == [HealthResult(status=3, tries=0, name="rules", output=why)]
     assert (summary.state, summary.unknown_count) == ("changed", 1)
+
+
+async def test_a_noop_of_ccm_apply_checks_resources_it_would_change_too() -> None:
+    on = bench()
+    on.files.put("/work/m.yaml", MANIFEST % "file: {/srv/x: {exists: true}}")
+
+    summary = await on.engine.apply(ManifestSource(path="m.yaml"), on.options(noop=True, checks_planned=True))
+
+    event = on.events[0]
+    assert (event.changed, event.failed, event.unknown) == (True, True, "")
+    assert [one.status for one in event.health_check or []] == [HealthStatus.CRITICAL]
+    assert (summary.state, summary.unknown_count) == ("failed", 0)
 
 
 async def test_a_plan_checks_stable_resources() -> None:
