@@ -8,6 +8,7 @@ connection may do here. The node's trust does not come from the broker.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -104,6 +105,14 @@ class Stage:
         headers = {"Nats-Expected-Stream": f"KV_{bucket}", **headers}
         await store(self.attacker, key_subject(bucket, key), body, headers)
 
+    async def exchange_object(self, name: str, content: bytes) -> None:
+        """What the attacker stores under the name of another object, which programs of ours do not send."""
+        await self.objects.put("evil", content)
+        described, exchanged = (f"$O.CCM_MANIFESTS.M.{encode_name(each)}" for each in ("evil", name))
+        meta = await read_last(self.attacker, "OBJ_CCM_MANIFESTS", described)
+        assert meta is not None
+        await store(self.attacker, exchanged, meta.body.replace(b'"evil"', f'"{name}"'.encode()))
+
     @property
     def ran(self) -> list[str]:
         """The manifests that the node has run, but those of `settled`."""
@@ -115,6 +124,10 @@ class Stage:
         before = len(self.engine.applied)
         await self.apply(f"stable {name}", f"node.{NODE}")
         await until(lambda: any(name in text for text, _ in self.engine.runs[before:]))
+
+
+def encode_name(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def bus_on(connection: Connection) -> Bus:
@@ -325,17 +338,21 @@ async def test_signed_deletion_ends_an_assignment(stage: Stage) -> None:
 
 async def test_bundle_that_was_exchanged_is_not_unpacked(stage: Stage) -> None:
     good, evil = packed("changed /good"), packed("changed /evil")
-    await NatsObjects(stage.attacker, "CCM_MANIFESTS").put(digest_of(good), evil)
-    stage.objects = NatsObjects(stage.attacker, "CCM_MANIFESTS")
     bundle = Bundle(digest=digest_of(good), size_bytes=len(good))
-    body = msgspec.json.encode(
-        ManifestRequest(protocol=MANIFEST_APPLY, run=new_id(), name="site", bundle=bundle)
-    )
 
-    await stage.forge(ALL, body, stage.bob.request(ALL, body))
+    async def apply() -> None:
+        request = ManifestRequest(protocol=MANIFEST_APPLY, run=new_id(), name="site", bundle=bundle)
+        body = msgspec.json.encode(request)
+        await stage.forge(ALL, body, stage.bob.request(ALL, body))
+
+    await stage.exchange_object(digest_of(good), evil)
+    await apply()
     await stage.settled()
-
     assert stage.ran == []
+
+    await stage.objects.put(digest_of(good), good)
+    await apply()
+    await until(lambda: stage.ran == ["changed /good"])
 
 
 async def test_facts_that_are_not_signed_move_a_node_into_no_role(stage: Stage) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,8 +22,10 @@ from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
+from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.node_data import OperatorData
+from ccm_ctl.fleet.verified_reader import VerifiedReader
 from tests.support.nats_server import (
     WAIT_S,
     connected,
@@ -31,6 +34,7 @@ from tests.support.nats_server import (
     secured_server,
     users_configuration,
 )
+from tests.support.signing import OWN
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -41,6 +45,8 @@ USERS = {name: node_permissions(name) for name in NODES} | {
 }
 SECRET = b"S3CRET"
 TEXTS = "KV_CCM_NODE_DATA"
+JUDGE = partial(VerifiedReader(None, FakeClock(), is_demanded=False).document, "CCM_DATA")
+"""Everything is verified, as in unsigned operation."""
 QUIET_S = 0.4
 """When nothing has arrived for so long, nothing more will: the broker answers in milliseconds."""
 
@@ -93,7 +99,7 @@ async def put(data: OperatorData, key: str, *bodies: str) -> list[int]:
     revision = newest.revision if newest is not None and newest.value else 0
     revisions = []
     for number, body in enumerate(bodies, start=revision + 1):
-        revision = await data.update(key, document(key, number, body), revision)
+        revision = await data.write(key, document(key, number, body), revision, OWN)
         revisions.append(revision)
     return revisions
 
@@ -285,10 +291,10 @@ async def test_documents_are_moved_with_their_past_and_their_old_place_is_emptie
         with pytest.raises(
             BusDeniedError, match="bucket CCM_DATA: the broker does not allow ann to create or change it"
         ):
-            await ann.protect(key)
+            await ann.protect(key, JUDGE)
         assert key in await ann.exposed()
     async with operator(server, "admin") as admin:
-        await admin.protect(key)
+        await admin.protect(key, JUDGE)
         after = await admin.exposed()
         history = [(entry.revision, body_of(entry.value)) for entry in await admin.history(key)]
 
