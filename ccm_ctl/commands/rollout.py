@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -202,8 +202,9 @@ async def serve(application: Application, fleet: Fleet, *, once: bool = False) -
 def is_waiting(state: RolloutState, fleet: Fleet) -> bool:
     """A rollout that a server is to drive, and that has no driver."""
     from ccm_agent.model.rollout_records import Phase
+    from ccm_ctl.fleet.rollout.lease import held
 
-    is_held = state.lease is not None and state.lease.until > fleet.clock.now()
+    is_held = held(state, fleet.clock.now()) is not None
     return state.is_detached and state.phase in (Phase.RUNNING, Phase.BAKING) and not is_held
 
 
@@ -228,10 +229,13 @@ async def _drive_one(application: Application, fleet: Fleet, run: str, said: dic
 
 def _driver(state: RolloutState, fleet: Fleet) -> str:
     from ccm_agent.model.rollout_records import Phase
+    from ccm_ctl.fleet.rollout.lease import held, silence_s
 
-    lease: Any = state.lease
-    if lease is not None and lease.until > fleet.clock.now():
-        return f"{lease.operator} on {lease.host}"
+    lease = held(state, now := fleet.clock.now())
+    if lease is not None:
+        silent_s = int(silence_s(lease, now))
+        silent = f"; no sign of life for {silent_s}s" if silent_s else ""
+        return f"{lease.operator} on {lease.host}{silent}"
     is_waiting_for_server = state.is_detached and state.phase is not Phase.PAUSED
     return "waits for a server" if is_waiting_for_server else "none; ccmctl run resume continues"
 

@@ -13,13 +13,16 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_agent.model.rollout_records import Lease, RolloutState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
 
 _RUN = click.Argument(["run"], metavar="RUN")
 _WHY = click.Option(["--why"], default="", metavar="TEXT", help="Record the reason.")
+_NO_WAIT = click.Option(
+    ["--no-wait"], is_flag=True, help="Fail at once if a driver that may be dead still has its lease."
+)
 _DETACH = click.Option(["--detach"], is_flag=True, help="Let a rollout server drive it, and return at once.")
 
 
@@ -97,28 +100,31 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
 
 
 @verb(
-    "resume", examples=["ccmctl run resume last", "ccmctl run resume 2zFX --detach"], options=[_RUN, _DETACH]
+    "resume",
+    examples=["ccmctl run resume last", "ccmctl run resume 2zFX --detach"],
+    options=[_RUN, _DETACH, _NO_WAIT],
 )
-def resume_run(application: Application, run: str, detach: bool) -> Exit:
+def resume_run(application: Application, run: str, detach: bool, no_wait: bool) -> Exit:
     """
     Continue a rollout that is paused, or whose driver is gone.
 
-    Nodes that failed so far no longer count toward the limits. If no other process drives the rollout, this command does.
+    Nodes that failed so far no longer count toward the limits. If no other process drives the rollout, this command does. It
+    waits until the lease of a dead driver has run out, at most 20 s.
     """
-    return _continue(application, run, is_promoted=False, detach=detach)
+    return _continue(application, run, is_promoted=False, detach=detach, waits=not no_wait)
 
 
-@verb("promote", examples=["ccmctl run promote last"], options=[_RUN, _DETACH])
-def promote_run(application: Application, run: str, detach: bool) -> Exit:
+@verb("promote", examples=["ccmctl run promote last"], options=[_RUN, _DETACH, _NO_WAIT])
+def promote_run(application: Application, run: str, detach: bool, no_wait: bool) -> Exit:
     """
     Continue a rollout, and skip the wait and the gate after the current wave.
 
-    If no other process drives the rollout, this command does.
+    If no other process drives the rollout, this command does. It waits until the lease of a dead driver has run out.
     """
-    return _continue(application, run, is_promoted=True, detach=detach)
+    return _continue(application, run, is_promoted=True, detach=detach, waits=not no_wait)
 
 
-def _continue(application: Application, run: str, *, is_promoted: bool, detach: bool) -> Exit:
+def _continue(application: Application, run: str, *, is_promoted: bool, detach: bool, waits: bool) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.model.rollout_records import OrderKind
         from ccm_ctl.commands.rollout_drive import resume_driving
@@ -130,6 +136,8 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         recorded = await _find(fleet, run)
         if detach:
             check_can_hand_over(fleet, recorded.record.action)
+        if waits:
+            await _wait_for_driver(application, fleet, recorded.record.run, is_promoted=is_promoted)
         orders = Orders(fleet, recorded, await known_ends(fleet, recorded))
         kind = OrderKind.PROMOTE if is_promoted else OrderKind.RESUME
         state = await orders.give(kind, detaches=lambda _: detach)
@@ -141,6 +149,31 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         return await resume_driving(application, fleet, recorded)
 
     return application.run(work)
+
+
+async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, is_promoted: bool) -> None:
+    """Wait until the lease of a dead driver has run out, with a countdown."""
+    from ccm_agent.model.rollout_records import Phase
+    from ccm_ctl.fleet.rollout.lease import wait_out
+    from ccm_ctl.fleet.rollout.store import RolloutStore
+
+    store, terminal, told = RolloutStore(fleet), application.terminal, list[str]()
+
+    def tell(lease: Lease, left_s: int) -> None:
+        sentence = f"{lease.operator} on {lease.host} has the lease of this rollout"
+        if not told:
+            terminal.note(
+                f"{sentence}; waiting until it has run out, in {left_s} s (--no-wait does not wait)"
+            )
+        told.append(sentence)
+        terminal.live(f"{sentence} for {left_s} s")
+
+    state, _ = await store.need(run)
+    is_needed = not is_promoted and state.phase is not Phase.PAUSED
+    try:
+        await wait_out(store, run, fleet.clock, tell, is_needed=is_needed)
+    finally:
+        terminal.live("")
 
 
 async def _find(fleet: Fleet, word: str) -> Recorded:

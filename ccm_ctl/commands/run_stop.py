@@ -8,12 +8,14 @@ import click
 
 from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import AnswerState
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.stored_runs import format_outcome, format_starter, pick_up, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.history import NEWEST, History
 from ccm_ctl.fleet.rollout.orders import abort_with_run
+from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_request import send_stop
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import format_counts
@@ -44,8 +46,8 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
     """
     Stop a run. Nodes finish the current resource and skip the rest.
 
-    `last` is your own newest run; name a run of another operator by its ID. `last` asks first. `ccmctl run watch` shows how the
-    nodes stop.
+    `last` is your own newest run; name a run of another operator by its ID. `last` asks first, and so does a paused rollout: to
+    stop a rollout is to abort it. `ccmctl run watch` shows how the nodes stop.
 
     Exit codes: 0 the nodes stop, or the run has ended; 1 it could not be stopped; 2 a node refuses to stop; 3 a node did not
     answer.
@@ -64,7 +66,17 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             application.terminal.record(records.RUN, run=record.run, state="done")
             application.terminal.show(f"{_title(recorded)} has ended already: {words}\n")
             return Exit.OK
-        if run == NEWEST and not yes:
+        if not yes and await _is_paused(fleet, record.run):
+            short = short_id(record.run)
+            question = (
+                f"{_title(recorded)} is a paused rollout; stopping it aborts it, which cannot be undone "
+                f"(`ccmctl run resume {short}` continues it). abort it?"
+            )
+            if not await application.terminal.ask(
+                question, otherwise=f"use `ccmctl run abort {short}`, or --yes"
+            ):
+                return NOT_AGREED
+        elif run == NEWEST and not yes:
             question = f"stop {_title(recorded)} on {plural(record.nodes, 'node')}?"
             if not await application.terminal.ask(question, otherwise="use --yes"):
                 return NOT_AGREED
@@ -77,6 +89,11 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
         return _show(application, recorded, replies, silent, is_kill=kill)
 
     return application.run(work)
+
+
+async def _is_paused(fleet: Fleet, run: str) -> bool:
+    found = await RolloutStore(fleet).look(run)
+    return found is not None and found.state.phase is Phase.PAUSED
 
 
 def _show(

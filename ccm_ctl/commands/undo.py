@@ -73,6 +73,7 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
     from ccm_ctl.commands.undo_targets import (
         changed_nodes,
         changed_resources,
+        check_ended,
         find_undoable,
         undo_targets,
     )
@@ -82,6 +83,7 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
     recorded = await find_undoable(fleet, word, redo=options["redo"])
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
     before = await read_known(fleet, recorded)
+    await check_ended(fleet, recorded, before)
     nodes = changed_nodes(recorded, before)
     spec = target_spec(options)
     chosen = None if spec.is_empty else (await resolve(fleet, spec))[1]

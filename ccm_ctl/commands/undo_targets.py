@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.subjects import node_scope
-from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.clikit.text import fold_names, plural, short_id
 from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.discovery import TargetSet
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.rollout.lease import held
+from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import check_undoable
 from ccm_ctl.fleet.run_signatures import scopes_of_record
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
@@ -67,19 +73,44 @@ async def _find(fleet: Fleet, word: str) -> Recorded:
     return recorded
 
 
-def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
+async def check_ended(fleet: Fleet, recorded: Recorded, run: Run) -> None:
     """
-    Return the nodes on which a run may have changed something, sorted.
+    Check that a run has ended.
 
     Raises:
-        RunError: It has not ended, or changed nothing.
+        RunError: It has not, with the commands that continue or end it.
     """
     record = recorded.record
-    if going_on := sorted(name for name, node in run.nodes.items() if not node.state.is_final):
-        raise RunError(
-            f"{record.run}: {plural(len(going_on), 'node')} {'has' if len(going_on) == 1 else 'have'} not ended "
-            f"({fold_names(going_on)}); wait with `ccmctl run watch`, or end it with `ccmctl run stop`"
-        )
+    going_on = sorted(name for name, node in run.nodes.items() if not node.state.is_final)
+    if not going_on:
+        return
+    found = await RolloutStore(fleet).look(record.run)
+    way_out = f"wait with `ccmctl run watch {short_id(record.run)}`, or end it with `ccmctl run stop {short_id(record.run)}`"
+    if found is not None and not found.state.phase.is_over:
+        way_out = _rollout_way_out(found.state, fleet.clock.now())
+    raise RunError(
+        f"{record.run}: {plural(len(going_on), 'node')} {'has' if len(going_on) == 1 else 'have'} not ended "
+        f"({fold_names(going_on)}); {way_out}"
+    )
+
+
+def _rollout_way_out(state: RolloutState, now: datetime) -> str:
+    run = short_id(state.run)
+    abort = f"end it with `ccmctl run abort {run}`"
+    if state.phase is not Phase.PAUSED and held(state, now) is not None:
+        return f"wait for the rollout with `ccmctl run watch {run}`, or {abort}"
+    why = "the rollout is paused" if state.phase is Phase.PAUSED else "no process drives the rollout"
+    return f"{why}; continue it with `ccmctl run resume {run}`, or {abort}"
+
+
+def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
+    """
+    Return the nodes on which an ended run may have changed something, sorted.
+
+    Raises:
+        RunError: It changed nothing.
+    """
+    record = recorded.record
     found = sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
     if not found:
         raise RunError(f"{record.run}: it changed nothing on any node, so there is nothing to undo")

@@ -149,17 +149,31 @@ def test_a_driver_that_is_killed_leaves_a_rollout_that_another_continues(four: F
     four.open_gates()
     four.wait_for(lambda: len(ended(four)) == 2, "two nodes to end")
 
-    held = four.ctl("run", "resume", run)
+    held = four.ctl("run", "resume", run, "--no-wait")
     shown = four.ctl("run", "show", run, "--json")
     assert begun(four) == ended(four) == {"web1", "web2"}
-    four.wait_for(lambda: four.ctl("run", "resume", run, "--json").code == 0, "the lease to run out")
+    resumed = four.ctl("run", "resume", run, "--json")
 
-    assert held.code == 1
+    assert (held.code, resumed.code) == (1, 0), resumed.err
+    assert "has the lease of this rollout; waiting until it has run out, in " in resumed.err
     assert f"{run}: tester drives this rollout on " in held.err
     assert shown.states == {"web1": "changed", "web2": "changed", "web3": "planned", "web4": "planned"}
     assert ended(four) == set(NODES)
     for agent in four.agents.values():
         assert four.stored(run)[agent.name] == sorted(set(four.stored(run)[agent.name]))
+
+
+def test_a_resume_does_not_take_a_rollout_from_a_driver_that_is_alive(four: Fleet) -> None:
+    controller = start(four, "--batch", "2")
+    four.wait_for(lambda: len(begun(four)) == 2, "two nodes to begin")
+
+    refused = four.ctl("run", "resume", run_id(controller))
+    four.open_gates()
+    done = controller.end()
+
+    assert refused.code == 1
+    assert f"{done.run}: tester drives this rollout on " in refused.err
+    assert (done.code, done.states) == (0, dict.fromkeys(NODES, "changed"))
 
 
 def test_no_node_starts_after_a_pause_from_another_machine(four: Fleet) -> None:

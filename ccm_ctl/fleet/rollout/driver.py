@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -29,12 +28,12 @@ from ccm_agent.templates.broker_functions import BrokerFunctions
 from ccm_ctl.fleet.node_state import VerifiedServices
 from ccm_ctl.fleet.rollout.gate import count_health, evaluate_gate, parse_gate
 from ccm_ctl.fleet.rollout.judge import obey
+from ccm_ctl.fleet.rollout.lease import LEASE_S, RENEW_S, check_lease
 from ccm_ctl.fleet.rollout.state import gated, step
 from ccm_ctl.fleet.rollout.store import require_verified
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from datetime import datetime
 
     from ccm_agent.bus.verified import Base
     from ccm_agent.model.rollout_records import GivenOrder
@@ -44,12 +43,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.run import Run
 
 log = logging.getLogger(__name__)
-
-LEASE_S = 20.0
-"""Seconds after which another driver may continue the rollout of a dead driver."""
-
-RENEW_S = 5.0
-"""How often a driver writes its lease again."""
 
 READ_S = 1.0
 """How often a driver that stores nothing reads what operators ordered."""
@@ -67,23 +60,6 @@ class LeaseLostError(RunError):
 def skip_reason(state: RolloutState) -> str:
     """Return why a node of an ended rollout was never asked."""
     return f"the rollout was aborted by {state.by}: {state.reason}"
-
-
-def check_lease(state: RolloutState, now: datetime) -> None:
-    """
-    Check that no process drives a rollout now.
-
-    Raises:
-        RunError: Another process does.
-    """
-    lease = state.lease
-    if lease is None or lease.until <= now:
-        return
-    left_s = math.ceil((lease.until - now).total_seconds())
-    raise RunError(
-        f"{state.run}: {lease.operator} drives this rollout on {lease.host}; watch it with "
-        f"`ccmctl run watch {state.run}`, or take over when the lease has run out, in {left_s} s"
-    )
 
 
 class Driving(Struct, frozen=True, kw_only=True):

@@ -17,9 +17,10 @@ from ccm_agent.bus.subjects import encode_token
 from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
-from ccm_ctl.fleet.rollout.driver import READ_S, check_lease
+from ccm_ctl.fleet.rollout.driver import READ_S
 from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.judge import RolloutJudge, apply_order, name_author
+from ccm_ctl.fleet.rollout.lease import check_lease
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import find_author
 from ccm_ctl.fleet.run_signatures import read_verifier

@@ -1,0 +1,146 @@
+"""Commands about a run whose rollout is open: what asks, what refuses, and which command they name."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ccm_agent.bus.subjects import request_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.wire import MANIFEST_APPLY
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.lease import LEASE_S
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from tests.support.controller import NOW, Desk, FakeNode, fleet_on
+from tests.support.signing import OWN
+
+PLAN = RolloutPlan(waves=(Wave(name="wave 1", nodes=2, slots=1),))
+
+
+def renewed(seconds_ago: float) -> Lease:
+    until = NOW + timedelta(seconds=LEASE_S - seconds_ago)
+    return Lease(operator="ana", host="vm", process="p", until=until)
+
+
+def with_rollout(phase: Phase, lease: Lease | None = None) -> tuple[Desk, str]:
+    """A desk with a rollout of op on web1 and web2, which has asked no node; and its run."""
+    desk, run = (
+        Desk(*(FakeNode(name, {}, [], record={"undo": True}) for name in ("web1", "web2"))),
+        new_id(NOW),
+    )
+
+    async def write(broker: MemoryBroker) -> None:
+        desk.hooks.remove(write)
+        fleet = fleet_on(MemoryBus(broker, "op"))
+        record = RunRecord(
+            run=run,
+            action="apply",
+            name="site",
+            requester="op",
+            time=NOW,
+            nodes=2,
+            subjects=[request_subject(MANIFEST_APPLY, "all")],
+            request={"protocol": MANIFEST_APPLY, "name": "site"},
+        )
+        await History(fleet).begin(record, ["web1", "web2"], [], OWN)
+        state = RolloutState(run=run, plan=PLAN, phase=phase, reason="lunch", lease=lease)
+        await RolloutStore(fleet).write(state, 0, base=OWN)
+
+    desk.hooks.append(write)
+    return desk, run
+
+
+def phase_of(desk: Desk) -> str:
+    found = desk.ccmctl("rollout", "list", "--json").named("rollout")
+    return str(found[0]["phase"]) if found else "over"
+
+
+def test_a_paused_rollout_is_not_stopped_without_a_terminal() -> None:
+    desk, run = with_rollout(Phase.PAUSED)
+
+    said = desk.ccmctl("run", "stop", run)
+
+    assert (said.code, said.screen) == (
+        1,
+        'ccmctl: cannot ask "run RUN (apply site by op) is a paused rollout; stopping it aborts it, which cannot be undone '
+        '(`ccmctl run resume RUN` continues it). abort it?" without a terminal; use `ccmctl run abort RUN`, or --yes\n',
+    )
+    assert phase_of(desk) == "paused"
+
+
+@pytest.mark.parametrize(("typed", "phase"), [("n\n", "paused"), ("y\n", "over")])
+def test_a_paused_rollout_is_aborted_by_a_stop_if_the_operator_agrees(typed: str, phase: str) -> None:
+    desk, run = with_rollout(Phase.PAUSED)
+
+    desk.ccmctl("run", "stop", run, typed=typed)
+
+    assert phase_of(desk) == phase
+
+
+@pytest.mark.parametrize(("phase", "more"), [(Phase.PAUSED, ["--yes"]), (Phase.RUNNING, [])])
+def test_a_stop_does_not_ask_when_that_was_agreed_to_or_the_rollout_is_in_progress(
+    phase: Phase, more: list[str]
+) -> None:
+    desk, run = with_rollout(phase)
+
+    said = desk.ccmctl("run", "stop", run, *more)
+
+    assert ("cannot ask" in said.err, phase_of(desk)) == (False, "over")
+
+
+@pytest.mark.parametrize(
+    ("phase", "lease", "way_out"),
+    [
+        pytest.param(
+            Phase.PAUSED,
+            None,
+            "the rollout is paused; continue it with `ccmctl run resume RUN`, or end it with `ccmctl run abort RUN`",
+            id="paused",
+        ),
+        pytest.param(
+            Phase.RUNNING,
+            None,
+            "no process drives the rollout; continue it with `ccmctl run resume RUN`, or end it with `ccmctl run abort RUN`",
+            id="no driver",
+        ),
+        pytest.param(
+            Phase.RUNNING,
+            renewed(1),
+            "wait for the rollout with `ccmctl run watch RUN`, or end it with `ccmctl run abort RUN`",
+            id="in progress",
+        ),
+    ],
+)
+def test_the_refusal_to_undo_an_open_rollout_names_the_command_that_ends_it(
+    phase: Phase, lease: Lease | None, way_out: str
+) -> None:
+    desk, run = with_rollout(phase, lease)
+
+    said = desk.ccmctl("undo", run, "--yes")
+
+    assert said.code == 1
+    assert f"{run}: 2 nodes have not ended (web[1-2]); {way_out.replace('RUN', run[:8])}\n" in said.err
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "driver"), [(4, "ana on vm"), (12, "ana on vm; no sign of life for 12s")]
+)
+def test_the_list_of_rollouts_marks_a_driver_that_missed_its_renewal(seconds_ago: float, driver: str) -> None:
+    desk, _ = with_rollout(Phase.RUNNING, renewed(seconds_ago))
+
+    [_, row] = desk.ccmctl("rollout", "list").out.splitlines()
+
+    assert row.endswith(f"1 at once  {driver}")
+
+
+def test_a_resume_that_does_not_wait_is_refused_while_a_driver_has_its_lease() -> None:
+    desk, run = with_rollout(Phase.RUNNING, renewed(11))
+
+    said = desk.ccmctl("run", "resume", run, "--no-wait")
+
+    assert said.code == 1
+    assert said.err.endswith("or take over when the lease has run out, in 9 s\n")
