@@ -15,7 +15,7 @@ import msgspec
 
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.runs.admission import read_disabled
-from ccm_agent.bus.objects import _hex
+from ccm_agent.bus.object_descriptions import ObjectInfo
 from ccm_agent.bus.signing import read_claims
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import event_subject, rollout_due_subject, rollout_schedule_subject, starts_key
@@ -263,7 +263,7 @@ def json_text(data: bytes) -> object:
 def others(data: bytes) -> object:
     """Small readers of one text."""
     text = text_of(data)
-    return read_sightings(data), _hex(text), split_words(text)
+    return read_sightings(data), ObjectInfo(digest=text).hex_digest, split_words(text)
 
 
 def comments(data: bytes) -> object:

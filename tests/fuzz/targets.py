@@ -22,7 +22,7 @@ import msgspec
 
 from ccm_agent.app_expressions import make_environment
 from ccm_agent.bus.kv import decode_note
-from ccm_agent.bus.objects import _decode_meta
+from ccm_agent.bus.object_descriptions import decode_meta
 from ccm_agent.bus.streams import Stored
 from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.errors import PropertyError
@@ -70,7 +70,7 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_manifest", _MANIFEST),
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
-    _function("ccm_agent.bus.objects:_decode_name", "YWJj", "%%%"),
+    _function("ccm_agent.bus.object_descriptions:decode_name", "YWJj", "%%%"),
     _function("ccm_agent.bus.kv:decode_note", "eyJhIjogMX0=", "%%%"),
     _function("ccm_agent.model.registration:decode_entry", _JSON),
     _function(
@@ -251,8 +251,8 @@ OTHERS = [
     Target("gjson", lambda data: get('{"a":[{"b":1},{"b":"x"}]}', _text(data)), [b'a.#(b=="x").b|@reverse', b"a.#.b"]),
     Target("gjson document", lambda data: get(_text(data), "a.#(b>0)#.b"), [b'{"a":[{"b":1},{"b":"x"}]}']),
     Target(
-        "ccm_agent.bus.objects:_decode_meta",
-        lambda data: _decode_meta("a", "CCM_MANIFESTS", Stored(subject="s", body=data, sequence=1, time=_NOW, headers={})),
+        "ccm_agent.bus.object_descriptions:decode_meta",
+        lambda data: decode_meta("a", "CCM_MANIFESTS", Stored(subject="s", body=data, sequence=1, time=_NOW, headers={})),
         [b'{"name": "a", "nuid": "Ab1", "size": 3, "chunks": 1, "digest": "SHA-256=YQ==", "options": {}}'],
     ),
     Target(

@@ -8,7 +8,6 @@ connection may do here. The node's trust does not come from the broker.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ import pytest
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.messages import SENT
+from ccm_agent.bus.object_descriptions import encode_name
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER
@@ -124,10 +124,6 @@ class Stage:
         before = len(self.engine.applied)
         await self.apply(f"stable {name}", f"node.{NODE}")
         await until(lambda: any(name in text for text, _ in self.engine.runs[before:]))
-
-
-def encode_name(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def bus_on(connection: Connection) -> Bus:
