@@ -6,6 +6,8 @@ A node cannot notice that until the list's maximum age has passed. Then it obeys
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from ccm_agent.app import App
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
+from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.ports import Fleet
@@ -30,7 +34,7 @@ from tests.support.agent import (
 )
 from tests.support.controller import fleet_on
 from tests.support.nats_server import running_server
-from tests.support.signed_node import SignedNode, signed_node
+from tests.support.signed_node import NODE, SignedNode, signed_node
 from tests.support.signing import FULL, Keyring, OwnRequests
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
@@ -109,6 +113,32 @@ async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_l
         await until(lambda: stage.ran[-1:] == ["changed /last"])
 
     assert stage.ran == ["changed /good", "changed /last"]
+
+
+@pytest.mark.parametrize("protocol", [MANIFEST_PLAN, MANIFEST_CHECK])
+async def test_plan_of_a_revoked_operator_runs_no_command_once_the_list_is_outdated(
+    stage: SignedNode, tmp_path: Path, protocol: str
+) -> None:
+    keys = stage.keys
+    ann, eve = keys.operator("ann", **FULL, timestamp=True), keys.operator("eve", **FULL)
+    stage.trust = keys.trust(max_age_s=MAX_AGE_S)
+    made = tmp_path / "made"
+    touch = {"unless": f"/usr/bin/touch {made}", "health_checks": [{"command": f"/usr/bin/touch {made}"}]}
+    text = json.dumps({"ccm": {"resources": [{"exec": [{"/usr/bin/true": touch}]}]}})
+    async with stage.agent(LocalEngine(App(os.environ, directory=str(tmp_path)).deps())) as agent:
+        record = agent.agent._context.record
+        stage.clock.ahead_s = MAX_AGE_S + 60.0
+        await until(lambda: bool(record.plans_only))
+
+        assert await stage.ask(eve, text, protocol) == ("accepted", "")
+        await stage.controller.summary(stage.asked, NODE)
+        assert not made.exists()
+
+        await stage.put(TIMESTAMP_KEY, keys.timestamp(ann, keys.number))
+        await until(lambda: not record.plans_only)
+        assert await stage.ask(eve, text, protocol) == ("accepted", "")
+        await stage.controller.summary(stage.asked, NODE)
+        assert made.exists()
 
 
 @pytest.mark.parametrize("who", ["an operator without the right", "a key that is not listed"])

@@ -15,6 +15,7 @@ from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import key_subject, request_subject
 from ccm_agent.bus.trust import TRUST_BUCKET, SignedText
+from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
@@ -61,12 +62,13 @@ class SignedNode:
         self.controller = Controller(bus_on(attacker))
         self.trust = self.keys.trust()
         self.folder, self._node = folder, node
+        self.asked = ""  # the run of the last request
 
     @contextlib.asynccontextmanager
-    async def agent(self) -> AsyncIterator[Running]:
-        """The node's agent, with the state that it had before."""
+    async def agent(self, engine: LocalEngine | None = None) -> AsyncIterator[Running]:
+        """The node's agent, with the state that it had before; without an engine it only remembers what it would apply."""
         self.engine = BundleEngine()
-        ports = agent_ports(bus_on(self._node), self.engine, self.clock, trust=self.trust)
+        ports = agent_ports(bus_on(self._node), engine or self.engine, self.clock, trust=self.trust)
         settings = agent_settings(self.folder, NODE, read_interval_s=0.2)
         async with running(settings, ports) as one:
             yield one
@@ -74,6 +76,7 @@ class SignedNode:
     async def ask(self, by: Signatory, text: str, protocol: str = MANIFEST_APPLY) -> tuple[str, str]:
         """What the node answers to a request of an operator: state and code. One that waits for another is accepted, too."""
         request = ManifestRequest(protocol=protocol, run=new_id(), name="site", manifest=text)
+        self.asked = request.run
         subject = request_subject(protocol, f"node.{NODE}")
         await OwnRequests(self.attacker, by).publish(subject, msgspec.json.encode(request))
         answer = await self.controller.answer(request.run, NODE)

@@ -267,14 +267,16 @@ class Authenticator:
                 f"{signer.name} may not send {action} requests to {incoming.scope}; "
                 "`ccmctl operator add --help` shows how that is allowed"
             )
-        if (incoming.scheduled or incoming.protocol not in WHILE_STALE) and (why := self.staleness):
+        why = self.staleness
+        if why and (incoming.scheduled or incoming.protocol not in WHILE_STALE):
             raise StaleSignersError(f"plans only: {why}; `ccmctl doctor` shows what to do")
         run, due = scheduled_run_id(incoming) if incoming.scheduled else ("", None)
         if incoming.protocol not in QUESTIONS:
             self._refuse_earlier(incoming, due.timestamp() * 1000 if due is not None else claims.issued)
         if due is not None:
             await self._times.take(claims, due, run)
-        return _principal(signer, is_plan_only=_is_plan_only(incoming, signer))
+        # a plan runs the commands of its guards and health checks, so an outdated list does not give the right to them
+        return _principal(signer, is_plan_only=bool(why) or _is_plan_only(incoming, signer))
 
     def _refuse_earlier(self, incoming: IncomingRequest, signed_ms: float) -> None:
         if signed_ms >= self.began_ms - BEFORE_STATE_MS:

@@ -19,7 +19,9 @@ from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers
 from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.ports import IncomingRequest, KeyValueEntry
 from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NODE_PING
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, NODE_PING
+from ccm_agent.policy.ruling import rule_on
+from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.signing import FULL, Keyring, authenticator, now_ms, unsigned
 
@@ -137,6 +139,26 @@ async def test_plan_of_a_signer_who_may_not_apply_is_marked(tmp_path: Path, keys
     subject = request_subject(MANIFEST_PLAN, WEB)
 
     assert (await node.request(incoming(MANIFEST_PLAN, WEB, planner.request(subject, BODY)))).is_plan_only
+
+
+@pytest.mark.parametrize("protocol", [MANIFEST_PLAN, MANIFEST_CHECK])
+async def test_outdated_list_gives_no_right_to_the_commands_of_a_plan(tmp_path: Path, protocol: str) -> None:
+    clock = FakeClock()
+    keys = Keyring(lambda: int(clock.now().timestamp() * 1000))
+    bob = keys.operator("bob", **FULL)
+    node = authenticator(tmp_path, keys.trust(max_age_s=3600), clock)
+    subject = request_subject(protocol, WEB)
+
+    found = await node.request(incoming(protocol, WEB, bob.request(subject, BODY)))
+    assert not found.is_plan_only  # the list is young
+    await clock.advance(3601)
+    found = await node.request(incoming(protocol, WEB, bob.request(subject, BODY)))
+
+    assert found.is_plan_only
+    ruling = rule_on(None, found, "plan", "plan", clock.now())
+    assert ruling.is_allowed
+    assert ruling.grant is not None
+    assert ruling.grant.is_restricted
 
 
 async def test_newer_list_revokes_and_an_older_one_never_comes_back(tmp_path: Path, keys: Keyring) -> None:
