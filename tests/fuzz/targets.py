@@ -37,6 +37,7 @@ from ccm_ctl.dashboard.access import Right
 from ccm_ctl.dashboard.id_token import SignInError, check_claims, user_of, verified_claims
 from ccm_ctl.dashboard.oidc_settings import OidcSettings
 from ccm_ctl.fleet.documents import decode_removal
+from ccm_ctl.fleet.verified_reader import number_of
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
 
@@ -71,6 +72,7 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
     _function("ccm_agent.bus.object_descriptions:decode_name", "YWJj", "%%%"),
+    _function("ccm_agent.bus.audit_entry:_decode", _JSON, '{"run": "a", "name": "site", "digest": "x"}'),
     _function("ccm_agent.bus.kv:decode_note", "eyJhIjogMX0=", "%%%"),
     _function("ccm_agent.model.registration:decode_entry", _JSON),
     _function(
@@ -254,6 +256,11 @@ OTHERS = [
         "ccm_agent.bus.object_descriptions:decode_meta",
         lambda data: decode_meta("a", "CCM_MANIFESTS", Stored(subject="s", body=data, sequence=1, time=_NOW, headers={})),
         [b'{"name": "a", "nuid": "Ab1", "size": 3, "chunks": 1, "digest": "SHA-256=YQ==", "options": {}}'],
+    ),
+    Target(
+        "ccm_ctl.fleet.verified_reader:number_of",
+        lambda data: number_of(KeyValueEntry(key="a", value=data, revision=1, created=_NOW)),
+        [b'{"bucket": "CCM_FACTS", "key": "a", "number": 3, "body": {}}'],
     ),
     Target(
         "ccm_ctl.fleet.documents:decode_removal",
