@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import RenderWorker
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
+    from ccm_ctl.fleet.signers_timestamp import RenewalState
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 
@@ -228,13 +229,17 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
-    from ccm_ctl.fleet.signers_timestamp import renewing
+    from ccm_ctl.fleet.seen_signers import SeenSigners
+    from ccm_ctl.fleet.signers_timestamp import renew, renewing
 
     # few commands read schedules, and the import takes a tenth of the start of a command
     async def schedules(left_out: list[str]) -> list[Schedule]:
         from ccm_ctl.fleet.schedules import read_schedules
 
         return await read_schedules(connection, fleet, left_out)
+
+    async def confirm() -> RenewalState:
+        return await renew(fleet, connection)
 
     async def due_rollouts() -> list[DueRollout]:
         from ccm_ctl.fleet.schedules import read_due_rollouts
@@ -271,6 +276,8 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
             schedules=schedules,
             due_rollouts=due_rollouts,
             slots=NatsKeyValue(connection, "CCM_SLOTS"),
+            seen=SeenSigners(),
+            confirm=confirm,
         )
         try:
             trail = audit.writing(connection) if audit is not None else contextlib.nullcontext()
@@ -296,7 +303,7 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, A
     from ccm_agent.bus.signing import signing_key_in_credentials
     from ccm_agent.bus.trust import trust_in_credentials
     from ccm_agent.model.errors import NotFoundError
-    from ccm_ctl.fleet.authors import keys_of
+    from ccm_ctl.fleet.newest_signers import keys_of
     from ccm_ctl.fleet.ports import LocalClock
 
     path = settings.creds or settings.nkey

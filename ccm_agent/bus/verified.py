@@ -125,7 +125,12 @@ class Verifier:
     """Verifies what operators signed, with one signers list."""
 
     def __init__(
-        self, signers: SignersList | None, now_ms: Callable[[], int], *, is_demanded: bool = True
+        self,
+        signers: SignersList | None,
+        now_ms: Callable[[], int],
+        *,
+        is_demanded: bool = True,
+        doubt: str = "",
     ) -> None:
         """
         Take a signers list.
@@ -134,16 +139,18 @@ class Verifier:
             signers: The newest one; None: none is known, and no signature is valid.
             now_ms: Returns the time in milliseconds since 1970.
             is_demanded: Whether signatures are demanded; False: unsigned operation, in which everything is taken.
+            doubt: Why the list cannot be relied on, so that nothing is verified; "": it can.
         """
         self.signers = signers
         self.is_demanded = is_demanded
+        self._doubt = doubt
         self._now_ms = now_ms
 
     @property
     def accepts_unsigned(self) -> bool:
         """What is not signed is taken now: the fleet does not use signatures, or the signers list allows it for a time."""
         return not self.is_demanded or (
-            self.signers is not None and self.signers.allows_unsigned(self._now_ms())
+            not self._doubt and self.signers is not None and self.signers.allows_unsigned(self._now_ms())
         )
 
     def read(
@@ -165,6 +172,8 @@ class Verifier:
         """
         if not self.is_demanded:
             return Verified(value=value)
+        if self._doubt:
+            return Unverified(value=value, reason=self._doubt)
         try:
             claims, signer = self._judge(kind, subject, body, signature)
             if reason := refusal(signer, claims):

@@ -109,6 +109,7 @@ def _serve(application: Application, once: bool, rules: str, state: str) -> Exit
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
+        await _check_trust(application, fleet)
         if once:
             await serve(application, fleet, once=True)
             return Exit.OK
@@ -119,6 +120,25 @@ def _serve(application: Application, once: bool, rules: str, state: str) -> Exit
         return Exit.OK
 
     return application.run(work)
+
+
+async def _check_trust(application: Application, fleet: Fleet) -> None:
+    """
+    Check that this server can verify what it drives; with a list that is too old it waits, and says so.
+
+    Raises:
+        SignatureError: Its credentials sign, and cannot verify.
+    """
+    from ccm_agent.bus.signing import SignatureError
+    from ccm_ctl.fleet.newest_signers import find_newest
+
+    newest = await find_newest(fleet)
+    if newest.doubt and fleet.trust is None:
+        raise SignatureError(f"{fleet.operator}: {newest.doubt}")
+    if newest.doubt:
+        application.terminal.warn(
+            f"this server drives nothing until the signers list is confirmed: {newest.doubt}"
+        )
 
 
 async def _announce(application: Application, fleet: Fleet) -> None:

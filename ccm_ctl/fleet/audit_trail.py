@@ -26,7 +26,8 @@ from ccm_agent.bus.subjects import decode_token, event_subject, parse_event, par
 from ccm_agent.model.errors import NotFoundError, ProtocolError
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DECISION, AGENT_KEY, AGENT_STARTUP, PROTOCOL, AgentEvent
-from ccm_ctl.fleet.authors import SignatureStatus, find_certificates, read_authors, read_newest_signers
+from ccm_ctl.fleet.authors import SignatureStatus, find_certificates, read_authors
+from ccm_ctl.fleet.newest_signers import read_newest_signers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

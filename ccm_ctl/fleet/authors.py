@@ -15,18 +15,18 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import MAX_TIME_MS, SignatureError, SignatureKind, verify_content
+from ccm_agent.bus.signing import SignatureError, SignatureKind, verify_content
 from ccm_agent.bus.subjects import event_subject, parse_event
-from ccm_agent.bus.trust import SIGNERS_KEY, read_certificate, read_signers
-from ccm_agent.model.errors import BusDeniedError, BusSetupError, InputError, NotFoundError, ProtocolError
+from ccm_agent.bus.trust import read_certificate
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, AgentEvent, NodeRecord
+from ccm_ctl.fleet.newest_signers import read_newest_signers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccm_agent.bus.trust import SignersList, Trust
+    from ccm_agent.bus.trust import SignersList
     from ccm_agent.model.ports import StoredEvent
     from ccm_ctl.fleet.ports import Fleet
 
@@ -35,10 +35,6 @@ KEY_EVENTS_READ = 1000
 
 RECORDS_AT_ONCE = 500
 """Node records that are asked for in one question to the broker."""
-
-
-_ANY_TIME_MS = MAX_TIME_MS - 1
-"""Lists do not expire, and one that was signed a minute ago elsewhere counts whatever this machine's clock says."""
 
 
 class SignatureStatus(StrEnum):
@@ -180,43 +176,6 @@ async def read_authors(fleet: Fleet) -> Authors | None:
         return None
     now_ms = int(time.time() * 1000)
     return Authors(fleet.trust.root, await read_newest_signers(fleet, fleet.trust), now_ms)
-
-
-async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
-    """The signers list that was published, or the one in the credentials when that is newer; None: there is none."""
-    lists = [_list_in(trust), await _published_list(fleet, trust.root)]
-    return max((one for one in lists if one is not None), key=lambda one: one.number, default=None)
-
-
-def keys_of(trust: Trust, name: str) -> frozenset[str]:
-    """The keys of an operator in the list of these credentials, expired ones too; none if the list cannot be used."""
-    try:
-        found = _list_in(trust)
-    except InputError:
-        return frozenset()
-    return frozenset(one.key for one in found.signers if one.name == name) if found else frozenset()
-
-
-def _list_in(trust: Trust) -> SignersList | None:
-    if trust.signers is None:
-        return None
-    try:
-        return read_signers(
-            trust.signers.body.encode(), trust.signers.signature, trust.root, now_ms=_ANY_TIME_MS
-        )
-    except ProtocolError as err:
-        raise InputError(f"the signers list in these credentials cannot be used: {err.message}") from err
-
-
-async def _published_list(fleet: Fleet, root: str) -> SignersList | None:
-    """Read the published list; a list that the root did not sign is ignored, because the broker can store anything there."""
-    if fleet.signers is None:
-        return None
-    try:
-        entry = await fleet.signers.get(SIGNERS_KEY)
-        return read_signers(entry.value, entry.signature, root, now_ms=_ANY_TIME_MS) if entry else None
-    except (BusDeniedError, BusSetupError, NotFoundError, ProtocolError):
-        return None
 
 
 async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:

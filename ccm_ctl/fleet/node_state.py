@@ -18,7 +18,7 @@ from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.registration import sort_key
 from ccm_agent.registration.entries import find_forgery
-from ccm_ctl.fleet.authors import read_newest_signers
+from ccm_ctl.fleet.newest_signers import read_newest_signers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

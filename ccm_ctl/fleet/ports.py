@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValueEntry, Objects
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
+    from ccm_ctl.fleet.seen_signers import SeenSigners
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
         due_rollouts: Reads the starts of scheduled rollouts that are due; None: they cannot be read. Raises BusError.
         services: The registered services, also for `registrations()` in a gate; None: they cannot be read.
         slots: The bucket CCM_SLOTS; None: it is not read.
+        seen: The signers lists that this operator has seen on this machine; None: nothing is remembered.
+        confirm: Confirms that the signers list is the newest one, if these credentials may; raises BusError. None: they never do.
         warn: Warns the operator about what a decision leaves out.
     """
 
@@ -180,6 +183,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
     schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
     due_rollouts: Callable[[], Awaitable[list[DueRollout]]] | None = None
     slots: Bucket | None = None
+    seen: SeenSigners | None = None
+    confirm: Callable[[], Awaitable[object]] | None = None
     warn: Callable[[str], None] = _log_warning
 
 

@@ -12,11 +12,9 @@ import asyncio
 import contextlib
 import logging
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import store
@@ -24,11 +22,9 @@ from ccm_agent.bus.timestamp import TIMESTAMP_KEY, TIMESTAMP_SUBJECT, Timestamp,
 from ccm_agent.bus.trust import TRUST_BUCKET, SignedText, SignersList, Trust, read_signers
 from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_agent.model.state_directory import state_directory
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.fleet.seen_signers import SeenSigners
 from ccm_ctl.fleet.signers import published
 from ccm_ctl.fleet.snapshot import write_snapshot
-from ccm_ctl.fleet.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,46 +44,6 @@ LEAST_MAX_AGE_S = 3600
 
 RENEW_WITHIN_S = 60.0
 """A command that is done waits this long for the renewal, which reads all documents."""
-
-
-class KnownList(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """
-    What this operator knows of one fleet's list.
-
-    Attributes:
-        signers: The highest number of a list that was seen.
-        looked: When the timestamp was looked at last, in seconds since 1970.
-    """
-
-    signers: int = 0
-    looked: float = 0
-
-
-class SeenSigners:
-    """The newest signers lists that this operator has seen on this machine, by root key. Blocking: it is one small file."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        """`path` is the file; None takes the one in the user's state directory."""
-        self._path = path or Path(state_directory()) / "seen-signers.json"
-
-    def of(self, root: str) -> KnownList:
-        """What is known of a fleet; a file that cannot be read says nothing."""
-        return self._all().get(root, KnownList())
-
-    def note(self, root: str, signers: int, looked: float) -> None:
-        """Remember a list and the look at it; a file that cannot be written is passed over."""
-        known = self._all()
-        known[root] = KnownList(signers=max(signers, self.of(root).signers), looked=looked)
-        try:
-            write_whole(self._path, msgspec.json.encode(known))
-        except CcmError as err:
-            log.info("the newest signers list is not remembered", extra={"reason": str(err)})
-
-    def _all(self) -> dict[str, KnownList]:
-        try:
-            return decode_foreign(self._path.read_bytes(), dict[str, KnownList])
-        except (OSError, msgspec.DecodeError):
-            return {}
 
 
 class RenewalState(StrEnum):
@@ -169,7 +125,7 @@ async def renew(
     trust, signatory, bucket = fleet.trust, fleet.signatory, fleet.signers
     if trust is None or signatory is None or bucket is None:
         return RenewalState.NOT_ALLOWED
-    seen = seen or SeenSigners()
+    seen = seen or fleet.seen or SeenSigners()
     now_ms = int(fleet.clock.now().timestamp() * 1000)
     known = await asyncio.to_thread(seen.of, trust.root)
     newest = await read_newest(bucket, trust, known.signers, now_ms=now_ms, at_least=at_least)
@@ -228,7 +184,7 @@ async def _renew_now_and_then(fleet: Fleet, connection: Connection) -> None:
 
 async def _renew_quietly(fleet: Fleet, connection: Connection) -> None:
     assert fleet.trust is not None
-    seen = SeenSigners()
+    seen = fleet.seen or SeenSigners()
     known = await asyncio.to_thread(seen.of, fleet.trust.root)
     age_s = fleet.clock.now().timestamp() - known.looked
     if 0 <= age_s < LOOK_S:

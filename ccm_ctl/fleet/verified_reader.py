@@ -17,7 +17,7 @@ from ccm_agent.bus.subjects import ALL, key_subject, rollout_start_subject
 from ccm_agent.bus.verified import DAY_MS, Unverified, Verified, Verifier
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_ctl.fleet.authors import read_newest_signers
+from ccm_ctl.fleet.newest_signers import find_newest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,9 @@ class VerifiedReader:
         verifier: Judges a single signature.
     """
 
-    def __init__(self, signers: SignersList | None, clock: Clock, *, is_demanded: bool) -> None:
+    def __init__(
+        self, signers: SignersList | None, clock: Clock, *, is_demanded: bool, doubt: str = ""
+    ) -> None:
         """
         Take a signers list.
 
@@ -61,9 +63,10 @@ class VerifiedReader:
             signers: The newest one; None: none is known.
             clock: The time.
             is_demanded: Whether the fleet uses signatures.
+            doubt: Why nothing is verified, as of `NewestSigners`.
         """
         self._clock = clock
-        self.verifier = Verifier(signers, self._now_ms, is_demanded=is_demanded)
+        self.verifier = Verifier(signers, self._now_ms, is_demanded=is_demanded, doubt=doubt)
 
     def document(self, bucket: str, entry: KeyValueEntry) -> Judged:
         """Judge a document, or a deletion: who signed it, for which key, and its number."""
@@ -163,8 +166,9 @@ class VerifiedReader:
 
 async def open_reader(fleet: Fleet) -> VerifiedReader:
     """A reader with the newest signers list of a fleet."""
-    signers = await read_newest_signers(fleet, fleet.trust) if fleet.trust is not None else None
-    return VerifiedReader(signers, fleet.clock, is_demanded=fleet.trust is not None)
+    newest = await find_newest(fleet)
+    is_demanded = fleet.trust is not None or bool(newest.doubt)
+    return VerifiedReader(newest.signers, fleet.clock, is_demanded=is_demanded, doubt=newest.doubt)
 
 
 def number_of(entry: KeyValueEntry) -> int:

@@ -27,7 +27,8 @@ from ccm_agent.model.wire import MANIFEST_APPLY, Assignment, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.signers_timestamp import RenewalState, SeenSigners, renew
+from ccm_ctl.fleet.seen_signers import SeenSigners
+from ccm_ctl.fleet.signers_timestamp import RenewalState, renew
 from tests.support.agent import until
 from tests.support.bundles import digest_of, packed
 from tests.support.controller import fleet_on

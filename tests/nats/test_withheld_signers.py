@@ -28,7 +28,8 @@ from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.signers_timestamp import RenewalState, SeenSigners, renew, renewing
+from ccm_ctl.fleet.seen_signers import SeenSigners
+from ccm_ctl.fleet.signers_timestamp import RenewalState, renew, renewing
 from tests.support.agent import (
     until,
 )
