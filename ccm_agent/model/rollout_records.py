@@ -50,8 +50,8 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     How many nodes may fail in each way before a rollout pauses. None: no limit.
 
     Attributes:
-        failed: Nodes that failed or were stopped.
-        unreachable: Nodes that were present but did not run it: no answer, refused, superseded or expired.
+        failed: Nodes that failed or were stopped, or got a newer run of the same name instead (superseded).
+        unreachable: Nodes that were present but did not run it: no answer, refused or expired.
         lost: Nodes that accepted and then stopped reporting.
     """
 

@@ -31,6 +31,7 @@ from ccm_ctl.commands.assignment_options import (
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
 from ccm_ctl.commands.documents import message_option
+from ccm_ctl.commands.open_rollouts import warn_of_rollouts
 from ccm_ctl.commands.rollout_options import is_rollout, rollout_options
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
@@ -338,6 +339,7 @@ class _Change:
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK
         await self._tell(nodes)
+        await warn_of_rollouts(application, fleet, nodes)
         rollout = (
             AssignmentRollout(application, fleet, self._inventory, nodes, options) if is_staged else None
         )

@@ -16,6 +16,7 @@ from ccm_agent.model.secret import mask_urls
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.commands.apply import parse_deadline, roll_out
 from ccm_ctl.commands.command_tree import CtlCommand, verb
+from ccm_ctl.commands.open_rollouts import warn_of_rollouts
 from ccm_ctl.commands.rollout_options import is_rollout, make_plan, refuse_credentials, rollout_options
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
@@ -95,6 +96,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
         if rollout is not None:
             refuse_credentials(argv)
         title = title_of(words)
+        await warn_of_rollouts(application, fleet, resolved.nodes)
         if not await confirm(application, f"run `{title}` on", resolved, yes=options["yes"]):
             return NOT_AGREED
         request = ExecRequest(

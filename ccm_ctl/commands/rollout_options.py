@@ -24,7 +24,10 @@ ROLLOUT = "Rollout"
 """The section of options that make a run a rollout."""
 
 _SIZED = {
-    "failed": ("--max-failures", "Pause when more nodes than this fail. N or P%. [0 in a rollout]"),
+    "failed": (
+        "--max-failures",
+        "Pause when more nodes than this fail, are stopped or superseded. N or P%. [0 in a rollout]",
+    ),
     "unreachable": (
         "--max-unreachable",
         "Pause when more nodes than this do not execute the run. N or P%. [no limit]",

@@ -176,6 +176,26 @@ def test_a_resume_does_not_take_a_rollout_from_a_driver_that_is_alive(four: Flee
     assert (done.code, done.states) == (0, dict.fromkeys(NODES, "changed"))
 
 
+def test_a_change_of_nodes_of_an_open_rollout_names_it_before_it_asks(four: Fleet) -> None:
+    controller = start(four, "--batch", "1")
+    four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")
+    command = ("exec", "-t", "node=web4", "--", "true")
+
+    refused = four.ctl(*command)
+    agreed = four.ctl(command[0], "--yes", *command[1:])
+    four.open_gates()
+    done = controller.end()
+    after = four.ctl(*command)
+
+    named = (
+        f"web4: run {done.run[:8]} (apply site by tester) is a rollout that is open on this node, too: "
+        "wave 1 (1/1): 4 nodes, 1 at once\n"
+    )
+    assert (refused.code, named in refused.err, "cannot ask" in refused.err) == (1, True, True), refused.err
+    assert (agreed.code, named in agreed.err) == (0, True), agreed.err
+    assert (done.code, "is a rollout" in after.err) == (0, False), after.err
+
+
 def test_no_node_starts_after_a_pause_from_another_machine(four: Fleet) -> None:
     controller = start(four, "--batch", "1")
     four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")

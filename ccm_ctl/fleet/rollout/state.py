@@ -43,8 +43,8 @@ class RolloutStep(Struct, frozen=True, kw_only=True):
 KINDS: dict[NodeState, str] = {
     NodeState.FAILED: "failed",
     NodeState.STOPPED: "failed",
+    NodeState.SUPERSEDED: "failed",
     NodeState.REFUSED: "unreachable",
-    NodeState.SUPERSEDED: "unreachable",
     NodeState.EXPIRED: "unreachable",
     NodeState.UNREACHABLE: "unreachable",
     NodeState.LOST: "lost",
@@ -93,12 +93,10 @@ def step(
 
 def exceeded(state: RolloutState, order: Sequence[str], ends: Mapping[str, NodeState]) -> str:
     """Which budget is exceeded, as a sentence; "": none."""
-    wave = state.current
-    found = bad_ends(_asked_of_wave(state, order), ends)
-    if reason := _over(wave.budgets, found, wave.nodes, state.wave_forgiven, f" of {wave.name}"):
-        return reason
-    return _over(
-        state.plan.budgets, bad_ends(_asked(state, order), ends), state.plan.total, state.forgiven, ""
+    wave, plan = state.current, state.plan
+    of_wave, asked = _asked_of_wave(state, order), _asked(state, order)
+    return _over(wave.budgets, of_wave, ends, wave.nodes, state.wave_forgiven, f" of {wave.name}") or _over(
+        plan.budgets, asked, ends, plan.total, state.forgiven, ""
     )
 
 
@@ -111,20 +109,34 @@ def _asked_of_wave(state: RolloutState, order: Sequence[str]) -> Sequence[str]:
 
 
 def _over(
-    budgets: Budgets, counts: Mapping[str, int], total: int, forgiven: Mapping[str, int], whose: str
+    budgets: Budgets,
+    nodes: Sequence[str],
+    ends: Mapping[str, NodeState],
+    total: int,
+    forgiven: Mapping[str, int],
+    whose: str,
 ) -> str:
+    counts = bad_ends(nodes, ends)
     for kind, size in budgets.items():
         limit = size.limit(total)
         found = counts.get(kind, 0)
         if found - forgiven.get(kind, 0) > limit:
-            nodes = "1 node" if found == 1 else f"{found} nodes"
+            count = "1 node" if found == 1 else f"{found} nodes"
             verb = {
-                "failed": "failed",
+                "failed": _failed(nodes, ends, found),
                 "unreachable": "did not run it",
                 "lost": "is lost" if found == 1 else "are lost",
             }[kind]
-            return f"{nodes}{whose} {verb}; the limit is {limit}"
+            return f"{count}{whose} {verb}; the limit is {limit}"
     return ""
+
+
+def _failed(nodes: Iterable[str], ends: Mapping[str, NodeState], found: int) -> str:
+    superseded = sum(ends.get(node) is NodeState.SUPERSEDED for node in nodes)
+    if not superseded:
+        return "failed"
+    was = "was" if found == 1 else "were"
+    return f"{was} superseded" if superseded == found else f"failed or {was} superseded"
 
 
 def _fill(

@@ -198,6 +198,22 @@ class RolloutStore:
         """The rollouts that are not over, oldest first; the keys of those that cannot be read are added to `left_out`."""
         return [one.state for one in await self.open_stored(left_out)]
 
+    async def open_runs(self) -> list[str]:
+        """
+        The runs whose stored rollout is not over, newest first, with one question to the broker.
+
+        Nothing is judged, and orders are not read: see `look`.
+        """
+        found = []
+        for entry in await self._bucket.matching([f"{ROLLOUTS}.*"]):
+            try:
+                state = _decode(entry)
+            except ProtocolError:
+                continue
+            if not state.phase.is_over:
+                found.append(state.run)
+        return sorted(found, reverse=True)
+
     async def open_stored(self, left_out: list[str] | None = None) -> list[StoredRollout]:
         """As `open_rollouts`, with what proves them."""
         entries = await self._bucket.matching([f"{ROLLOUTS}.*"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,7 @@ def renewed(seconds_ago: float) -> Lease:
 def with_rollout(phase: Phase, lease: Lease | None = None) -> tuple[Desk, str]:
     """A desk with a rollout of op on web1 and web2, which has asked no node; and its run."""
     desk, run = (
-        Desk(*(FakeNode(name, {}, [], record={"undo": True}) for name in ("web1", "web2"))),
+        Desk(*(FakeNode(name, {}, [], record={"undo": True}) for name in ("web1", "web2", "web3"))),
         new_id(NOW),
     )
 
@@ -144,3 +145,68 @@ def test_a_resume_that_does_not_wait_is_refused_while_a_driver_has_its_lease() -
 
     assert said.code == 1
     assert said.err.endswith("or take over when the lease has run out, in 9 s\n")
+
+
+WARNING = (
+    "ccmctl: warning: web[1-2]: run RUN (apply site by op) is a rollout that is open on these nodes, too: "
+    "paused in wave 1 (1/1): lunch\n"
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["apply", "SITE"], id="apply"),
+        pytest.param(["apply", "SITE", "--batch", "1"], id="rollout"),
+        pytest.param(["exec", "--", "true"], id="exec"),
+        pytest.param(["ensure", "exec", "true"], id="ensure"),
+        pytest.param(["assign", "other", "SITE"], id="assign"),
+    ],
+)
+def test_a_change_of_nodes_of_an_open_rollout_names_it_before_it_asks(
+    command: list[str], tmp_path: Path
+) -> None:
+    desk, _ = with_rollout(Phase.PAUSED)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "manifest.yaml").write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
+    words = [str(site) if word == "SITE" else word for word in command]
+
+    refused = desk.ccmctl(words[0], "--all", *words[1:])
+    other = desk.ccmctl(words[0], "-t", "node=web3", *words[1:])
+
+    assert (refused.code, "cannot ask" in refused.err) == (1, True)
+    assert WARNING in refused.screen
+    assert ("cannot ask" in other.err, "is a rollout" in other.err) == (True, False)
+    assert not [node.heard for node in desk.nodes if node.heard]
+
+
+def test_a_change_that_was_agreed_to_goes_on_and_names_the_open_rollout() -> None:
+    desk, _ = with_rollout(Phase.PAUSED)
+
+    said = desk.ccmctl("exec", "-t", "node=web1", "--yes", "--", "true")
+
+    assert [bool(node.heard) for node in desk.nodes] == [True, False, False]
+    assert (
+        "web1: run RUN (apply site by op) is a rollout that is open on this node, too: paused" in said.screen
+    )
+
+
+def test_a_rollout_that_is_over_is_not_named() -> None:
+    desk, run = with_rollout(Phase.PAUSED)
+    desk.ccmctl("run", "abort", run)
+
+    assert "is a rollout" not in desk.ccmctl("exec", "--all", "--yes", "--", "true").err
+
+
+def test_no_further_question_goes_to_the_broker_when_no_rollout_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk, run = with_rollout(Phase.PAUSED)
+    desk.ccmctl("run", "abort", run)
+    loaded = []
+    monkeypatch.setattr(History, "load", lambda _self, run: loaded.append(run))
+
+    desk.ccmctl("exec", "--all", "--", "true")
+
+    assert loaded == []

@@ -97,6 +97,8 @@ def test_a_node_that_fails_while_a_wave_bakes_pauses_it() -> None:
     ("end", "budgets", "reason"),
     [
         (NodeState.FAILED, NONE, "2 nodes failed; the limit is 0"),
+        (NodeState.SUPERSEDED, NONE, "2 nodes were superseded; the limit is 0"),
+        (NodeState.SUPERSEDED, Budgets(failed=Size(count=2), unreachable=Size(count=0)), ""),
         (NodeState.LOST, NONE, "2 nodes are lost; the limit is 0"),
         (NodeState.UNREACHABLE, NONE, ""),
         (NodeState.REFUSED, NONE, ""),
@@ -116,6 +118,17 @@ def test_each_end_counts_in_its_own_budget(end: NodeState, budgets: Budgets, rea
     assert after.state.reason == reason
     assert (after.state.phase is Phase.PAUSED) is bool(reason)
     assert bool(after.ask) is not bool(reason)
+
+
+def test_the_reason_of_a_pause_tells_superseded_nodes_from_failed_ones() -> None:
+    state, order = a_state(a_wave(4, 2)), nodes(4)
+    state = step(state, order, {}, [], NOW).state
+
+    one = step(state, order, {"n1": NodeState.SUPERSEDED}, [], NOW).state
+    both = step(state, order, {"n1": NodeState.SUPERSEDED, "n2": NodeState.FAILED}, [], NOW).state
+
+    assert one.reason == "1 node was superseded; the limit is 0"
+    assert both.reason == "2 nodes failed or were superseded; the limit is 0"
 
 
 def test_a_wave_has_budgets_of_its_own() -> None:
