@@ -26,6 +26,8 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         retry_of: The run that this one retries; "": none.
         schedule: The schedule that a rollout server started it for; "": none.
         user: The user of a dashboard for whom the requester sent it; "": the requester asked.
+        is_sent_to_scopes: The list of nodes is of an operator who may reach fewer nodes than the requester, so a rollout
+            sends to the scopes in `subjects` only, and to no node alone.
     """
 
     run: str
@@ -43,6 +45,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     retry_of: str = ""
     schedule: str = ""
     user: str = ""
+    is_sent_to_scopes: bool = False
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):

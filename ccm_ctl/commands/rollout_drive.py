@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.trust import EVERYWHERE
 from ccm_agent.clikit.text import one_line, short_id
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.exits import Exit
@@ -19,7 +18,7 @@ from ccm_ctl.fleet.rollout.driver import RolloutDriver, skip_reason
 from ccm_ctl.fleet.rollout.handover import check_can_hand_over, check_handover, hand_over
 from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
-from ccm_ctl.fleet.run_again import base_of, build_exec, build_request, find_author
+from ccm_ctl.fleet.run_again import base_of, build_exec, build_request, find_author, is_beyond_author
 from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
 from ccm_ctl.render.records import run_fields
@@ -113,10 +112,7 @@ async def resume_driving(
     verified = require_verified(found)
     request = build_exec(fleet, recorded) if is_command else build_request(fleet, recorded)
     is_sent_to_scopes = is_served and not await check_handover(fleet, state, recorded, request)
-    author = await find_author(fleet, recorded)
-    if author is not None and author.name != fleet.operator:
-        # this operator may reach more nodes than the author of the list of nodes
-        is_sent_to_scopes |= not author.may_request(request.protocol, EVERYWHERE)
+    is_sent_to_scopes |= is_beyond_author(fleet, await find_author(fleet, recorded), request.protocol)
     return await drive(
         application,
         fleet,

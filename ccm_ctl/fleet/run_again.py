@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ccm_agent.bus.trust import EVERYWHERE
 from ccm_agent.bus.verified import Verified
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.run_records import UNDO
@@ -95,7 +96,7 @@ async def prepare_retry(
         UsageError: The file is needed and not named, or is not what was applied.
     """
     _check_action(recorded)
-    await find_author(fleet, recorded)
+    author = await find_author(fleet, recorded)
     left = _left(recorded, known if known is not None else await known_ends(fleet, recorded), ends)
     base: Base
     if recorded.is_on_record:
@@ -109,12 +110,14 @@ async def prepare_retry(
     request = replace(request, deadline=deadline)
     resolved = _targets(recorded, left, await read_inventory(fleet))
     launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name, base=[base])
-    return replace(launch, record=replace(launch.record, retry_of=recorded.record.run))
+    is_sent_to_scopes = recorded.record.is_sent_to_scopes or is_beyond_author(fleet, author, request.protocol)
+    record = replace(launch.record, retry_of=recorded.record.run, is_sent_to_scopes=is_sent_to_scopes)
+    return replace(launch, record=record)
 
 
 async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
     """
-    Return the author of a run on record, who may send its request; None in unsigned operation, or if it is not on record.
+    Return the author of a run on record, whose request this operator may send; None in unsigned operation, or without a record.
 
     Raises:
         RunError: The record does not verify, or its author may not.
@@ -123,8 +126,15 @@ async def find_author(fleet: Fleet, recorded: Recorded) -> Signer | None:
     if judged is None:
         return None
     return require_author(
-        await read_verifier(fleet), judged, lambda signer: refuse_request(signer, judged.value)
+        await read_verifier(fleet), judged, lambda one: refuse_request(one, judged.value, fleet.operator)
     )
+
+
+def is_beyond_author(fleet: Fleet, author: Signer | None, protocol: str) -> bool:
+    """This operator may reach more nodes than the author of a list of nodes, so a request goes to the author's scopes only."""
+    if author is None or author.name == fleet.operator:
+        return False
+    return not author.may_request(protocol, EVERYWHERE)
 
 
 def base_of(recorded: Recorded) -> Verified[RunRecord]:

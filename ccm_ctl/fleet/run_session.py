@@ -145,7 +145,7 @@ def new_rollout(
         state, revision: The rollout as it is stored.
         request: What each node is sent.
         base: What it was made from.
-        is_sent_to_scopes: It is sent on the scopes of the record only, and names the nodes.
+        is_sent_to_scopes: It is sent on the scopes of the record only, and names the nodes. A record can demand that, too.
 
     Raises:
         RunError: The record is not the one that the rollout was started with, or does not have all of its nodes.
@@ -170,7 +170,7 @@ def new_rollout(
         request=request,
         base=base,
         scopes=scopes_of_record(record),
-        is_sent_to_scopes=is_sent_to_scopes,
+        is_sent_to_scopes=is_sent_to_scopes or record.is_sent_to_scopes,
         order=order,
         find_back=find_back,
         complete=_completion(fleet, request, state),

@@ -117,18 +117,30 @@ def require_author(
         raise RunError(f"{record.run}: {judged.signer} is not in the signers list any more; start a new run")
     if reason := refusal(author):
         raise RunError(
-            f"{record.run}: {author.name} wrote its record, and {reason}, so it is not sent again; start a new run"
+            f"{record.run}: {author.name} wrote its record, and {reason}, so it is not sent again; "
+            "start a new run from your own files"
         )
     return author
 
 
-def refuse_request(signer: Signer, record: RunRecord) -> str:
-    """Why an operator may not send the request of a record: what follows the name; "": the operator may."""
+def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
+    """
+    Why an operator may not send the request of a record: what follows the name; "": the operator may.
+
+    Args:
+        signer: The operator.
+        record: The record.
+        sender: Who would send it for the operator; "": nobody. Nodes restrict a plan by the rights of its sender.
+    """
     protocol = str(record.request.get("protocol", ""))
     if protocol not in _PROTOCOLS:
         return "names no request"
     if reason := refuse_protocol(signer, record, protocol):
         return reason
+    if sender not in ("", signer.name) and protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
+        denied = next((one for one in scopes_of_record(record) if not signer.may_assign(one)), None)
+        if denied is not None:
+            return f"may only plan on {denied}, where a plan that {sender} sends also runs commands"
     stage = record.request.get("stage")
     if not isinstance(stage, dict):
         return ""

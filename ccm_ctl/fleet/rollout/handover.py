@@ -111,7 +111,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
         _subject(state),
         _signed_body(state),
         state.signature,
-        lambda signer, _: _lacking_right(signer, record),
+        lambda signer, _: _lacking_right(signer, record, fleet.operator),
     )
     signer = verifier.signer_of(judged) if isinstance(judged, Verified) else None
     if isinstance(judged, Unverified) or (what is not None and signer is None):
@@ -123,9 +123,9 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
     return signer is None or signer.may_request(request.protocol, EVERYWHERE)
 
 
-def _lacking_right(signer: Signer, record: RunRecord) -> str:
-    """Why an operator may not send the request of a record to one of its scopes; "": the operator may."""
-    reason = refuse_request(signer, record)
+def _lacking_right(signer: Signer, record: RunRecord, server: str) -> str:
+    """Why a server may not send the request of a record for an operator; "": it may."""
+    reason = refuse_request(signer, record, server)
     return f"{signer.name} handed it over, and {reason}" if reason else ""
 
 
