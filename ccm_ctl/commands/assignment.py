@@ -19,7 +19,7 @@ from ccm_ctl.commands.assignment_options import (
     format_rollout,
     format_targets,
     format_title,
-    read_fleet,
+    read_marked_fleet,
     scope_option,
     short,
 )
@@ -81,12 +81,12 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
         from ccm_ctl.fleet.assignment_rollouts import read_bringing, wait_bringing
         from ccm_ctl.fleet.convergence import read_standings, wait_standings
 
-        inventory, known = await read_fleet(fleet)
+        inventory, known = await read_marked_fleet(fleet)
         bringing = await read_bringing(fleet, known.need(name))
         if wait:
             progress = _WaitProgress(application, name)
             left_s = await wait_bringing(fleet, bringing.values(), float(wait), progress.show_rollout)
-            known, found = await wait_standings(fleet, name, left_s, read_fleet, progress.show)
+            known, found = await wait_standings(fleet, name, left_s, read_marked_fleet, progress.show)
             bringing = await read_bringing(fleet, known.named(name))
             progress.end()
         else:
@@ -272,13 +272,15 @@ def _row(one: NodeStanding, now: datetime) -> list[str | Cell]:
     again = None
     if one.next_time is not None and (seconds := (one.next_time - now).total_seconds()) >= 1:
         again = Amount(f"again in {span(seconds)}", seconds)
+    notes = (one.reason, f"unverified {one.unverified}" if one.unverified else "")
+    why = one_line("; ".join(note for note in notes if note))
     return [
         one.node,
         Cell(one.state, meaning),
         short(one.digest),
         _format_data(one),
         Cell("", amount=elapsed(one.since, now)),
-        Cell(f"{one_line(one.reason)};" if one.reason and again else one_line(one.reason), amount=again),
+        Cell(f"{why};" if why and again else why, amount=again),
     ]
 
 

@@ -73,6 +73,15 @@ def find_lost(inventory: Inventory, known: Assignments, name: str, scope: str) -
     return found
 
 
+async def read_marked_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
+    """Do as `read_fleet`, and mark what nodes did not sign."""
+    from ccm_ctl.fleet.node_state import mark_unverified
+
+    inventory, known = await read_fleet(fleet)
+    await mark_unverified(fleet, list(inventory.nodes.values()))
+    return inventory, known
+
+
 async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
     """Read the nodes and the assignments, with all that decides which assignment each node uses."""
     from ccm_ctl.fleet.assignments import read_assignments

@@ -123,8 +123,8 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.plans_only:
         notes.append(f"plans only: {node.record.plans_only}")
-    for kind, reason in sorted(node.unverified.items()):
-        notes.append(f"unverified {'record' if kind == 'node' else kind}: {reason}")
+    if node.unverified:
+        notes.append(f"unverified {node.unverified_note}")
     if node.record and node.record.disabled:
         notes.append(node.record.disabled.sentence)
     if node.record and node.record.locks:

@@ -30,15 +30,16 @@ def slots(application: Application) -> Exit:
     """
     Show which nodes hold the slots of the fleet, and which wait for one.
 
-    Resources with `control: {slots: NAME/COUNT}` take a slot before they change something.
+    Resources with `control: {slots: NAME/COUNT}` take a slot before they change something. An entry that
+    its node did not sign is shown last, as "unverified". Nodes ignore it.
     """
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.slot_holders import need_slots, read_slots
+        from ccm_ctl.fleet.slot_holders import read_slots
 
         now, rows = fleet.clock.now(), []
-        for place in await read_slots(need_slots(fleet)):
+        for place in await read_slots(fleet):
             application.terminal.record(records.SLOT, **place.fields())
             rows.append(_row(place, now))
         columns = [
@@ -76,8 +77,8 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
         from ccm_ctl.fleet.slot_holders import need_slots, read_slots
 
         bucket = need_slots(fleet)
-        places = [one for one in await read_slots(bucket) if (one.slot, one.state.node) == (name, node)]
-        if not places or places[0].position:
+        places = [one for one in await read_slots(fleet) if (one.slot, one.state.node) == (name, node)]
+        if not places or not places[0].state.entry.is_held:
             raise NotFoundError(f"{node} does not hold the slot {name}; `ccmctl slots` lists the holders")
         if not yes and not await application.terminal.ask(
             f"release the slot {name} of {node}?", otherwise="use --yes"
@@ -108,6 +109,8 @@ def _row(place: SlotPlace, now: datetime) -> list[str | Cell]:
 
 
 def _standing(place: SlotPlace) -> tuple[str, str]:
+    if place.unverified:
+        return f"unverified: {one_line(place.unverified)}", "bad"
     if place.position:
         return f"waits, number {place.position}", "quiet"
     return ("kept after a failure", "bad") if place.state.entry.has_failed else ("held", "change")

@@ -125,6 +125,8 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     from ccm_ctl.render.why import Fact
 
     record = evidence.node.record
+    if evidence.node.unverified:
+        yield Fact("unverified", one_line(evidence.node.unverified_note), "bad")
     for failed in reason.failed[1 : FAILED_SHOWN + 1]:
         yield Fact("failed, too", f"{failed.resource}: {next(iter(failed.error), '')}", "bad")
     if (rest := len(reason.failed) - FAILED_SHOWN - 1) > 0:

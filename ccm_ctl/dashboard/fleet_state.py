@@ -215,6 +215,8 @@ def row_of(node: Node, standings: dict[str, NodeStanding]) -> dict[str, Any]:
         row["run"] = node.presence.run
     if not node.is_present and node.written is not None:
         row["written"] = node.written
+    if node.unverified:
+        row["unverified"] = node.unverified_note
     return row
 
 

@@ -132,6 +132,7 @@ class NodePastPages:
                 "time": one.time,
                 "message": one.message,
                 "facts": one.body if isinstance(one.body, dict) else None,
+                "unverified": one.unverified,
             }
             for one in reversed(kept)
         ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ccm_agent.model.errors import BusError, DocumentError
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
@@ -14,8 +16,9 @@ from ccm_ctl.fleet.document_changes import find_changes
 from ccm_ctl.fleet.document_history import find_revision, read_history
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.find_run import read_schedules
+from ccm_ctl.fleet.node_state import judge_services
 from ccm_ctl.fleet.registered_services import describe_service
-from ccm_ctl.fleet.slot_holders import find_locks, need_slots, read_slots
+from ccm_ctl.fleet.slot_holders import find_locks, read_slots
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -72,7 +75,7 @@ class StoredPages:
         name, scope = request.match_info["name"], request.query.get("scope", "")
         past = await find_past(self._fleet, overview.assignments, name, scope)
         revisions = [
-            assignment_fields(one.standing)
+            assignment_fields(one.standing) | {"unverified": one.unverified}
             if one.standing is not None
             else {"time": one.time, "removed": True}
             for one in reversed(past.revisions)
@@ -128,7 +131,10 @@ class StoredPages:
             stored = await self._fleet.services.stored()
         except BusError as err:
             return answer({"registrations": [], "problem": err.message})
-        found = [describe_service(one) for one in stored if not one.is_spoilt]
+        judged = await judge_services(self._fleet, [one for one in stored if not one.is_spoilt])
+        found = [
+            msgspec.structs.asdict(describe_service(one)) | {"unverified": reason} for one, reason in judged
+        ]
         return answer({"registrations": found, "problem": ""})
 
     async def _slots(self, _request: web.Request) -> web.Response:
@@ -136,7 +142,7 @@ class StoredPages:
         overview = await self._state.current()
         found, problem = [], ""
         try:
-            found = await read_slots(need_slots(self._fleet))
+            found = await read_slots(self._fleet)
         except BusError as err:
             problem = err.message
         locks = find_locks(overview.inventory, self._fleet.clock.now())
@@ -152,6 +158,7 @@ class StoredPages:
                         "until": one.until,
                         "by": one.by,
                         "why": one.why,
+                        "unverified": overview.inventory.nodes[node].unverified.get("node", ""),
                     }
                     for node, resource, one in locks
                 ],
@@ -178,6 +185,7 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
         "time": standing.time,
         "message": standing.message,
         "rolled_back_from": said.rolled_back_from,
+        "unverified": standing.unverified,
     }
 
 
@@ -191,6 +199,7 @@ def document_fields(document: StoredDocument) -> dict[str, Any]:
         "message": document.message,
         "removed": document.body is None,
         "is_plain": document.is_plain,
+        "unverified": document.unverified,
     }
 
 
@@ -209,4 +218,5 @@ def schedule_fields(schedule: Schedule) -> dict[str, Any]:
         "last_run": schedule.last_run,
         "ends": schedule.ends,
         "rollout": str(schedule.rollout.definition) if schedule.rollout is not None else "",
+        "unverified": schedule.unverified,
     }

@@ -76,6 +76,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
         run: The last run.
         next_time: When it tries again.
         away: It is offline, and since when; None: it is present.
+        unverified: Which of the node's entries it did not sign, where they were judged; "" for none.
     """
 
     node: str
@@ -92,6 +93,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     run: str = ""
     next_time: datetime | None = None
     away: AbsentSince | None = None
+    unverified: str = ""
 
     @property
     def is_converged(self) -> bool:
@@ -243,6 +245,7 @@ def judge(
         run=told.run if told else "",
         next_time=told.next_time if told and state != CONVERGED and away is None else None,
         away=away,
+        unverified=node.unverified_note,
     )
 
 

@@ -68,6 +68,12 @@ class Node(Struct, kw_only=True, gc=False):
         return self.presence is not None
 
     @property
+    def unverified_note(self) -> str:
+        """Which of its entries it did not sign, with the reason of each; "" for none."""
+        kinds = sorted(self.unverified.items())
+        return "; ".join(f"{'record' if kind == 'node' else kind}: {reason}" for kind, reason in kinds)
+
+    @property
     def state(self) -> str:
         """`present`, `offline`, or `expected` for a node that has assigned facts and never connected."""
         if self.is_present:

@@ -28,6 +28,7 @@ from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.messages import decode_agent_message
+from ccm_ctl.fleet.node_state import mark_unverified
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
     node, written = Node(name=name), None
     for entry in await fleet.nodes.matching([f"{kind}.{name}" for kind in ("node", "presence", "facts")]):
         kind = entry.key.partition(".")[0]
+        node.entries[kind] = entry
         if kind == "node":
             node.record = _decoded(entry, NodeRecord)
         elif kind == "presence":
@@ -217,6 +219,7 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
     document = decode_document(assigned) if assigned else None
     if document is not None and isinstance(document.body, dict):
         node.assigned = document.body
+    await mark_unverified(fleet, [node])
     if written is None and not node.assigned:
         (await read_inventory(fleet)).need(name)
     return node, written

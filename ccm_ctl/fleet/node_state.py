@@ -8,6 +8,7 @@ that of an agent of an earlier version, unless the signers list demands signatur
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ NAMED = 3
 LIST_VERIFIED = 1_000
 """The most nodes of which a list verifies the signatures, which takes 0.4 ms for each."""
 
+AT_ONCE = 100
+"""The number of nodes that a list verifies before others have their turn."""
+
 NOT_SIGNED = "it is not signed"
 
 
@@ -53,7 +57,9 @@ async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
     """
     reader = await make_state_reader(fleet)
     if reader is not None:
-        for node in nodes:
+        for place, node in enumerate(nodes, 1):
+            if place % AT_ONCE == 0:
+                await asyncio.sleep(0)
             judge_node(reader, node, is_quick=len(nodes) > LIST_VERIFIED)
 
 
@@ -115,6 +121,12 @@ def format_left_out(found: Sequence[str], what: str) -> str:
     return f"left out {len(found)} {what} not signed by their node: {'; '.join(found[:NAMED])}{more}"
 
 
+async def judge_services(fleet: Fleet, entries: Iterable[StreamEntry]) -> list[tuple[StreamEntry, str]]:
+    """Each registration with the reason why it is not one that a node signed; "" if it is, or if nothing is verified."""
+    verifier = await make_state_reader(fleet)
+    return [(one, find_forgery(verifier, one) if verifier is not None else "") for one in entries]
+
+
 class VerifiedServices:
     """The registered services that gates and reports use. What a node did not sign is left out, with a warning."""
 
@@ -143,12 +155,8 @@ class VerifiedServices:
         return self._fleet.services
 
     async def _verified(self, entries: list[StreamEntry]) -> list[StreamEntry]:
-        verifier = await make_state_reader(self._fleet)
-        if verifier is None:
-            return entries
         kept, left_out = [], []
-        for one in entries:
-            reason = find_forgery(verifier, one)
+        for one, reason in await judge_services(self._fleet, entries):
             if reason:
                 left_out.append(f"{one.subject} ({reason})")
             else:

@@ -11,6 +11,7 @@ from ccm_ctl.fleet.assignments import Assignments, read_assignments
 from ccm_ctl.fleet.convergence import NodeStanding, judge, read_away
 from ccm_ctl.fleet.discovery import Inventory, lacking_facts, read_facts, read_inventory, select
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
+from ccm_ctl.fleet.node_state import mark_unverified
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,7 +39,7 @@ class FleetOverview(Struct, frozen=True, kw_only=True):
 
 async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> FleetOverview:
     """
-    The fleet as the broker knows it now.
+    The fleet as the broker knows it now. What nodes did not sign is marked.
 
     Args:
         fleet: The bus.
@@ -51,6 +52,7 @@ async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> Fleet
     inventory = await read_inventory(fleet)
     await assignments.fill_in(fleet, inventory)
     nodes = list(inventory.nodes.values())
+    await mark_unverified(fleet, nodes)
     newest = await (data or FollowedData(fleet.data)).newest(followed_keys(nodes, assignments))
     away = await read_away(fleet, (node for node in nodes if not node.is_present))
     now = fleet.clock.now()

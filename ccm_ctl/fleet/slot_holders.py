@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.bus.node_state import find_slot_forgery
 from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.slots import SlotState, decode_entry
+from ccm_ctl.fleet.node_state import make_state_reader
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,12 +30,19 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
     Attributes:
         slot: The name of the slot.
         state: What the node wrote.
-        position: Its place in the queue, from 1; 0: it holds the slot.
+        position: Its place in the queue, from 1; 0: it holds the slot, or does not count.
+        unverified: Why the entry is not that of its node, which is why no node counts it; "": it is.
     """
 
     slot: str
     state: SlotState
     position: int
+    unverified: str = ""
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether the node holds the slot, as other nodes see it."""
+        return self.state.entry.is_held and not self.unverified
 
     def fields(self) -> dict[str, object]:
         """For programs."""
@@ -47,6 +56,7 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
             "since": entry.since,
             "resource": entry.resource or None,
             "run": entry.run or None,
+            "unverified": self.unverified or None,
         }
 
 
@@ -62,20 +72,35 @@ def need_slots(fleet: Fleet) -> Bucket:
     return fleet.slots
 
 
-async def read_slots(bucket: Bucket) -> list[SlotPlace]:
-    """All entries: by slot, holders by name before the queue in its order."""
+async def read_slots(fleet: Fleet) -> list[SlotPlace]:
+    """
+    All entries: by slot, holders by name before the queue in its order, and then what is not verified.
+
+    Raises:
+        BusSetupError: This broker has no slots that these credentials can read.
+        BusError: The broker does not answer.
+    """
+    bucket, reader = need_slots(fleet), await make_state_reader(fleet)
     found: dict[str, list[SlotState]] = {}
+    forged: dict[str, list[tuple[SlotState, str]]] = {}
     for one in await bucket.matching([">"]):
         name, _, node = one.key.partition(".")
         entry = decode_entry(one.value)
         state = SlotState(node=node, revision=one.revision, written=one.created, entry=entry)
-        found.setdefault(name, []).append(state)
+        reason = find_slot_forgery(reader, one)
+        states = found.setdefault(name, [])
+        if reason:
+            forged.setdefault(name, []).append((state, reason))
+        else:
+            states.append(state)
     places = []
     for name, states in sorted(found.items()):
         holders = sorted((one for one in states if one.entry.is_held), key=lambda one: one.node)
         queue = sorted((one for one in states if not one.entry.is_held), key=lambda one: one.place)
         places += [SlotPlace(slot=name, state=one, position=0) for one in holders]
         places += [SlotPlace(slot=name, state=one, position=place) for place, one in enumerate(queue, 1)]
+        for state, reason in sorted(forged.get(name, []), key=lambda pair: pair[0].node):
+            places.append(SlotPlace(slot=name, state=state, position=0, unverified=reason))
     return places
 
 

@@ -304,6 +304,12 @@ class StandingFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_time: Annotated[Time, Meta(description="When the node applies it again.")] = UNSET
     offline: Annotated[Flag, Meta(description="The node is offline.")] = UNSET
     offline_since: Annotated[Time, Meta(description="Since when.")] = UNSET
+    unverified: Annotated[
+        Text,
+        Meta(
+            description="Entries that the node did not sign, with reasons; in `assignment status` and `why`."
+        ),
+    ] = UNSET
 
 
 class StandingLine(

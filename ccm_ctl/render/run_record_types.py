@@ -195,6 +195,7 @@ class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
     since: Annotated[Time, Meta(description="Since when, by the clock of the node.")] = UNSET
     resource: Annotated[Text, Meta(description="The resource that it is for.")] = UNSET
     run: OneRun = UNSET
+    unverified: Unverified = UNSET
 
 
 class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):

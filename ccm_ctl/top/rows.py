@@ -100,7 +100,8 @@ def node_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
         lagging = [f"{name} {one.state}" for name, one in sorted(standings.items()) if not one.is_converged]
         converged = len(standings) - len(lagging)
         assignments = ", ".join([*lagging, *([f"{converged} converged"] if converged else [])])
-        cells = _safe(node.name, state, last, assignments)
+        shown_state = f"{state} (unverified)" if node.unverified else state
+        cells = _safe(node.name, shown_state, last, assignments)
         rows.append(TableRow(node.name, cells, STATES[state], node=node.name))
     return rows
 

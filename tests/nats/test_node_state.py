@@ -230,6 +230,37 @@ def test_a_node_ignores_a_holder_of_a_slot_that_did_not_sign(secured: Secured) -
     assert apply_while_held(sign_as(secured, "web2", subject, body)) == {"web1": "failed"}
 
 
+def test_slots_and_impact_count_only_holders_that_signed(secured: Secured) -> None:
+    secured.give("node", "web2")
+    subject = key_subject(SLOTS, "restart.web2")
+    body = msgspec.json.encode(SlotEntry(is_held=True, count=1, resource="exec#x", run="r"))
+    kind, name, properties = a_file("a")
+    path = secured.fleet.write(
+        "site.json", manifest((kind, name, properties | {"control": {"slots": "restart/1"}}))
+    )
+
+    def look(headers: Mapping[str, str]) -> tuple[str | None, list[str], str]:
+        """The mark in `ccmctl slots`, the holders that the report names, and its warning."""
+        asyncio.run(overwrite(secured, subject, body, headers))
+        (listed,) = secured.as_("bob", "slots", "--json").named("slot")
+        shown = secured.as_("bob", "slots").out
+        assert ("unverified: " in shown) == ("unverified" in listed)
+        done = secured.as_("bob", "plan", path, "--targets", "role=web", "--impact", "--json")
+        (report,) = done.named("impact_summary")
+        return listed.get("unverified"), report["slots"][0]["held_by"], done.err
+
+    for headers, reason in (
+        ({}, "it is not signed"),
+        (sign_as(secured, "web1", subject, body), "signed with the key of web1"),
+    ):
+        mark, holders, err = look(headers)
+        assert (mark, holders) == (reason, [])
+        assert f"left out 1 entries of slots not signed by their node: restart of web2 ({reason})" in err
+
+    mark, holders, err = look(sign_as(secured, "web2", subject, body))
+    assert (mark, holders, "left out" in err) == (None, ["web2"], False)
+
+
 def test_a_template_sees_only_registrations_that_nodes_signed(secured: Secured) -> None:
     creds = secured.give("node", "lb1", "--reads-registrations")
     secured.fleet.add("lb1", nats={"url": secured.fleet.environ["NATS_URL"], "creds": str(creds)})

@@ -120,7 +120,7 @@ function exported(rows, assignments, paths, factOf) {
     columns,
     rows.map((row) => [
       row.node, row.status, row.state, ...assignments.map((one) => row.standings[one.name]?.state), ...paths.map((path) => factOf(row, path)),
-      row.last_run, row.last_state, row.last_time, row.version, row.conflict || row.disabled,
+      row.last_run, row.last_state, row.last_time, row.version, [row.unverified && `unverified ${row.unverified}`, row.conflict || row.disabled].filter(Boolean).join("; "),
     ]),
   ];
 }

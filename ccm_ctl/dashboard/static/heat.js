@@ -55,7 +55,7 @@ function Cell({ name, cell }) {
 }
 
 // that a node was never seen is its state already
-const note = (row) => row.conflict || row.disabled || Object.values(row.standings).find((one) => one.reason && one.reason !== "never seen")?.reason || "";
+const note = (row) => (row.unverified ? `unverified ${row.unverified}` : "") || row.conflict || row.disabled || Object.values(row.standings).find((one) => one.reason && one.reason !== "never seen")?.reason || "";
 
 function Row({ row, place, assignments, paths, factOf, onOpen, isOpen }) {
   return html`<div role="row" aria-rowindex=${place + 2} class=${`row${row.state === "present" ? "" : " absent"}${isOpen ? " open" : ""}`} style=${{ top: `${place * ROW}px` }}>

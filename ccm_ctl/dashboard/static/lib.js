@@ -170,6 +170,17 @@ export function State({ state, children }) {
   return html`<span class=${`state ${meaningOf(state)}`}><span aria-hidden="true">${signOf(state)}</span> ${state}${children}</span>`;
 }
 
+// What no key of the fleet signed is shown, with the reason.
+export function Unverified({ reason }) {
+  return reason ? html` <b class="bad unverified">unverified: ${reason}</b>` : "";
+}
+
+// The cell of who wrote a row, and its text for programs.
+export const author = [
+  (row) => html`${row.written_by}<${Unverified} reason=${row.unverified} />`,
+  (row) => (row.written_by || "") + (row.unverified ? ` (unverified: ${row.unverified})` : ""),
+];
+
 // ---- buttons -----------------------------------------------------------------------------------------------------------------
 
 // Attributes of a button that cannot be used now. It keeps the focus, which `disabled` takes away: also while it waits for an answer.

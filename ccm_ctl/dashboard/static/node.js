@@ -1,5 +1,5 @@
 // The page of a node: why it is as it is, what it should be, its resources, facts and events.
-import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem, Export, Output, Share, fact, short, stamp, runPath } from "./lib.js";
+import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem, Export, Output, Share, Unverified, fact, short, stamp, runPath } from "./lib.js";
 import { live, useLive } from "./live.js";
 import { Table, exported } from "./tables.js";
 import { EventTable, exportedEvents } from "./events.js";
@@ -32,6 +32,7 @@ function Why({ why }) {
   return html`<section class="card" aria-labelledby="why-title">
     <h2 id="why-title">Why</h2>
     <p class="lead">${why.reason}</p>
+    ${Object.entries(why.unverified || {}).map(([kind, reason]) => html`<p>${kind === "node" ? "record" : kind}<${Unverified} reason=${reason} /></p>`)}
     ${(why.failed || []).map(
       (one) => html`<div class="failure"><p><b>${one.resource}</b></p>${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} /></div>`,
     )}

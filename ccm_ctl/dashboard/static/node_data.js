@@ -1,5 +1,5 @@
 // The data of a node with its origin, and the facts that operators assigned to it.
-import { html, useEffect, useState, ask, go, withQuery, natural, Ago, Link, Problem, Export, fact } from "./lib.js";
+import { html, useEffect, useState, ask, go, withQuery, natural, Ago, Link, Problem, Export, author, fact } from "./lib.js";
 import { Table, exported } from "./tables.js";
 
 const DEFAULT = "kv://CCM_DATA/common";
@@ -76,7 +76,7 @@ function changes(now, before) {
 const revisions = [
   ["Revision", (row) => row.revision],
   ["When", (row) => html`<${Ago} time=${row.time} />`, (row) => row.time],
-  ["By", (row) => row.written_by],
+  ["By", ...author],
   ["Changed", (row) => row.changes.join(", ")],
   ["Message", (row) => row.message],
 ];

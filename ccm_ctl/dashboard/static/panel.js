@@ -1,5 +1,5 @@
 // A node beside the heat map: what stands in its row, in full.
-import { html, useEffect, useRef, State, Ago, Link, fact, short, nodePath, runPath } from "./lib.js";
+import { html, useEffect, useRef, State, Ago, Link, Unverified, fact, short, nodePath, runPath } from "./lib.js";
 
 export function NodePanel({ row, onClose }) {
   const panel = useRef(null);
@@ -13,6 +13,7 @@ export function NodePanel({ row, onClose }) {
     <div class="title"><h2>${row.node}</h2><${State} state=${row.status} /><span class="spacer"></span><${Link} class="button" to=${nodePath(row.node)}>Open the node<//>
       <button type="button" onClick=${onClose}>Close</button></div>
     ${row.conflict && html`<p class="problem">${row.conflict}</p>`}
+    ${row.unverified && html`<p><${Unverified} reason=${row.unverified} /></p>`}
     ${row.disabled && html`<p class="quiet">${row.disabled}</p>`}
     <dl class="pairs">
       <dt>Agent</dt><dd>${row.state === "expected" ? "has never connected" : row.state}${row.version && `, version ${row.version}`}${row.written && html`, wrote its record <${Ago} time=${row.written} />`}</dd>

@@ -1,5 +1,5 @@
 // Slots and locks: who holds a slot of the fleet, who waits, and what is locked on which node.
-import { html, plural, Ago, Link, Problem, State, Share, short, nodePath, runPath, useTick } from "./lib.js";
+import { html, plural, Ago, Link, Problem, State, Share, Unverified, short, nodePath, runPath, useTick } from "./lib.js";
 import { TableSection, useRead } from "./tables.js";
 
 const node = ["Node", (row) => html`<${Link} to=${nodePath(row.node)}>${row.node}<//>`, (row) => row.node];
@@ -7,7 +7,7 @@ const since = ["Since", (row) => (row.since ? html`<${Ago} time=${row.since} />`
 const slots = [
   ["Slot", (row) => `${row.slot}${row.count ? `/${row.count}` : ""}`],
   node,
-  ["State", (row) => (row.position ? `waits, number ${row.position}` : row.state === "failed" ? html`<${State} state="failed" /> kept after a failure` : "held"), (row) => row.state],
+  ["State", (row) => (row.unverified ? html`<${Unverified} reason=${row.unverified} />` : row.position ? `waits, number ${row.position}` : row.state === "failed" ? html`<${State} state="failed" /> kept after a failure` : "held"), (row) => (row.unverified ? `unverified: ${row.unverified}` : row.state)],
   ["Position", (row) => row.position ?? ""],
   ["For", (row) => row.resource || ""],
   ["Run", (row) => (row.run ? html`<${Link} to=${runPath(row.run)}><code>${short(row.run)}</code><//>` : ""), (row) => row.run],
@@ -15,7 +15,7 @@ const slots = [
 ];
 const locks = [
   node,
-  ["Resource", (row) => (row.resource === "all" ? "the whole node" : row.resource), (row) => row.resource],
+  ["Resource", (row) => html`${row.resource === "all" ? "the whole node" : row.resource}<${Unverified} reason=${row.unverified} />`, (row) => row.resource],
   ["Until", (row) => (row.until ? html`<${Ago} time=${row.until} />` : "it is enabled"), (row) => row.until],
   ["By", (row) => row.by],
   ["Why", (row) => row.why],

@@ -1,17 +1,18 @@
 // Tables of what is stored: assignments, data, schedules, registrations.
-import { html, natural, plural, span, fact, go, withQuery, Problem, Ago, Link, State, short, runPath } from "./lib.js";
+import { html, natural, plural, span, fact, go, withQuery, Problem, Ago, Link, State, Unverified, author, short, runPath } from "./lib.js";
 import { Tally } from "./runs.js";
 import { TablePage, TableSection, useRead } from "./tables.js";
 
 const whom = (row) => (row.targets.join(" or ") || "all nodes") + (row.where ? ` where ${row.where}` : "");
 const time = (name) => [(row) => html`<${Ago} time=${row[name]} />`, (row) => row[name]];
+const unverified = (row) => html`<${Unverified} reason=${row.unverified} />`;
 
 const revisions = [
   ["Revision", (row) => row.revision],
   ["Bundle", (row) => html`<code>${short(row.digest)}</code>`, (row) => row.digest],
   ["Data", (row) => (row.removed ? "" : row.data_revision || "newest")],
   ["Targets", (row) => (row.removed ? "removed" : whom(row))],
-  ["By", (row) => row.written_by],
+  ["By", ...author],
   ["When", ...time("time")],
   ["Message", (row) => (row.rolled_back_from ? `rolled back from ${row.rolled_back_from}; ` : "") + (row.message || "")],
 ];
@@ -26,7 +27,7 @@ export function AssignmentsPage() {
     ["Revision", (row) => row.revision],
     ["Mode", (row) => row.mode],
     ["Every", (row) => (row.interval_s ? span(row.interval_s) : "the node's own"), (row) => row.interval_s],
-    ["By", (row) => row.written_by],
+    ["By", ...author],
     ["When", ...time("time")],
   ]} />`;
 }
@@ -42,7 +43,7 @@ export function DataPage() {
   return html`<${TablePage} title="Data" name="data" error=${error} rows=${said?.documents} sub="Hiera documents" empty="No data yet." columns=${[
     ["Key", (row) => html`<${Link} to=${`/data/${row.key}`}>${row.key}<//>`, (row) => row.key],
     ["Revision", (row) => row.revision],
-    ["By", (row) => row.written_by],
+    ["By", ...author],
     ["When", ...time("time")],
     ["Message", (row) => row.message],
   ]} />`;
@@ -73,7 +74,7 @@ export function DocumentPage({ params, address }) {
   const chosen = address.searchParams.get("changes") || "";
   return html`<${TablePage} title=${params[0]} name="revisions" error=${error} rows=${said?.revisions} sub="revisions that are kept, newest first" columns=${[
     ["Revision", (row) => row.revision],
-    ["By", (row) => row.written_by],
+    ["By", ...author],
     ["When", ...time("time")],
     ["Message", (row) => (row.removed ? "removed" : row.message)],
     ["Changes", (row) => html`<button type="button" class="plain link" aria-expanded=${chosen === String(row.revision)} onClick=${() => go(withQuery({ changes: chosen === String(row.revision) ? "" : String(row.revision) }))}>show<span class="hidden"> changes of revision ${row.revision}</span></button>`, () => ""],
@@ -84,7 +85,7 @@ export function DocumentPage({ params, address }) {
 export function SchedulesPage() {
   const { said, error } = useRead("/api/schedules");
   return html`<${TablePage} title="Schedules" name="schedules" error=${error} rows=${said?.schedules} empty="No schedule." columns=${[
-    ["Name", (row) => row.name],
+    ["Name", (row) => html`${row.name}${unverified(row)}`, (row) => row.name],
     ["What", (row) => `${row.action} ${row.manifest}${row.rollout ? `, rollout with ${row.rollout}` : ""}`],
     ["Targets", whom],
     ["When", (row) => `${row.when} ${row.zone}`.trim()],
@@ -102,7 +103,7 @@ export function RegistrationsPage() {
   const rows = said?.registrations && [...said.registrations].sort((one, other) => Number(one.is_gone) - Number(other.is_gone) || natural(one.service, other.service) || natural(one.address, other.address));
   return html`<${TablePage} title="Registrations" name="registrations" error=${error || (said?.problem && { message: said.problem })} rows=${rows} sub="services that nodes registered while they were healthy" empty="No service is registered." columns=${[
     ["Health", (row) => (row.is_gone ? html`<${State} state="gone" /> <span class="quiet">${GONE[row.reason] || row.reason}</span>` : html`<${State} state="healthy" />`), (row) => (row.is_gone ? "gone" : "healthy")],
-    ["Service", (row) => row.service],
+    ["Service", (row) => html`${row.service}${unverified(row)}`, (row) => row.service],
     ["Cluster", (row) => row.cluster],
     ["Protocol", (row) => row.protocol],
     ["Address", (row) => row.address],

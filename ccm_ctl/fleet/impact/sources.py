@@ -99,9 +99,16 @@ async def _read_holders(fleet: Fleet, resources: ManifestResources) -> dict[str,
     if fleet.slots is None or not resources.counts:
         return {}
     held: dict[str, tuple[str, ...]] = {}
-    for place in await read_slots(fleet.slots):
-        if place.slot in resources.counts and not place.position:
+    left_out = []
+    for place in await read_slots(fleet):
+        if place.slot not in resources.counts:
+            continue
+        if place.is_holder:
             held[place.slot] = (*held.get(place.slot, ()), place.state.node)
+        if place.unverified:
+            left_out.append(f"{place.slot} of {place.state.node} ({place.unverified})")
+    if left_out:
+        fleet.warn(format_left_out(left_out, "entries of slots"))
     return held
 
 

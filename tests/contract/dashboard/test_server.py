@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -25,6 +25,7 @@ from ccm_ctl.dashboard.middleware import HEADERS
 from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, FurtherPages, host_headers
 from ccm_ctl.fleet.live_events import LiveEvent
 from ccm_ctl.fleet.messages import AgentMessage
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.studio.fleet_pages import StudioFleetPages
 from ccm_ctl.studio.workspace import Workspace
 from tests.support.controller import NOW, FakeNode, event, fleet_on
@@ -75,13 +76,14 @@ async def served(
     *pages: FurtherPages,
     studio: tuple[RenderWorker, Workspace] | None = None,
     services: Any = None,
+    adapt: Callable[[Fleet], Fleet] = lambda fleet: fleet,
     **tokens: DashboardUser,
 ) -> AsyncIterator[Site]:
     broker = MemoryBroker(now=lambda: NOW)
     for node in (FakeNode("web1", {"role": "web"}), FakeNode("db1", {"role": "db"}, is_present=False)):
         await node.begin(broker)
     access = Access(b"k" * 32, "op", tokens, lambda: 1000.0, may_act=True)
-    fleet = replace(fleet_on(MemoryBus(broker, "op")), services=services)
+    fleet = adapt(replace(fleet_on(MemoryBus(broker, "op")), services=services))
     options = DashboardOptions(
         listen="127.0.0.1",
         port=0,

@@ -1,0 +1,101 @@
+"""What a node did not sign is marked wherever its state is shown: `why`, `assignment status`, `top` and the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.signing import SignatureKind
+from ccm_agent.bus.subjects import assignment_key, key_subject
+from ccm_agent.model.bundle import Bundle
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import Assignment
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.dashboard.fleet_state import FleetState
+from ccm_ctl.fleet.discovery import TargetSpec
+from ccm_ctl.top.fleet_watch import FleetWatch
+from ccm_ctl.top.rows import node_rows
+from tests.support.authorship import Root
+from tests.support.controller import BEFORE, NOW, Desk, FakeNode, fleet_on
+
+SCOPE = "fact.role.web"
+REASON = "presence: it is not signed, and the node signs its other entries"
+
+
+class SignedState:
+    """web1 and web2, which sign their entries, and an assignment of both. The presence of `forged` has no signature."""
+
+    def __init__(self, forged: str = "") -> None:
+        self.root = Root()
+        self.forged = forged
+        self.nodes = [FakeNode(name, {"role": "web"}, root=self.root) for name in ("web1", "web2")]
+
+    def desk(self) -> Desk:
+        """An operator who knows the root key."""
+        desk = Desk(*self.nodes, trust=self.root.trust())
+        desk.hooks.append(self.store)
+        return desk
+
+    async def store(self, broker: MemoryBroker) -> None:
+        """Sign what the nodes stored, and store the assignment."""
+        bucket = MemoryBus(broker, "broker").bucket("CCM_NODES")
+        for node in self.nodes:
+            assert node.key is not None
+            for kind in ("node", "presence", "facts"):
+                entry = await bucket.get(key := f"{kind}.{node.name}")
+                assert entry is not None
+                subject, issued = key_subject("CCM_NODES", key), int(time.time() * 1000)
+                signature = node.key.sign(SignatureKind.STATE, subject, entry.value, issued_ms=issued)
+                is_forged = node.name == self.forged and kind == "presence"
+                await bucket.store_signed(key, entry.value, entry.revision, "" if is_forged else signature)
+        bundle = Bundle(digest="ab" * 32, size_bytes=1)
+        key = assignment_key(SCOPE, "base")
+        body = Assignment(name="base", scope=SCOPE, bundle=bundle)
+        stamped = Stamped(bucket="CCM_ASSIGNMENTS", key=key, number=BEFORE, body=msgspec.to_builtins(body))
+        await MemoryBus(broker, "op").bucket("CCM_ASSIGNMENTS").put(key, msgspec.json.encode(stamped))
+
+
+def test_why_names_the_entries_that_the_node_did_not_sign() -> None:
+    desk = SignedState("web1").desk()
+
+    forged, genuine = (desk.ccmctl("why", name) for name in ("web1", "web2"))
+    records = [desk.ccmctl("why", name, "--json").records[0] for name in ("web1", "web2")]
+
+    assert REASON in " ".join(forged.out.split())
+    assert "not signed" not in genuine.out
+    assert records[0]["unverified"] == {"presence": REASON.removeprefix("presence: ")}
+    assert "unverified" not in records[1]
+
+
+def test_assignment_status_marks_the_node() -> None:
+    desk = SignedState("web1").desk()
+
+    shown = desk.ccmctl("assignment", "status", "base")
+    records = desk.ccmctl("assignment", "status", "base", "--json").records
+
+    marks = {one["node"]: one.get("unverified") for one in records if one["record"] == "standing"}
+    assert marks == {"web1": REASON, "web2": None}
+    text = " ".join(shown.out.split())
+    assert text.count("unverified presence: it is not signed") == 1
+
+
+@pytest.mark.parametrize("forged", ["web1", ""])
+async def test_top_and_the_dashboard_mark_the_node(forged: str) -> None:
+    scene = SignedState(forged)
+    broker = MemoryBroker(now=lambda: NOW)
+    for node in scene.nodes:
+        await node.begin(broker)
+    await scene.store(broker)
+    fleet = fleet_on(MemoryBus(broker, "op"), scene.root.trust())
+    state, watch = FleetState(fleet, lambda: None), FleetWatch(fleet)
+
+    await asyncio.gather(state.refresh(), watch.refresh())
+    rows = (await state.changes(0, TargetSpec()))["rows"]
+
+    marks = {row["node"]: row.get("unverified") for row in msgspec.json.decode(msgspec.json.encode(rows))}
+    assert marks == {"web1": REASON if forged else None, "web2": None}
+    shown = {row.node: row.cells[1].endswith(" (unverified)") for row in node_rows(watch, NOW)}
+    assert shown == {"web1": bool(forged), "web2": False}
