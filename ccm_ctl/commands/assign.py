@@ -211,13 +211,14 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
     scope = choose_scope(options["scope"])
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignment_history import verify_newest
         from ccm_ctl.fleet.bundles import read_inside
         from ccm_ctl.fleet.pinned_data import check_pinned
 
         inventory, known = await read_fleet(fleet)
         standing = known.one(name, scope)
         await check_settled(fleet, standing, may_be_aborted=False)
-        old, base = standing.assignment, standing.verified()
+        old, base = standing.assignment, await verify_newest(fleet, standing)
         if not old.data_revision:
             raise UsageError(
                 f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "

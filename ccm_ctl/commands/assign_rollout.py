@@ -83,12 +83,13 @@ class AssignmentRollout:
         """
         from ccm_ctl.commands.apply import parse_deadline
         from ccm_ctl.commands.rollout_drive import start_rollout
+        from ccm_ctl.fleet.assignment_history import verify_newest
         from ccm_ctl.fleet.assignments import store_assignment
         from ccm_ctl.fleet.run_request import prepare
         from ccm_ctl.fleet.staging import hold_back, next_number
 
         fleet, assignment = self._fleet, new.assignment
-        base = [*base, *([before.verified()] if before is not None else [])]
+        base = [*base, *([await verify_newest(self._fleet, before)] if before is not None else [])]
         number = next_number(fleet.clock.now(), before)
         plan, order = self._plan
         resolved = replace(

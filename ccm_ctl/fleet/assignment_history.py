@@ -11,7 +11,7 @@ from msgspec import Struct
 from ccm_agent.bus.layout import ASSIGNMENTS, MANIFESTS
 from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import assignment_key
-from ccm_agent.model.errors import NotFoundError
+from ccm_agent.model.errors import NotFoundError, RevisionError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.assignments import LATEST, LISTING, Assignments, Standing, build_standing
@@ -19,6 +19,7 @@ from ccm_ctl.fleet.document_history import read_history
 from ccm_ctl.fleet.pinned_data import lost_data
 
 if TYPE_CHECKING:
+    from ccm_agent.bus.verified import Verified
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -145,6 +146,24 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
     if not any(one.standing for one in revisions):
         raise NotFoundError(f"{name}: no revision of it is kept")
     return past
+
+
+async def verify_newest(fleet: Fleet, standing: Standing) -> Verified[None]:
+    """
+    The proof of the current revision of an assignment, as the base of the next one.
+
+    Its own signature is not enough: an earlier revision that was written again has a valid one.
+
+    Raises:
+        SignatureError: It is not verified, or it is older than another revision that is kept.
+        RevisionError: It was written since it was read.
+    """
+    proof = standing.verified()
+    history = await read_history(fleet, fleet.assignments, ASSIGNMENTS, standing.key, "assignment", LISTING)
+    if history[-1].revision != standing.written:
+        raise RevisionError(f"{standing.name}: another operator has assigned it meanwhile; look at it first")
+    history[-1].verified(f"`ccmctl rollback {standing.name}` or `assign` from its files replaces it")
+    return proof
 
 
 async def check_there(fleet: Fleet, standing: Standing) -> None:

@@ -225,6 +225,30 @@ def test_assignment_pins_no_made_up_data(secured: Secured) -> None:
         assert "is not verified: the content was changed after signing" in refused.err
 
 
+def test_earlier_revision_that_was_put_back_is_not_signed_anew(secured: Secured) -> None:
+    attacker = Attacker(secured)
+    data = secured.fleet.write("data.yaml", "data: {word: one}\n")
+    assert secured.as_("bob", "data", "put", "role/web", data, "--yes").code == 0
+    for name in ("one", "two"):
+        path = secured.fleet.write(f"{name}.yaml", manifest(a_file(name)))
+        words = ["-t", "role=web", "--data", "kv://CCM_DATA/role/web", "--yes"]
+        done = secured.as_("bob", "assign", "again", path, *words)
+        assert done.code == 0, done.err
+    key = "fact.role.web.again"
+    first, second = attacker.history("CCM_ASSIGNMENTS", key)
+    attacker.put_back("CCM_ASSIGNMENTS", first)
+
+    attacked = secured.as_("bob", "assign", "again", "--refresh", "--yes")
+    stored = attacker.history("CCM_ASSIGNMENTS", key)[-1]
+    attacker.put_back("CCM_ASSIGNMENTS", second)
+    control = secured.as_("bob", "assign", "again", "--refresh", "--yes")
+
+    assert attacked.code != 0
+    assert "is not verified: an older revision that was written again" in attacked.err
+    assert stored.value == first.value
+    assert control.code == 0, control.err
+
+
 def floors(credentials: str) -> dict[str, int]:
     from ccm_agent.bus.trust import trust_in_credentials
 
