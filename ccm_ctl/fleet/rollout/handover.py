@@ -8,6 +8,7 @@ send its request, and sends it only where that operator may.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 VALID_MS = 30 * 86_400_000
 """How long after its start a rollout can be driven by servers."""
+
+IDLE = timedelta(days=1)
+"""How long a rollout may be without a driver: so long nodes remember that they carried out its request."""
 
 _SIGNED_ACTIONS = {"exec": "run commands", "assign": "write assignments"}
 """What a server does only for an operator who signed: operators who may write rollouts need not have these rights."""
@@ -95,7 +99,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
 
     Raises:
         SignatureError: No such operator signed it.
-        RunError: It was stopped, or has ended.
+        RunError: It was stopped, has ended, or was without a driver for too long.
         ProtocolError: It is a command or an assignment, and the fleet does not use signatures.
     """
     record = recorded.record
@@ -120,6 +124,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
             f"{_subject(state)}: {reason}; `ccmctl run resume {state.run} --detach` hands it over again"
         )
     await _check_open(fleet, verifier.signers, record)
+    _check_recent(state, record, datetime.fromtimestamp(judged.issued_ms / 1000, UTC), fleet.clock.now())
     return signer is None or signer.may_request(request.protocol, EVERYWHERE)
 
 
@@ -149,6 +154,23 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
             raise RunError(
                 f"{record.run}: {ender.name} has stopped it, or has seen it end; start a new rollout"
             )
+
+
+def _check_recent(state: RolloutState, record: RunRecord, handed: datetime, now: datetime) -> None:
+    """
+    Check that a rollout has not been without a driver for longer than nodes remember its request.
+
+    A broker can put back an earlier state of it. Its nodes would carry out the request again.
+
+    Raises:
+        RunError: It has.
+    """
+    last = max(one for one in (handed, record.time, state.time, state.start_at) if one is not None)
+    if now - last > IDLE:
+        raise RunError(
+            f"{state.run}: nobody has driven it for more than a day, so this may be an earlier state that was put back; "
+            f"if it has not ended, `ccmctl run resume {state.run} --detach` hands it over again"
+        )
 
 
 def handed_part(state: RolloutState) -> RolloutState:

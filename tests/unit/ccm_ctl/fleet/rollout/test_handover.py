@@ -181,12 +181,24 @@ async def test_orders_and_progress_do_not_change_what_was_signed(hands: Hands) -
 
 
 async def test_a_handover_ends_after_a_month(hands: Hands) -> None:
-    state = handed(hands, "bob", recorded())
     days = VALID_MS // 86_400_000
+    state = replace(handed(hands, "bob", recorded()), asked=1, time=NOW + timedelta(days=days))
 
     assert await check_handover(hands.server(days=days), state, recorded(), APPLY) is False
     with pytest.raises(SignatureError, match="the signature has expired"):
         await check_handover(hands.server(days=days + 1), state, recorded(), APPLY)
+
+
+async def test_a_rollout_that_nobody_has_driven_for_a_day_is_not_driven(hands: Hands) -> None:
+    state = handed(hands, "bob", recorded())
+    later = RolloutState(run=RUN, plan=PLAN, start_at=NOW + timedelta(days=5))
+    later = hand_over(hands.fleet("bob"), later, recorded().record, NODES, base=OWN)
+    driven = replace(state, asked=1, time=NOW + timedelta(days=5))
+
+    for one, days in ((state, 1), (later, 6), (driven, 6)):
+        assert await check_handover(hands.server(days=days), one, recorded(), APPLY) is False
+        with pytest.raises(RunError, match="nobody has driven it for more than a day"):
+            await check_handover(hands.server(days=days + 1), one, recorded(), APPLY)
 
 
 async def test_a_record_that_was_exchanged_is_not_handed_over(hands: Hands) -> None:
