@@ -174,6 +174,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         time: When this was written.
         serial: How often it was written, so that a driver knows an earlier state that was put back.
         orders: The number of the last order that this state contains, by the token of the operator who gave it.
+        missing: Earlier numbers that were not there then, by the same token. Their halts still count.
+        halts: How many pauses and aborts it contains.
     """
 
     run: str
@@ -199,6 +201,8 @@ class RolloutState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: Moment | None = None
     serial: Count = 0
     orders: dict[str, Count] = {}
+    missing: dict[str, tuple[Count, ...]] = {}
+    halts: Count = 0
 
     @property
     def current(self) -> Wave:
@@ -241,6 +245,8 @@ class RolloutOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
         why: The reason; "": none was given.
         user: The user of a dashboard for whom the operator gave it; "": the operator did.
         time: When.
+        halts: How many pauses the operator saw. A resume or a promotion does not undo a later one. None: not known, in an
+            order of an older controller.
     """
 
     run: str
@@ -249,6 +255,7 @@ class RolloutOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
     user: str = ""
     time: Moment | None = None
+    halts: Count | None = None
 
 
 class GivenOrder(Struct, frozen=True, kw_only=True):

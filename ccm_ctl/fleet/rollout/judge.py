@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 ORDER = "order"
 """The kind of key of an order."""
 
+KEPT = 64
+"""So many numbers of orders that were left out are kept for each operator."""
+
 
 class RolloutJudge:
     """Judges what is stored of one rollout."""
@@ -142,15 +145,40 @@ def obey(
         ends: The state of each node in the run.
     """
     for one in orders:
-        if one.reason or one.number <= state.orders.get(one.token, 0):
+        if one.reason or _is_contained(state, one):
             continue
-        state = replace(state, orders={**state.orders, one.token: one.number})
-        if one.order.wave == state.wave or one.order.order.is_halt:
+        state = contain(state, one.token, one.number)
+        if one.order.order.is_halt or not _is_outdated(state, one.order):
             try:
                 state = apply_order(state, one.order, one.by, sequence, ends)
             except RunError:
                 continue  # it is over, or completes
     return state
+
+
+def _is_contained(state: RolloutState, given: GivenOrder) -> bool:
+    """Whether an order was obeyed or passed over before. A broker can deliver a halt after a later order of the same operator."""
+    if given.number > state.orders.get(given.token, 0):
+        return False
+    return not (given.order.order.is_halt and given.number in state.missing.get(given.token, ()))
+
+
+def _is_outdated(state: RolloutState, order: RolloutOrder) -> bool:
+    """Whether a resume or a promotion was given for an earlier wave, or before a halt that the state contains."""
+    return order.wave != state.wave or (order.halts is not None and order.halts < state.halts)
+
+
+def contain(state: RolloutState, token: str, number: int) -> RolloutState:
+    """Return the state as one that contains an order of an operator."""
+    last = state.orders.get(token, 0)
+    left_out = range(max(last + 1, number - KEPT), number)
+    missing = [one for one in (*state.missing.get(token, ()), *left_out) if one != number][-KEPT:]
+    others = {key: numbers for key, numbers in state.missing.items() if key != token}
+    return replace(
+        state,
+        orders={**state.orders, token: max(last, number)},
+        missing=others | ({token: tuple(missing)} if missing else {}),
+    )
 
 
 def apply_order(
@@ -167,8 +195,9 @@ def apply_order(
         RunError: The rollout is over, or cannot be aborted any more.
     """
     if order.order is OrderKind.PAUSE:
-        return pause(state, by, order.why)
+        return replace(pause(state, by, order.why), halts=state.halts + 1)
     if order.order is OrderKind.ABORT:
-        return state if state.phase is Phase.ABORTED else abort(state, by, order.why)
+        is_aborted = state.phase is Phase.ABORTED
+        return state if is_aborted else replace(abort(state, by, order.why), halts=state.halts + 1)
     go_on = promote if order.order is OrderKind.PROMOTE else resume
     return go_on(state, sequence, ends, by)

@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
 from ccm_ctl.fleet.rollout.driver import READ_S
 from ccm_ctl.fleet.rollout.handover import hand_over
-from ccm_ctl.fleet.rollout.judge import RolloutJudge, apply_order, name_author
+from ccm_ctl.fleet.rollout.judge import RolloutJudge, apply_order, contain, name_author
 from ccm_ctl.fleet.rollout.lease import check_lease
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import find_author
@@ -81,8 +79,9 @@ class Orders:
         run = self._recorded.record.run
         found = await self._store.require(run)
         may_drive = await self._check_right(kind)
+        seen, now = found.state, self._fleet.clock.now()
         order = RolloutOrder(
-            run=run, order=kind, wave=found.state.wave, why=why, user=user, time=self._fleet.clock.now()
+            run=run, order=kind, wave=seen.wave, why=why, user=user, time=now, halts=seen.halts
         )
         if not kind.is_halt:
             await find_author(self._fleet, self._recorded)
@@ -97,7 +96,7 @@ class Orders:
             if number and state.orders.get(token, 0) >= number:
                 return self._handed(state, detaches)  # the driver was faster, or it is obeyed on reading
             changed = self._change(state, order, detaches)
-            return replace(changed, orders={**state.orders, token: number}) if number else changed
+            return contain(changed, token, number) if number else changed
 
         sequence = self._recorded.nodes[: found.state.plan.total]
         return await self._store.change(run, change, base=self._base(), sequence=sequence, ends=self._ends)
