@@ -293,7 +293,13 @@ def _refusal(claim: SlotClaim, turn: SlotDecision) -> SlotError:
     held = f"held by {holders}{more}" if holders else "not free"
     ahead = f"; {turn.ahead} nodes wait before this one" if turn.ahead else ""
     why = "the run was stopped" if claim.is_stopped() else f"no slot was free for {claim.wait_s:g} s"
-    return SlotError(f"the slot {name} is {held}{ahead}: {why}, so nothing was changed; see `ccmctl slots`")
+    release = ""
+    if turn.holders:
+        first = turn.holders[0]
+        release = f"; if {first} keeps it after a failure: `ccmctl slots release {name} {first}`"
+    return SlotError(
+        f"the slot {name} is {held}{ahead}: {why}, so nothing was changed; see `ccmctl slots`{release}"
+    )
 
 
 class ManifestSlots:

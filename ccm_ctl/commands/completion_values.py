@@ -29,7 +29,9 @@ FEW_VALUES = 20
 
 _ASSIGNED = frozenset({"assign", "unassign", "rollback", "assignment"})
 _SCHEDULED = frozenset({"rm", "run", "status"})
+_ORDERS = frozenset({"pause", "resume", "promote", "abort"})
 _MODULES = {
+    "rollouts": "ccm_ctl.fleet.rollout.store",
     "bundles": "ccm_ctl.fleet.bundle_references",
     "groups": "ccm_ctl.fleet.groups",
     "runs": "ccm_ctl.fleet.history",
@@ -83,7 +85,7 @@ def choose_kind(path: list[str], metavar: str) -> str:
     if metavar in ("NODE", "[NODE]", "[NODE|list]", "NODE...", "[NODE... KEY=VALUE...]"):
         return "nodes"
     if metavar == "RUN":
-        return "runs"
+        return "rollouts" if path[-1] in _ORDERS else "runs"
     if metavar == "DIGEST":
         return "bundles"
     if metavar in ("SCHEDULE", "ASSIGNMENT"):
@@ -209,6 +211,11 @@ async def _read(broker: Broker, kind: str) -> list[str]:
         if kind == "resources":
             return [record.name for record in records if record.action == "ensure"]
         return [NEWEST, *short_ids(record.run for record in records).values()]
+    if kind == "rollouts":
+        from ccm_agent.clikit.text import short_ids
+        from ccm_ctl.fleet.rollout.store import RolloutStore
+
+        return list(short_ids(await RolloutStore(fleet).open_runs()).values())
     if kind == "assignments":
         from ccm_ctl.fleet.assignments import read_assignments
 

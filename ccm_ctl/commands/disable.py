@@ -45,7 +45,7 @@ def disable(application: Application, for_s: int | None, **options: Any) -> Exit
 
     async def work(fleet: Fleet) -> Exit:
         until = fleet.clock.now() + timedelta(seconds=for_s) if for_s else None
-        words = f"disable until {clock(until)}" if until else "disable"
+        words = f"until {clock(until)}, disable" if until else "disable"
         return await command_nodes(
             application, fleet, NODE_DISABLE, options, verb=words, done="disabled", until=until
         )

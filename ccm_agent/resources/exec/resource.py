@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
 from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL, OUTPUT_TAIL
 from ccm_agent.model.resource import ABSENT, PRESENT
@@ -174,7 +174,8 @@ def judge(wanted: ExecProperties, done: Execution) -> ExecState:
     """
     if done.timed_out:
         raise CommandError(
-            f"the command took longer than {wanted.timeout} and was killed", output=done.output
+            f"the command took longer than {format_duration(parse_duration(wanted.timeout))} and was killed",
+            output=done.output,
         )
     if done.exitcode < 0:
         raise CommandError(f"the command was killed by {_signal_name(-done.exitcode)}", output=done.output)

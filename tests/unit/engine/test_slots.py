@@ -121,7 +121,8 @@ async def test_slot_that_is_not_free_in_time_names_its_holder_and_leaves_no_trac
         await second.take(claim(wait_s=30))
 
     assert str(refused.value) == (
-        "the slot pg is held by db1: no slot was free for 30 s, so nothing was changed; see `ccmctl slots`"
+        "the slot pg is held by db1: no slot was free for 30 s, so nothing was changed; see `ccmctl slots`; "
+        "if db1 keeps it after a failure: `ccmctl slots release pg db1`"
     )
     assert await holders(broker) == {"db1"}
     await first.leave("pg")

@@ -6,7 +6,7 @@ import os
 import posixpath
 from collections.abc import Callable, Sequence
 
-from ccm_agent.model.durations import parse_duration
+from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command, Completed, Files, Runner
 from ccm_agent.model.resource import PRESENT
@@ -81,7 +81,7 @@ class Commands:
             raise CommandError(f"the guard in `{which}` cannot be run: {err.message}") from err
         if done.timed_out:
             raise CommandError(
-                f"the guard in `{which}` took longer than {wanted.timeout} and was killed",
+                f"the guard in `{which}` took longer than {format_duration(parse_duration(wanted.timeout))} and was killed",
                 output=_output(done, wanted),
             )
         if done.code < 0:

@@ -36,9 +36,11 @@ def test_disabling_needs_a_reason_and_is_confirmed() -> None:
 
     without = desk.ccmctl("disable", "-t", "role=web", "--yes")
     unasked = desk.ccmctl("disable", "-t", "role=web", "--why", "x")
+    for_hours = desk.ccmctl("disable", "-t", "role=web", "--why", "x", "--for", "8h")
 
     assert (without.code, "missing option '--why'" in without.err) == (1, True)
     assert unasked.err.endswith('cannot ask "disable 1 node?" without a terminal; use --yes\n')
+    assert '"until 2026-11-21 20:00:00Z, disable 1 node?"' in for_hours.err
     assert asked(desk) == []
 
 

@@ -6,13 +6,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from ccm_agent.bus.subjects import request_subject
+from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.app import Application
+from ccm_ctl.commands.command_tree import CtlProgram
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.lease import LEASE_S
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -210,3 +215,18 @@ def test_no_further_question_goes_to_the_broker_when_no_rollout_is_open(
     desk.ccmctl("exec", "--all", "--", "true")
 
     assert loaded == []
+
+
+def test_orders_about_rollouts_complete_open_rollouts_only() -> None:
+    desk, run = with_rollout(Phase.PAUSED)
+    desk.ccmctl("exec", "--all", "--yes", "--", "true")
+
+    environ = {"CCM_OPERATOR": "op", "HOME": "/nonexistent"}
+    application = Application(Terminal("ccmctl", environ={}), environ, desk._connect)
+    shell = ShellComplete(CtlProgram(VERBS), {"obj": application}, "ccmctl", "_X")
+
+    def offered(verb: str) -> list[str]:
+        return [item.value for item in shell.get_completions(["run", verb], "")]
+
+    assert [offered(order) for order in ("pause", "resume", "promote", "abort")] == [[run[:8]]] * 4
+    assert len(offered("show")) == 3  # `last`, the rollout and the command

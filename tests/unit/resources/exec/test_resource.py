@@ -167,6 +167,12 @@ def test_a_command_that_worked_leaves_a_state(
             "the command took longer than 5m and was killed",
             id="too long, whatever its exit code",
         ),
+        pytest.param(
+            {"timeout": "1.000000s"},
+            {"exitcode": 0, "timed_out": True},
+            "the command took longer than 1s and was killed",
+            id="too long, with a limit of a request",
+        ),
     ],
 )
 def test_a_failed_command_reports_exit_code_and_output(
