@@ -248,8 +248,18 @@ def _learn_variable(masker: Masker, text: str) -> None:
     _learn_urls(masker, value)
 
 
+_AUTHORIZATION = re.compile(r"(?i)authorization:\s{0,8}(?:basic|bearer|token)\s{1,8}([^\s\"']{1,4096})")
+"""The credentials in a header, as in `curl -H 'Authorization: Bearer x'`."""
+
+_USER_PASSWORD = re.compile(r"(?:^|\s)(?:-u|--user)[ =]{0,8}[\"']?[^\s:\"']{1,100}:([^\s\"']{1,4096})")
+"""The password in `curl -u user:password`."""
+
+
 def _learn_arguments(masker: Masker, command: str) -> None:
-    """Add the values of options and variables whose names indicate a secret, such as `--password=x`, in a command."""
+    """Add what a command shows of secrets: options and variables such as `--password=x`, a header, `-u user:password`."""
+    for pattern in (_AUTHORIZATION, _USER_PASSWORD):
+        for match in pattern.finditer(command):
+            masker.learn(match[1])
     for found in _ARGUMENT.finditer(command):
         value = next(filter(None, (found[group] for group in _VALUE_GROUPS)), "")
         if not value.startswith(("$", "`")) and is_secret_setting(found["name"] or found["option"], value):

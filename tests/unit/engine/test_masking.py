@@ -241,6 +241,11 @@ def test_rules_that_are_not_yaml_hold_no_secrets() -> None:
     ("command", "shown"),
     [
         pytest.param("tool --db-password=hunter22 -v", "tool --db-password=*** -v", id="option with ="),
+        pytest.param("curl -u me:hunter22 https://x", "curl -u me:*** https://x", id="user and password"),
+        pytest.param("curl -u me https://x:80", "curl -u me https://x:80", id="user alone"),
+        pytest.param(
+            "curl -H 'Authorization: Bearer hunter22' x", "curl -H 'Authorization: Bearer ***' x", id="header"
+        ),
         pytest.param("tool --token 'two words' -v", "tool --token '***' -v", id="next argument"),
         pytest.param("PGPASSWORD=hunter22 psql", "PGPASSWORD=*** psql", id="variable"),
         pytest.param("sh -c 'TOKEN=hunter22 tool'", "sh -c 'TOKEN=*** tool'", id="within a script"),
