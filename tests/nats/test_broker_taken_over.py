@@ -333,7 +333,9 @@ async def test_signed_deletion_ends_an_assignment(stage: Stage) -> None:
 
 
 async def test_bundle_that_was_exchanged_is_not_unpacked(stage: Stage) -> None:
-    good, evil = packed("changed /good"), packed("changed /evil")
+    # no other test stores this one, so the attacker's is the only object of the name
+    wanted = f"changed /bundle-{new_id()}"
+    good, evil = packed(wanted), packed("changed /evil")
     bundle = Bundle(digest=digest_of(good), size_bytes=len(good))
 
     async def apply() -> None:
@@ -348,7 +350,7 @@ async def test_bundle_that_was_exchanged_is_not_unpacked(stage: Stage) -> None:
 
     await stage.objects.put(digest_of(good), good)
     await apply()
-    await until(lambda: stage.ran == ["changed /good"])
+    await until(lambda: stage.ran == [wanted])
 
 
 async def test_facts_that_are_not_signed_move_a_node_into_no_role(stage: Stage) -> None:
