@@ -287,7 +287,7 @@ def test_a_request_that_comes_after_its_deadline_is_expired_and_stays_so(trio: F
             request = ManifestRequest(
                 protocol=MANIFEST_APPLY, name="held-up", manifest=text, deadline=deadline
             )
-            launch = prepare(fleet, request, resolved, "apply", "held-up")
+            launch = prepare(fleet, request, resolved, "apply", "held-up", base=OWN)
             await History(fleet).begin(launch.record, resolved.nodes, resolved.offline, OWN)
             run = Run(launch.record.run, resolved.nodes, resolved.offline, now(), asked=True)
 
@@ -369,7 +369,7 @@ def test_node_that_stops_matching_refuses_and_new_match_joins(trio: Fleet) -> No
             await asyncio.to_thread(trio.ctl, "facts", "set", "db1", "role=web")
             text = (trio.directory / path).read_text()
             request = ManifestRequest(protocol=MANIFEST_APPLY, name="motd", manifest=text)
-            launch = prepare(fleet, request, resolved, "apply", "motd")
+            launch = prepare(fleet, request, resolved, "apply", "motd", base=OWN)
             run = Run(launch.record.run, resolved.nodes, resolved.offline, now(), asked=True)
 
             async def nothing(_news: object) -> None:
@@ -424,7 +424,7 @@ async def deliver_again(fleet: Fleet, run: str, names: set[str]) -> dict[str, di
             protocol=MANIFEST_APPLY, run=run, name="counts", manifest=manifest(counting())
         )
         for subject in recorded.record.subjects:
-            await bus.requests.publish(subject, msgspec.json.encode(again))
+            await bus.requests.publish(subject, msgspec.json.encode(again), base=OWN)
         async with asyncio.timeout(20):
             await all_in.wait()
         await stop()

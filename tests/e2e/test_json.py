@@ -31,6 +31,9 @@ signers list                                 # signer
 signers allow-unsigned 1d                    # made
 signers allow-unsigned --end                 # made
 signers publish                              # made
+signers max-age 3d                           # made
+signers renew                                # made
+audit                                        # audit audit_author
 facts set web1 env=prod                      # facts
 facts unset web1 env                         # facts
 facts show web1                              # facts

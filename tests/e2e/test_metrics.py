@@ -58,8 +58,8 @@ def test_metrics_count_the_agents_runs(tmp_path: Path) -> None:
     assert found[f'choria_ccm_agent_apply_duration_seconds_count{{manifest="{site}"}}'] == 1
     assert found["choria_ccm_agent_connected"] == 1
     assert found["choria_ccm_agent_disabled"] == 0
-    # start, resource and summary of both runs, and the agent's own start
-    assert found["choria_ccm_agent_events_sent_total"] == 7
+    # start, resource and summary of both runs, the decision about the request, and the agent's own start
+    assert found["choria_ccm_agent_events_sent_total"] == 8
     assert found["choria_ccm_facts_gather_duration_seconds_count"] >= 1
     assert found["process_resident_memory_bytes"] > 1 << 20
     assert found["process_open_fds"] > 3
