@@ -33,7 +33,7 @@ signers allow-unsigned --end                 # made
 signers publish                              # made
 signers max-age 3d                           # made
 signers renew                                # made
-audit                                        # audit audit_author
+audit                                        # audit
 facts set web1 env=prod                      # facts
 facts unset web1 env                         # facts
 facts show web1                              # facts

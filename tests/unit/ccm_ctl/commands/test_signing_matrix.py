@@ -1,0 +1,388 @@
+"""
+Every command that signs, with every stored input that it reads, forged in every way: refused or marked, and never signed.
+
+The commands come from the tree of `ccmctl`, so a new one fails here until it has rows, or is listed as one that signs nothing,
+which is tried as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from msgspec import Struct
+
+from ccm_agent.bus.subjects import request_subject
+from ccm_agent.model.ids import new_id
+from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.wire import MANIFEST_APPLY
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.__main__ import VERBS
+from ccm_ctl.commands.command_tree import CtlProgram
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from tests.support.controller import NOW, FakeNode, Said, fleet_on
+from tests.support.signed_desk import FORGED, FORGERIES, NEW, OLD, Crew, SignedDesk, copy_broker
+from tests.support.signing import OWN
+
+TOP = Path(__file__).resolve().parents[4]
+
+MANIFEST = """\
+ccm:
+  resources:
+    - file:
+        - /etc/motd: {{ensure: present, content: '{}', owner: root, group: root, mode: "0644"}}
+"""
+
+FACTS, DATA, ASSIGNMENT = ("CCM_FACTS", "web1"), ("CCM_DATA", "common"), ("CCM_ASSIGNMENTS", "all.web")
+OWN_DATA, GROUP = ("CCM_DATA", "node/web1"), ("CCM_TRUST", "group.edge")
+FAILED, ROLLOUT = ("CCM_RUNS", "failed"), ("CCM_RUNS", "rollout")
+"""Stored inputs as bucket and key; of runs, which one."""
+
+IN_BETWEEN = "a made-up revision in between"
+WRITTEN_ONCE = ("an older revision", IN_BETWEEN)
+"""A record of a run has one revision, so there is none before it and none in between."""
+
+
+GENUINE_IS_TAKEN = {("rollback web --yes", "an older revision")}
+"""The newest verified revision is restored, whatever comes after it. Revision 1 is genuine, so it can be asked for by number."""
+
+MOVED_AS_IT_IS = {("data protect node/web1", "an older revision")}
+"""A genuine revision that was stored again is moved with its own signature and number, which nodes refuse."""
+
+
+NOT_DETECTED = {(GROUP, "an older revision")}
+"""
+Selectors of a group come from the newest entry alone. A broker that withholds newer ones shows a genuine older group as well (ADR
+116), so the matrix claims nothing here.
+"""
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """
+    A command that signs, and a stored input that it reads.
+
+    Attributes:
+        words: The command line. `SITE` is a manifest of the operator, `DATA` a document, and `RUN` the run of the input.
+        stored: The input.
+        is_present: The node answers.
+        replaces: The command takes nothing from the input: it replaces or removes it, whatever it holds.
+        picks: What is appended to take the forged revision, if the command can take one by its number; "": it cannot.
+    """
+
+    words: str
+    stored: tuple[str, str]
+    is_present: bool = True
+    replaces: bool = False
+    picks: str = ""
+
+
+ROWS = {
+    "facts set": [
+        Row(words="facts set web1 tier=x", stored=FACTS),
+        Row(words="facts set web1 tier=x --replace", stored=FACTS, replaces=True),
+    ],
+    "facts unset": [Row(words="facts unset web1 tier", stored=FACTS)],
+    "data edit": [
+        Row(words="data edit common", stored=DATA),
+        Row(words="data edit node/web1", stored=OWN_DATA),
+    ],
+    "data put": [Row(words="data put common DATA --yes", stored=DATA, replaces=True)],
+    "data rm": [Row(words="data rm common --yes", stored=DATA, replaces=True)],
+    "data rollback": [Row(words="data rollback common", stored=DATA, picks="{revision}")],
+    "data protect": [Row(words="data protect node/web1", stored=OWN_DATA)],
+    "group set": [Row(words="group set edge -t node=web1", stored=GROUP, replaces=True)],
+    "group rm": [Row(words="group rm edge", stored=GROUP, replaces=True)],
+    "assign": [
+        Row(words="assign web SITE -t role=web --yes", stored=ASSIGNMENT, replaces=True),
+        Row(words="assign other SITE -t @edge --yes", stored=GROUP),
+    ],
+    "unassign": [Row(words="unassign web --yes", stored=ASSIGNMENT, replaces=True)],
+    "rollback": [Row(words="rollback web --yes", stored=ASSIGNMENT, picks="--to {count}")],
+    "plan": [Row(words="plan SITE -t @edge", stored=GROUP, is_present=False)],
+    "apply": [Row(words="apply SITE -t @edge --yes", stored=GROUP, is_present=False)],
+    "ensure": [
+        Row(
+            words="ensure file /tmp/x present owner=root group=root mode=0644 content=x -t @edge --yes",
+            stored=GROUP,
+            is_present=False,
+        )
+    ],
+    "exec": [Row(words="exec -t @edge --yes -- /bin/true", stored=GROUP, is_present=False)],
+    "node rm": [Row(words="node rm web1 --yes --force", stored=FACTS, replaces=True)],
+    "run-now": [Row(words="run-now -t @edge --yes", stored=GROUP)],
+    "disable": [Row(words="disable -t @edge --yes --why x", stored=GROUP)],
+    "enable": [Row(words="enable -t @edge --yes", stored=GROUP)],
+    "lock": [Row(words="lock -t @edge --for 1h --why x --yes", stored=GROUP)],
+    "unlock": [Row(words="unlock -t @edge --yes", stored=GROUP)],
+    "ping": [Row(words="ping -t @edge", stored=GROUP)],
+    "run retry": [
+        Row(words="run retry RUN --yes --only offline", stored=FAILED, is_present=False),
+    ],
+    "run pause": [Row(words="run pause RUN", stored=ROLLOUT)],
+    "run promote": [Row(words="run promote RUN --detach", stored=ROLLOUT)],
+    "run resume": [Row(words="run resume RUN --detach", stored=ROLLOUT)],
+    "run abort": [Row(words="run abort RUN", stored=ROLLOUT)],
+    "run stop": [Row(words="run stop RUN --yes", stored=ROLLOUT)],
+}
+"""Commands that sign and read something signed, with their rows."""
+
+READS_NOTHING_SIGNED = {"why": "why web1"}
+"""Commands that sign a question to a node, and read nothing from the broker that an operator signed."""
+
+ELSEWHERE = {
+    "audit": "tests/nats/test_audit.py",
+    "dashboard": "tests/contract/dashboard/test_actions.py",
+    "init": "tests/nats/test_security.py",
+    "node add": "tests/nats/test_security.py",
+    "node revoke": "tests/nats/test_doctor.py",
+    "operator add": "tests/nats/test_security.py",
+    "operator revoke": "tests/nats/test_security.py",
+    "rollout serve": "tests/nats/test_handovers.py",
+    "schedule add": "tests/nats/test_schedules.py",
+    "schedule list": "tests/nats/test_schedules.py",
+    "schedule rm": "tests/nats/test_schedules.py",
+    "schedule run": "tests/nats/test_unverified_bases.py",
+    "signers allow-unsigned": "tests/nats/test_doctor.py",
+    "signers list": "tests/nats/test_security.py",
+    "signers max-age": "",
+    "signers publish": "tests/nats/test_security.py",
+    "signers renew": "tests/nats/test_withheld_signers.py",
+    "studio": "tests/contract/dashboard/test_studio.py",
+    "top": "tests/unit/ccm_ctl/top/test_screen.py",
+    "undo": "tests/nats/test_forged_runs.py",
+}
+"""
+Commands that are not in this matrix, because they need a server, a screen, signed events of nodes or the root key; with the test
+that runs them, if one does.
+"""
+
+NOTHING = {
+    "facts show": "facts show web1",
+    "facts history": "facts history web1",
+    "data get": "data get common",
+    "data diff": "data diff common",
+    "data history": "data history common",
+    "data list": "data list",
+    "data explain": "data explain word --node web1 --data kv://CCM_DATA/common",
+    "group list": "group list",
+    "assignment list": "assignment list",
+    "assignment status": "assignment status web",
+    "assignment history": "assignment history web",
+    "bundle list": "bundle list",
+    "bundle gc": "bundle gc --yes",
+    "bundle get": "bundle get BUNDLE --out FOLDER",
+    "run list": "run list",
+    "run show": "run show FAILED",
+    "run watch": "run watch FAILED",
+    "run diff": "run diff FAILED FAILED",
+    "rollout list": "rollout list",
+    "slots *": "slots",
+    "slots release": "slots release x web1 --yes",
+    "node list": "node list -t @edge",
+    "node show": "node show web1",
+    "node reset": "node reset web1 --yes --force",
+    "doctor": "doctor",
+    "state": "state web1",
+    "history": "history web1",
+    "events": "events --until 1h",
+    "report": "report FAILED --html REPORT",
+    "schedule status": "schedule status x",
+    "completion": "completion bash",
+    "help": "help",
+    "notify add": "notify add new --on failed --exec /bin/true --file FILE",
+    "notify list": "notify list --file FILE",
+    "notify rm": "notify rm old --file FILE",
+    "notify test": "notify test x --file FILE",
+}
+"""Commands that sign nothing. They are run with everything on the broker that there is."""
+
+ENDS = {
+    "assignment status": 3,
+    "run watch": 3,
+    "state": 3,
+    "doctor": 2,
+    "slots release": 1,
+    "schedule status": 1,
+}
+"""Exit codes of these: the node is offline, and there is no event, slot or schedule."""
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """What the genuine operators stored, and their runs."""
+
+    crew: Crew
+    broker: MemoryBroker
+    folder: Path
+    runs: dict[str, str]
+
+    def desk(self, *, is_present: bool) -> SignedDesk:
+        """Anna's desk with a copy of all that."""
+        desk = SignedDesk(self.crew, _node(is_present=is_present, own_data=True))
+        desk.broker = copy_broker(self.broker)
+        return desk
+
+    def run(self, desk: SignedDesk, words: str, stored: tuple[str, str] = FAILED) -> Said:
+        """Run a command line of a table."""
+        manifest, data = self.folder / "own.yaml", self.folder / "own.data"
+        manifest.write_text(MANIFEST.format("own").replace("motd", "issue"))
+        data.write_text("data: {word: own}\n")
+        names = {
+            "SITE": str(manifest),
+            "DATA": str(data),
+            "RUN": self.runs.get(stored[1], ""),
+            "FAILED": self.runs["failed"],
+            "BUNDLE": next(iter(desk.broker.objects["CCM_MANIFESTS"])),
+            "FOLDER": str(self.folder / "out"),
+            "REPORT": str(self.folder / "report.html"),
+            "FILE": str(self.folder / "notify.json"),
+        }
+        argv = [names.get(word, word) for word in words.split()]
+        return desk.ccmctl(*argv, environ={"EDITOR": "sed -i s/word/other/"})
+
+
+def _node(*, is_present: bool, own_data: bool) -> FakeNode:
+    can = {"undo": True, "staged_assignments": True, "resource_locks": True, "own_data": own_data}
+    facts = {"role": "web"} | dict.fromkeys(
+        (OLD, NEW, FORGED), "1"
+    )  # the node matches forged selectors as well
+    return FakeNode("web1", facts, (), is_present=is_present, record=can)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    folder, crew = tmp_path_factory.mktemp("matrix"), Crew()
+    desk = SignedDesk(crew, _node(is_present=False, own_data=False))
+    patch = pytest.MonkeyPatch()
+    patch.setattr("ccm_ctl.fleet.fact_edits.TAKEN_WITHIN_S", 0.05)
+    for word in (OLD, NEW):
+        manifest, data = folder / f"{word}.yaml", folder / f"{word}.data"
+        manifest.write_text(MANIFEST.format(word))
+        data.write_text(f"data: {{word: {word}}}\n")
+        for words in (
+            f"facts set web1 rack={word} tier=1",
+            f"data put common {data} --yes",
+            f"data put node/web1 {data} --yes",
+            f"assign web {manifest} -t node=web1 -t {word}=1 --yes",
+            f"group set edge -t node=web1 -t {word}=1",
+        ):
+            said = desk.ccmctl(*words.split())
+            assert said.code == 0, said.err
+    patch.undo()
+    site = folder / NEW
+    site.mkdir()
+    (site / "manifest.yaml").write_text(MANIFEST.format("run"))
+    applied = desk.ccmctl("apply", str(site), "-t", "node=web1", "--yes", "--json")
+    runs = {"failed": applied.named("run")[0]["run"], "rollout": asyncio.run(_begin_rollout(desk))}
+    made = Scene(crew=crew, broker=desk.broker, folder=folder, runs=runs)
+    for name in ("old", "x"):
+        assert made.run(desk, f"notify add {name} --on failed --exec /bin/true --file FILE").code == 0
+    return made
+
+
+async def _begin_rollout(desk: SignedDesk) -> str:
+    """A rollout of anna that waits for its driver."""
+    run, bus = new_id(NOW), MemoryBus(desk.broker, "anna", desk.signatory)
+    fleet = fleet_on(bus, desk.crew.trust)
+    digest, content = list(desk.broker.objects["CCM_MANIFESTS"].items())[-1]
+    bundle = {"digest": digest, "size_bytes": len(content)}
+    record = RunRecord(
+        run=run,
+        action="apply",
+        name=NEW,
+        time=NOW,
+        subjects=[request_subject(MANIFEST_APPLY, "node.web1")],
+        request={"protocol": MANIFEST_APPLY, "name": NEW, "digest": digest, "bundle": bundle},
+        nodes=1,
+    )
+    await History(fleet).begin(record, ["web1"], [], OWN)
+    plan = RolloutPlan(waves=(Wave(name="1", nodes=1, slots=1),))
+    await RolloutStore(fleet).write(RolloutState(run=run, plan=plan, is_detached=True), 0, base=OWN)
+    return run
+
+
+def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Each command that does something, by its path; ` *` is a group that is called without a command."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    if path and command.callback is not None and not command.no_args_is_help:
+        yield f"{' '.join(path)} *"
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from _commands(found, (*path, name))
+
+
+MATRIX = [
+    pytest.param(row, kind, id=f"{row.words}-{kind}")
+    for rows in ROWS.values()
+    for row in rows
+    for kind in FORGERIES
+    if not (row.stored[0] == "CCM_RUNS" and kind in WRITTEN_ONCE) and (row.stored, kind) not in NOT_DETECTED
+]
+
+
+def test_every_command_is_in_one_of_the_tables() -> None:
+    tables = [ROWS, READS_NOTHING_SIGNED, ELSEWHERE, NOTHING]
+    listed = sorted(name for table in tables for name in table)
+
+    assert listed == sorted(_commands(CtlProgram(VERBS)))
+    assert [path for path in ELSEWHERE.values() if path and not (TOP / path).is_file()] == []
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.words) for rows in ROWS.values() for row in rows])
+def test_control_genuine_input_is_signed(scene: Scene, row: Row) -> None:
+    desk = scene.desk(is_present=row.is_present)
+
+    said = scene.run(desk, row.words, row.stored)
+
+    assert said.code == (0 if row.is_present else 3), said.err
+    assert desk.signatory.signed
+
+
+@pytest.mark.parametrize(("row", "kind"), MATRIX)
+def test_forged_input_is_refused_or_marked_and_never_signed(scene: Scene, row: Row, kind: str) -> None:
+    desk = scene.desk(is_present=row.is_present)
+    bucket, key = row.stored
+    marker = (OLD if kind == "an older revision" else FORGED).encode()
+    words = row.words
+    if bucket == "CCM_RUNS":
+        desk.forge_record(scene.runs[key], kind)
+    else:
+        desk.forge(bucket, key, kind)
+        if row.picks and (row.words, kind) not in GENUINE_IS_TAKEN:
+            words += f" {row.picks}".format(**desk.forged_revision(bucket, key, kind))
+
+    said = scene.run(desk, words, row.stored)
+
+    signed = [
+        subject for subject, body in desk.signatory.signed if marker in body or marker in subject.encode()
+    ]
+    assert signed == []
+    is_unread = row.replaces or (kind == IN_BETWEEN and not row.picks)
+    if not is_unread and (row.words, kind) not in GENUINE_IS_TAKEN | MOVED_AS_IT_IS:
+        assert said.code != 0 or "verified" in said.err + said.out
+
+
+@pytest.mark.parametrize("words", READS_NOTHING_SIGNED.values())
+def test_a_question_is_signed(scene: Scene, words: str) -> None:
+    desk = scene.desk(is_present=True)
+
+    said = scene.run(desk, words)
+
+    assert (said.code, len(desk.signatory.signed)) == (0, 1), said.err
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_command_that_is_listed_as_signing_nothing_signs_nothing(scene: Scene, name: str) -> None:
+    desk = scene.desk(is_present=False)
+
+    said = scene.run(desk, NOTHING[name])
+
+    assert (said.code, desk.signatory.signed) == (ENDS.get(name, 0), []), said.err
