@@ -30,8 +30,8 @@ ping                                         # reply
 signers list                                 # signer
 signers allow-unsigned 1d                    # made
 signers allow-unsigned --end                 # made
-signers publish                              # made
 signers max-age 3d                           # made
+signers publish                              # made
 signers renew                                # made
 audit                                        # audit
 facts set web1 env=prod                      # facts
