@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.bus.broker_errors import NoRespondersError
 from ccm_agent.bus.signing import MAX_TIME_MS
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY, Timestamp, read_timestamp
 from ccm_agent.bus.trust import SIGNERS_KEY, SignedText, SignersList, read_signers
@@ -146,7 +147,10 @@ def _may_confirm(fleet: Fleet, signers: SignersList) -> bool:
 
 async def _lacks_trust(fleet: Fleet) -> bool:
     """These credentials cannot verify, and sign with a key that the fleet's signers list names."""
-    published = await _published(fleet) if fleet.signatory is not None else None
+    try:
+        published = await _published(fleet) if fleet.signatory is not None else None
+    except NoRespondersError:
+        return False  # a broker of an earlier version has no such bucket
     if fleet.signatory is None or published is None:
         return False
     try:
