@@ -41,15 +41,26 @@ def find_violations(ground: Ground, played: Played) -> list[str]:
         *check_work(played, states),
         *check_events(states, events),
         *check_limit(played, events),
-        *_check_nodes(ground, played, states),
-        *_check_readers_soon(ground, played, states),
+        *check_gate(played, events),
+        *_check_nodes(ground, played.run, states),
+        *_check_readers_soon(ground, played, played.run, states),
+        *(_find_undo_violations(ground, played, states) if played.undo else ()),
     ]
 
 
-def _check_readers_soon(ground: Ground, played: Played, states: dict[str, str]) -> list[str]:
+def _find_undo_violations(ground: Ground, played: Played, states: dict[str, str]) -> Iterator[str]:
+    """The same for the undo, which is a run of its own."""
+    undone = ground.shown(played.undo).states
+    yield from check_undo(played, states, undone)
+    yield from check_events(undone, asyncio.run(_read_events(ground, played.undo)))
+    yield from _check_nodes(ground, played.undo, undone)
+    yield from _check_readers_soon(ground, played, played.undo, undone)
+
+
+def _check_readers_soon(ground: Ground, played: Played, run: str, states: dict[str, str]) -> list[str]:
     """What readers still report wrong after a few heartbeats: a node's record follows the end of its run."""
     deadline = time.monotonic() + AGREE_S
-    while problems := list(_check_readers(ground, played, states)):
+    while problems := list(_check_readers(ground, played, run, states)):
         if time.monotonic() > deadline:
             break
         time.sleep(0.5)
@@ -126,7 +137,32 @@ def check_limit(played: Played, events: list[Event]) -> Iterator[str]:
         yield f"{started} started after {drawn.limit + 1} nodes had failed"
 
 
-def _check_nodes(ground: Ground, played: Played, states: dict[str, str]) -> Iterator[str]:
+def check_gate(played: Played, events: list[Event]) -> Iterator[str]:
+    """No node starts behind a gate that is never true, unless an operator promotes the rollout."""
+    if not played.round.is_gated or played.round.orders:
+        return
+    started = {node for node, protocol, _ in events if protocol == SESSION_START}
+    if len(started) > 1:
+        yield f"{sorted(started)} started, and the gate after the first node was never true"
+
+
+def check_undo(played: Played, states: dict[str, str], undone: dict[str, str]) -> Iterator[str]:
+    """The file of the manifest is on a node that changed, and gone from one whose undo changed something."""
+    before, after = played.kept
+    for node in sorted(node for node, state in states.items() if state == "changed"):
+        if node not in before:
+            yield f"{node}: it changed, and its file is missing"
+        if (end := undone.get(node)) is None:
+            yield f"{node}: it changed, and its undo was not requested"
+        elif not NodeState(end).is_final:
+            yield f"{node}: its undo has the state `{end}`, which is not an end"
+        elif end == "changed" and node in after:
+            yield f"{node}: its undo changed something, and its file is still there"
+        elif end not in CARRIED and node not in after:
+            yield f"{node}: its undo is `{end}`, and its file is gone"
+
+
+def _check_nodes(ground: Ground, run: str, states: dict[str, str]) -> Iterator[str]:
     """The node's own log of requests has the same end."""
     with tempfile.TemporaryDirectory() as folder:
         for node, state in states.items():
@@ -134,7 +170,7 @@ def _check_nodes(ground: Ground, played: Played, states: dict[str, str]) -> Iter
             shutil.copy(ground.fleet.agents[node].directory / "state" / LEDGER, path)
             log = RequestLog(path, keep_s=86_400, clock=LocalClock())
             log.open()
-            entry = log.find(played.run)
+            entry = log.find(run)
             log.close()
             outcome = entry.outcome if entry else ""
             if (outcome == state) != (state in CARRIED):
@@ -145,27 +181,27 @@ def _is_failure(protocol: str, body: dict[str, Any]) -> bool:
     return protocol == SESSION_SUMMARY and body["state"] in ("failed", "stopped")
 
 
-def _check_readers(ground: Ground, played: Played, states: dict[str, str]) -> Iterator[str]:
+def _check_readers(ground: Ground, played: Played, run: str, states: dict[str, str]) -> Iterator[str]:
     """`run list`, `node list`, `why` and the dashboard report the same."""
     listed = {one["run"]: one for one in ground.fleet.ctl("run", "list", "--json").named("run")}
     counts: dict[str, int] = {}
     for state in states.values():
         counts[state] = counts.get(state, 0) + 1
-    if (one := listed.get(played.run)) is None or one["counts"] != counts:
+    if (one := listed.get(run)) is None or one["counts"] != counts:
         yield f"run list reports {one and one['counts']}, and run show {counts}"
-    page = ground.api(f"/api/runs/{played.run}")
+    page = ground.api(f"/api/runs/{run}")
     on_page = {one["node"]: one["state"] for one in page["results"]}
     if on_page != states:
         yield f"the dashboard reports {on_page}, and run show {states}"
-    if played.round.kind == "assign" or played.undo:
+    if played.round.kind == "assign" or (played.undo and run != played.undo):
         return  # a later run is the last one
     nodes = {one["node"]: one for one in ground.fleet.ctl("node", "list", "--json").named("node")}
     for node, state in states.items():
         if state not in CARRIED:
             continue
         last = nodes[node].get("last_run"), nodes[node].get("last_state")
-        if last != (played.run, state):
-            yield f"{node}: node list reports {last}, and run show {(played.run, state)}"
+        if last != (run, state):
+            yield f"{node}: node list reports {last}, and run show {(run, state)}"
         reason = ground.fleet.ctl("why", node, "--json").named("why")[0]["state"]
         if (reason == "well") != (state in ("changed", "stable")):
             yield f"{node}: why reports `{reason}`, and run show {state}"

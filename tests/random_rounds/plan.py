@@ -44,8 +44,10 @@ class Round:
         options: Waves and limits on the command line.
         limit: How many nodes may fail before the rollout pauses; None: any number.
         faults: In the order in which they happen.
-        end: How an open rollout is brought to its end: `resume` or `abort`.
+        end: How an open rollout is brought to its end: `resume`, `promote` (past a gate that is never true) or `abort`.
         after: What follows an end: `undo` or "".
+        undo_faults: What happens during the undo.
+        is_gated: The gate after the canary is never true.
     """
 
     seed: int
@@ -58,11 +60,13 @@ class Round:
     faults: tuple[Fault, ...]
     end: str
     after: str
+    undo_faults: tuple[Fault, ...] = ()
+    is_gated: bool = False
 
     @property
     def orders(self) -> bool:
         """Operators give orders that let a paused rollout go on."""
-        return self.end == "resume" or any(fault.what in ("resume", "promote") for fault in self.faults)
+        return self.end != "abort" or any(fault.what in ("resume", "promote") for fault in self.faults)
 
 
 def draw_round(seed: int) -> Round:
@@ -79,7 +83,14 @@ def draw_round(seed: int) -> Round:
     if source.random() < 0.4:
         limit = source.choice((1, None))
         options += ["--max-failures", "100%" if limit is None else str(limit)]
+    end = source.choice(("resume", "abort"))
+    is_gated = "--canary" in options and source.random() < 0.5
+    if is_gated:
+        options += ["--gate", "failed > 99"]
+        end = source.choice(("promote", "abort"))
     faults = [_draw_fault(source, nodes) for _ in range(source.choice((0, 1, 1, 2, 3)))]
+    after = "undo" if kind == "apply" and not failing and source.random() < 0.7 else ""
+    breaks_undo = bool(after) and source.random() < 0.5
     return Round(
         seed=seed,
         kind=kind,
@@ -89,8 +100,10 @@ def draw_round(seed: int) -> Round:
         options=tuple(options),
         limit=limit,
         faults=tuple(sorted(faults, key=lambda fault: fault.after_s)),
-        end=source.choice(("resume", "abort")),
-        after="undo" if kind == "apply" and not failing and source.random() < 0.3 else "",
+        end=end,
+        after=after,
+        undo_faults=(_draw_undo_fault(source, nodes),) if breaks_undo else (),
+        is_gated=is_gated,
     )
 
 
@@ -100,3 +113,13 @@ def _draw_fault(source: random.Random, nodes: tuple[str, ...]) -> Fault:
     back_s = round(source.uniform(0.0, 2.0), 2)
     who = source.choice(nodes if what == "agent" else OPERATORS)
     return Fault(after_s=after_s, what=what, who=who, back_s=back_s)
+
+
+def _draw_undo_fault(source: random.Random, nodes: tuple[str, ...]) -> Fault:
+    what = source.choice(("agent", "agent", "driver", "broker"))
+    return Fault(
+        after_s=round(source.uniform(0.0, 0.5), 2),
+        what=what,
+        who=source.choice(nodes),
+        back_s=round(source.uniform(0.0, 2.0), 2),
+    )

@@ -36,12 +36,14 @@ class Played:
     Attributes:
         run: Its run.
         marks: How often each node has done the work, by node; for `exec` only the sum is known, under "".
+        kept: The nodes that have the file of the manifest: at the end of the run, and after its undo.
         undo: The run that undid it; "" for none.
     """
 
     round: Round
     run: str
     marks: dict[str, int]
+    kept: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     undo: str = ""
 
 
@@ -93,10 +95,12 @@ class Ground(Secured):
             self._break(fault, controller, run, drawn)
         self._mend()
         self._settle(drawn, controller, run)
+        before = self._find_kept(name)
         undo = self._undo(drawn, run) if drawn.after == "undo" else ""
         if drawn.kind == "assign":
             self._quietly("unassign", name, "--yes")
-        return Played(round=drawn, run=run, marks=self._read_marks(drawn, name), undo=undo)
+        kept = before, self._find_kept(name)
+        return Played(round=drawn, run=run, marks=self._read_marks(drawn, name), kept=kept, undo=undo)
 
     def api(self, path: str) -> Any:
         """What the dashboard answers."""
@@ -175,6 +179,9 @@ class Ground(Secured):
                     return
             elif phase == "paused" or (phase and not is_driven):
                 self._quietly("run", drawn.end, run, operator=drawn.operator)
+                if drawn.end == "promote" and not is_driven:
+                    # the order waits for a driver
+                    self._quietly("run", "resume", run, operator=drawn.operator)
             if time.monotonic() > deadline:
                 raise RoundError(f"run {run} does not end; phase {phase!r}: {self.shown(run).states}")
             time.sleep(_LOOK_S)
@@ -189,8 +196,25 @@ class Ground(Secured):
         return next((str(one["phase"]) for one in listed if one["run"] == run), "")
 
     def _undo(self, drawn: Round, run: str) -> str:
-        done = self.as_(drawn.operator, "undo", run, "--yes", "--json")
-        return done.run if done.code == 0 and done.named("run") else ""
+        """Undo a run, through the faults that were drawn for it."""
+        environ = {"CCM_CREDS": str(self._creds(drawn.operator))}
+        controller = self.fleet.begin("undo", run, "--yes", "--json", environ=environ)
+        self.fleet.wait_for(
+            lambda: controller.so_far.named("run") or controller.process.poll() is not None,
+            f"the undo of round {drawn.seed} to be on record",
+        )
+        if not controller.so_far.named("run"):
+            return ""  # nothing to undo, or a node that has not ended
+        undo = controller.so_far.run
+        for fault in drawn.undo_faults:
+            time.sleep(fault.after_s)
+            self._break(fault, controller, undo, drawn)
+        self._mend()
+        self._settle(drawn, controller, undo)
+        return undo
+
+    def _find_kept(self, name: str) -> frozenset[str]:
+        return frozenset(node for node in NODES if (self.fleet.agents[node].files / f"kept-{name}").exists())
 
     def _quietly(self, *words: str, operator: str = "tester") -> None:
         """A command that may be refused: an order that comes too late, or to a broker that is away."""

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY
-from tests.random_rounds.judge import Event, check_ends, check_events, check_limit, check_work
+from tests.random_rounds.judge import (
+    Event,
+    check_ends,
+    check_events,
+    check_gate,
+    check_limit,
+    check_undo,
+    check_work,
+)
 from tests.random_rounds.plan import Fault, Round, draw_round
 from tests.random_rounds.play import Played
 
@@ -102,3 +110,36 @@ def test_waves_end_at_the_limit_unless_an_operator_lets_them_go_on() -> None:
     assert list(check_limit(a_played({}), started + failed)) == []
     assert list(check_limit(a_played({}, resumed), failed + started)) == []
     assert list(check_limit(a_played({}, a_round(limit=None)), failed + started)) == []
+
+
+def test_nothing_starts_behind_a_gate_that_is_never_true() -> None:
+    canary = [an_event("n1", SESSION_START, 1)]
+    others = [an_event("n2", SESSION_START, 1)]
+    gated = a_played({}, a_round(is_gated=True))
+
+    assert list(check_gate(gated, canary)) == []
+    assert list(check_gate(gated, canary + others)) != []
+    assert list(check_gate(a_played({}, a_round(is_gated=True, end="promote")), canary + others)) == []
+    assert list(check_gate(a_played({}), canary + others)) == []
+
+
+@pytest.mark.parametrize(
+    ("undone", "after", "problems"),
+    [
+        ({"n1": "changed"}, set(), 0),
+        ({"n1": "changed"}, {"n1"}, 1),
+        ({"n1": "offline"}, {"n1"}, 0),
+        ({"n1": "offline"}, set(), 1),
+        ({"n1": "running"}, {"n1"}, 1),
+        ({}, {"n1"}, 1),
+    ],
+    ids=["undone", "still there", "not reached", "gone without an undo", "open", "not requested"],
+)
+def test_an_undo_restores_where_it_reports_it(undone: dict[str, str], after: set[str], problems: int) -> None:
+    played = Played(round=a_round(), run="r", marks={}, kept=(frozenset({"n1"}), frozenset(after)), undo="u")
+
+    assert len(list(check_undo(played, {"n1": "changed", "n2": "skipped"}, undone))) == problems
+
+
+def test_a_node_that_changed_has_the_file_of_the_manifest() -> None:
+    assert list(check_undo(a_played({}), {"n1": "changed"}, {"n1": "offline"})) != []
