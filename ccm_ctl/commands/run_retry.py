@@ -122,13 +122,13 @@ async def _plan(
         UsageError: The options make no sense for these nodes.
         RunError: The waves of the rollout are not known, because its state is unverified.
     """
-    from ccm_ctl.fleet.discovery import read_inventory
+    from ccm_ctl.fleet.discovery import read_verified
     from ccm_ctl.fleet.rollout.plan import plan_again
     from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
 
     found = await RolloutStore(fleet).look(recorded.record.run) if recorded.is_on_record else None
     if has_waves(options) or (found is None and is_rollout(options)):
-        return make_plan(options, await read_inventory(fleet), launch.resolved)
+        return make_plan(options, await read_verified(fleet, launch.resolved.nodes), launch.resolved)
     if found is None:
         return None
     plan = require_verified(found).value.plan

@@ -16,24 +16,32 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
 from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.suggestions import nearest
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.documents import decode_document
-from ccm_ctl.fleet.node_state import format_left_out, make_state_reader, verify_nodes
+from ccm_ctl.fleet.node_state import (
+    ASSIGNED,
+    LeftOut,
+    judge_assigned,
+    make_node_verifier,
+    verify_nodes,
+)
+from ccm_ctl.fleet.target_hints import explain_no_match, suggest_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ccm_agent.bus.node_state import StateReader
     from ccm_agent.model.wire import Request
     from ccm_agent.templates.selector import Selector
+    from ccm_ctl.fleet.node_state import NodeVerifier
     from ccm_ctl.fleet.ports import Fleet
 
 
 FACTS_AT_ONCE = 200
 """Keys per request, because replies are large."""
+
+_KIND_NAMES = {"node": "record", ASSIGNED: "assigned facts"}
 
 
 class Node(Struct, kw_only=True, gc=False):
@@ -48,8 +56,8 @@ class Node(Struct, kw_only=True, gc=False):
         gathered: All its facts, if they were read.
         written: When it last wrote its record, at least once an hour; None when it never did.
         clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
-        entries: What was read of it, by kind: `node`, `presence` or `facts`, until it is verified.
-        unverified: The kinds of entries that the node did not sign, with the reason of each; see `node_state.judge_node`.
+        entries: What was read of it, by kind: `node`, `presence`, `facts` or `assigned`, until it is verified.
+        unverified: The kinds of entries whose signature is not valid, with the reason of each; see `node_state.judge_node`.
     """
 
     name: str
@@ -69,9 +77,9 @@ class Node(Struct, kw_only=True, gc=False):
 
     @property
     def unverified_note(self) -> str:
-        """Which of its entries it did not sign, with the reason of each; "" for none."""
+        """Which of its entries are not verified, with the reason of each; "" for none."""
         kinds = sorted(self.unverified.items())
-        return "; ".join(f"{'record' if kind == 'node' else kind}: {reason}" for kind, reason in kinds)
+        return "; ".join(f"{_KIND_NAMES.get(kind, kind)}: {reason}" for kind, reason in kinds)
 
     @property
     def state(self) -> str:
@@ -116,7 +124,7 @@ class Inventory(Struct, frozen=True):
         """
         node = self.nodes.get(name)
         if node is None:
-            raise NoTargetError(f"{name}: there is no such node{_did_you_mean(name, self.nodes)}")
+            raise NoTargetError(f"{name}: there is no such node{suggest_node(name, self.nodes)}")
         return node
 
 
@@ -191,8 +199,19 @@ async def read_inventory(fleet: Fleet) -> Inventory:
     for entry in await fleet.facts.matching([">"]):
         document = decode_document(entry)
         if is_node(entry.key) and isinstance(document.body, dict) and document.body:
-            nodes.setdefault(entry.key, Node(name=entry.key)).assigned = document.body
+            node = nodes.setdefault(entry.key, Node(name=entry.key))
+            node.assigned, node.entries[ASSIGNED] = document.body, entry
     return Inventory(dict(sorted(nodes.items())))
+
+
+async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
+    """As `read_inventory`; what is not verified of these nodes is left out, and the operator is told."""
+    inventory, left_out = await read_inventory(fleet), LeftOut()
+    verifier = await make_node_verifier(fleet)
+    if verifier is not None:
+        verify_nodes(verifier, inventory, (name for name in names if name in inventory.nodes), left_out)
+        left_out.warn(fleet)
+    return inventory
 
 
 async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
@@ -241,38 +260,66 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
         raise NoTargetError(
             "no node has ever come to this broker: is an agent running, and does it use this broker?"
         )
-    verifier = await make_state_reader(fleet)
+    verifier = await make_node_verifier(fleet)
     if verifier is None:
         return inventory, select(inventory, wish, selectors)
-    left_out: list[str] = []
+    left_out = LeftOut()
     try:
-        return inventory, _select_verified(inventory, wish, selectors, verifier, left_out)
+        return inventory, await _select_verified(fleet, inventory, wish, selectors, verifier, left_out)
     finally:
-        if left_out:
-            fleet.warn(format_left_out(left_out, "entries"))
+        left_out.warn(fleet)
 
 
-def _select_verified(
+async def _select_verified(
+    fleet: Fleet,
     inventory: Inventory,
     wish: TargetSpec,
     selectors: Sequence[Selector],
-    verifier: StateReader,
-    left_out: list[str],
+    verifier: NodeVerifier,
+    left_out: LeftOut,
 ) -> TargetSet:
     """
-    See `resolve`; only what nodes signed selects them.
+    See `resolve`; only what nodes and operators signed selects them.
 
-    Only the selected nodes are verified. Without an entry that is left out, other nodes may be selected, which are verified next.
+    Assigned facts are verified first, if they decide whether a node is selected: made-up ones must not keep a node out, either.
+    Then the selected nodes are verified. Without an entry that is left out, other nodes may be selected, which are verified next.
     """
+    changed = []
+    for node in _find_decided(inventory, wish, selectors):
+        judge_assigned(verifier, node)
+        if left_out.take(node):
+            changed.append(node.name)
+    if changed:
+        await read_facts(fleet, inventory, changed)
     verified: set[str] = set()
     while True:
         found = select(inventory, wish, selectors)
         rest = [name for name in found.nodes if name not in verified]
         verified.update(rest)
-        taken = verify_nodes(verifier, inventory, rest)
-        left_out += taken
-        if not taken:
+        if not verify_nodes(verifier, inventory, rest, left_out):
             return found
+
+
+def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> Iterator[Node]:
+    """The nodes that would not be selected without their assigned facts, or only without them."""
+    from ccm_agent.templates.selector import parse_where
+
+    where = parse_where(wish.where) if wish.where else None
+
+    def is_meant(node: Node) -> bool:
+        facts = node.facts
+        is_selected = not selectors or any(selector.matches(node.name, facts) for selector in selectors)
+        return is_selected and (where is None or where.matches(node.name, facts))
+
+    for node in inventory.nodes.values():
+        if ASSIGNED not in node.entries:
+            continue
+        try:
+            if is_meant(node) == is_meant(msgspec.structs.replace(node, assigned={})):
+                continue
+        except SelectorLimitError:
+            pass
+        yield node
 
 
 def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> TargetSet:
@@ -283,7 +330,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
     for text, selector in zip(wish.targets, selectors, strict=True):
         found = [node for node in inventory.nodes.values() if selector.matches(node.name, node.facts)]
         if not found:
-            raise NoTargetError(_why_none(text, selector, inventory))
+            raise NoTargetError(explain_no_match(text, selector, inventory))
         meant |= {node.name: node for node in found}
     if wish.where:
         meant = _where(wish.where, meant)
@@ -394,57 +441,6 @@ def lacking_facts(inventory: Inventory, selectors: Sequence[Selector], where: st
         for node in inventory.nodes.values()
         if where or any(_assigned_or_routed(node, key) is None for key in keys)
     ]
-
-
-def _why_none(text: str, selector: Selector, inventory: Inventory) -> str:
-    """Name the term that matched nothing, and similar values."""
-    everybody = list(inventory.nodes.values())
-    for term in selector.terms:
-        if not any(term.matches(node.name, node.facts) for node in everybody):
-            named = f"{text}: " if len(selector.terms) > 1 else ""
-            return f"{named}no node matches {term}{_near_term(term, inventory)}"
-    parts = []
-    for term in selector.terms:
-        count = sum(term.matches(node.name, node.facts) for node in everybody)
-        parts.append(f"{term} matches {count}")
-    return f"{text}: no node matches all of it ({', '.join(parts)})"
-
-
-def _near_term(term: Any, inventory: Inventory) -> str:
-    key, values = term.key, list(term.values)
-    if key == "node":
-        return _did_you_mean(values[0], inventory.nodes, "node=") if values else ""
-    known = _known_keys(inventory)
-    if key not in known:
-        if key in inventory.nodes:
-            return f"; there is a node of that name: node={key}"
-        near = nearest(key, known)
-        return f": no node has a fact {key}" + (f", did you mean {near}?" if near else "")
-    found = {
-        text for node in inventory.nodes.values() if (text := fact_text(fact_at(node.facts, key))) is not None
-    }
-    near = nearest(values[0], found) if values else None
-    if near:
-        return f", did you mean {key}={near}?"
-    shown = sorted(found)[:8]
-    return f"; {key} is {', '.join(shown)}{' …' if len(found) > len(shown) else ''}" if shown else ""
-
-
-def _known_keys(inventory: Inventory) -> set[str]:
-    """Return the paths of all facts, down to the second level."""
-    keys: set[str] = set()
-    for node in inventory.nodes.values():
-        keys |= set(node.routed)
-        for key, value in node.facts.items():
-            keys.add(key)
-            if isinstance(value, dict):
-                keys |= {f"{key}.{inner}" for inner in value}
-    return keys
-
-
-def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    near = nearest(word, known)
-    return f", did you mean {prefix}{near}?" if near else "; `ccmctl node list` shows which there are"
 
 
 def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:

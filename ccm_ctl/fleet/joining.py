@@ -2,7 +2,8 @@
 Unexpected nodes that answer a run.
 
 A node can receive requests for other roles, and reports its gathered facts itself, so its answer proves nothing. Only assigned
-facts count: a node whose assigned facts match the run's targets joins it, another node is ignored.
+facts count, and in a fleet with signatures only those of an operator who may write them: a node whose assigned facts match the
+run's targets joins it, another node is ignored.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.node_state import make_node_verifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_ctl.fleet.node_state import NodeVerifier
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -32,6 +36,7 @@ class Joining:
         self._fleet = fleet
         self._targets = targets
         self._where = where
+        self._verifier: NodeVerifier | None = None
 
     async def may_join(self, node: str) -> bool:
         """
@@ -42,7 +47,7 @@ class Joining:
         """
         try:
             entry = await self._fleet.facts.get(node)
-            facts = decode_document(entry).body if entry else {}
+            facts = decode_document(entry).body if entry and await self._counts(entry) else {}
         except ProtocolError:
             return False
         if not isinstance(facts, dict):
@@ -56,6 +61,12 @@ class Joining:
             return fits and (not self._where or parse_where(self._where).matches(node, facts))
         except CcmError:
             return False  # what is on record of the run is not a selector
+
+    async def _counts(self, entry: KeyValueEntry) -> bool:
+        """Whether an operator signed it who may write it."""
+        if self._verifier is None:
+            self._verifier = await make_node_verifier(self._fleet)
+        return self._verifier is None or not self._verifier.judge_facts(entry)
 
 
 async def admit_none(_node: str) -> bool:

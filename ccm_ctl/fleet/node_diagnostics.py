@@ -28,7 +28,7 @@ from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.messages import decode_agent_message
-from ccm_ctl.fleet.node_state import mark_unverified
+from ccm_ctl.fleet.node_state import ASSIGNED, mark_unverified
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
 if TYPE_CHECKING:
@@ -217,8 +217,8 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
         written = max(written, entry.created) if written else entry.created
     assigned = await fleet.facts.get(name)
     document = decode_document(assigned) if assigned else None
-    if document is not None and isinstance(document.body, dict):
-        node.assigned = document.body
+    if assigned is not None and document is not None and isinstance(document.body, dict):
+        node.assigned, node.entries[ASSIGNED] = document.body, assigned
     await mark_unverified(fleet, [node])
     if written is None and not node.assigned:
         (await read_inventory(fleet)).need(name)

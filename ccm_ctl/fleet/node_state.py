@@ -4,6 +4,8 @@ Which entries of nodes were verified: presence, record and facts, and the servic
 Lists show everything. Decisions, such as targets, gates and `plan --impact`, use what `verify_nodes` and `VerifiedServices`
 leave: an entry that its node did not sign is left out, and the operator is warned. An entry without any signature is used, as
 that of an agent of an earlier version, unless the signers list demands signatures, or the node signed another of its entries.
+
+Assigned facts select nodes, too. They count if an operator signed them who may write them, with the same signers list.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.layout import NODES
+from msgspec import Struct
+
+from ccm_agent.bus.layout import FACTS, NODES
 from ccm_agent.bus.node_state import StateReader
 from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import key_subject
@@ -20,14 +24,19 @@ from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.registration import sort_key
 from ccm_agent.registration.entries import find_forgery
 from ccm_ctl.fleet.newest_signers import read_newest_signers
+from ccm_ctl.fleet.verified_reader import VerifiedReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ccm_agent.model.ports import KeyValueEntry
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.discovery import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet, ServiceRegistry
+
+ASSIGNED = "assigned"
+"""The kind of entry that an operator signs: the facts that are assigned to a node."""
 
 NAMED = 3
 """The number of entries that a warning names."""
@@ -41,12 +50,69 @@ AT_ONCE = 100
 NOT_SIGNED = "it is not signed"
 
 
+class NodeVerifier(Struct, frozen=True, kw_only=True):
+    """
+    What verifies the entries about nodes.
+
+    Attributes:
+        state: Verifies those that nodes sign.
+        facts: Verifies assigned facts.
+    """
+
+    state: StateReader
+    facts: VerifiedReader
+
+    def judge_facts(self, entry: KeyValueEntry) -> str:
+        """Why assigned facts do not count; "": they do."""
+        return self.facts.document(FACTS, entry).reason
+
+
+class LeftOut(Struct, kw_only=True):
+    """
+    What a decision does not use, in words.
+
+    Attributes:
+        entries: Entries that their node did not sign.
+        assigned: Assigned facts that no operator signed who may write them.
+    """
+
+    entries: list[str] = []
+    assigned: list[str] = []
+
+    def take(self, node: Node) -> bool:
+        """Take what is not verified from a node that was judged; whether there was anything."""
+        entries, assigned = leave_out(node)
+        self.entries += entries
+        self.assigned += assigned
+        return bool(entries or assigned)
+
+    def warn(self, fleet: Fleet) -> None:
+        """Tell the operator."""
+        if self.entries:
+            fleet.warn(format_left_out(self.entries, "entries"))
+        if self.assigned:
+            fleet.warn(
+                format_left_out(
+                    self.assigned, "documents of assigned facts", "an operator who may write them"
+                )
+            )
+
+
 async def make_state_reader(fleet: Fleet) -> StateReader | None:
     """What verifies entries of nodes; None when these credentials name no root key, as in unsigned operation."""
+    verifier = await make_node_verifier(fleet)
+    return verifier.state if verifier is not None else None
+
+
+async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
+    """As `make_state_reader`, with what verifies assigned facts."""
     if fleet.trust is None:
         return None
     signers = await read_newest_signers(fleet, fleet.trust)
-    return StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000))
+    return NodeVerifier(
+        state=StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000)),
+        facts=VerifiedReader(signers, fleet.clock, is_demanded=True),
+    )
 
 
 async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
@@ -55,19 +121,37 @@ async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
 
     Of more than LIST_VERIFIED nodes, only the presence of signatures is checked: a list must not take longer because of them.
     """
-    reader = await make_state_reader(fleet)
-    if reader is not None:
+    verifier = await make_node_verifier(fleet)
+    if verifier is not None:
         for place, node in enumerate(nodes, 1):
             if place % AT_ONCE == 0:
                 await asyncio.sleep(0)
-            judge_node(reader, node, is_quick=len(nodes) > LIST_VERIFIED)
+            judge_node(verifier, node, is_quick=len(nodes) > LIST_VERIFIED)
 
 
-def judge_node(verifier: StateReader, node: Node, *, is_quick: bool = False) -> None:
+def judge_node(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
     """Set `unverified` of a node by the entries that were read of it; `is_quick`: any signature counts."""
+    judge_assigned(verifier, node, is_quick=is_quick)
+    _judge_own(verifier.state, node, is_quick=is_quick)
+
+
+def judge_assigned(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
+    """As `judge_node`, of the assigned facts alone."""
+    entry = node.entries.get(ASSIGNED)
+    if entry is None or (is_quick and entry.signature):
+        return
+    if reason := verifier.judge_facts(entry):
+        node.unverified[ASSIGNED] = reason
+    else:
+        node.unverified.pop(ASSIGNED, None)
+
+
+def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
     certificate = node.record.certificate if node.record is not None else ""
     bare, signs = [], False
     for kind, entry in node.entries.items():
+        if kind == ASSIGNED:
+            continue
         subject = key_subject(NODES, f"{kind}.{node.name}")
         if not entry.signature:
             bare.append(kind)
@@ -91,9 +175,13 @@ def judge_node(verifier: StateReader, node: Node, *, is_quick: bool = False) -> 
             )
 
 
-def leave_out(node: Node) -> list[str]:
-    """Take what is not verified from a node, before a decision; what was taken, with the reason of each."""
-    taken = [f"{kind} of {node.name} ({reason})" for kind, reason in sorted(node.unverified.items())]
+def leave_out(node: Node) -> tuple[list[str], list[str]]:
+    """Take what is not verified from a node, before a decision; its entries and assigned facts, with the reason of each."""
+    found = sorted(node.unverified.items())
+    taken = [f"{kind} of {node.name} ({reason})" for kind, reason in found if kind != ASSIGNED]
+    assigned = [f"{node.name} ({reason})" for kind, reason in found if kind == ASSIGNED]
+    if assigned:
+        node.assigned = {}
     if "presence" in node.unverified:
         node.presence = None
     if "facts" in node.unverified:
@@ -103,22 +191,24 @@ def leave_out(node: Node) -> list[str]:
     for kind in node.unverified:
         node.entries.pop(kind, None)
     node.unverified = {}
-    return taken
+    return taken, assigned
 
 
-def verify_nodes(verifier: StateReader, inventory: Inventory, names: Iterable[str]) -> list[str]:
-    """Leave out what these nodes did not sign; what was left out, in words."""
-    found = []
+def verify_nodes(
+    verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOut
+) -> bool:
+    """Leave out what is not verified of these nodes, and note it; whether there was anything."""
+    is_any = False
     for name in names:
         judge_node(verifier, inventory.nodes[name])
-        found += leave_out(inventory.nodes[name])
-    return found
+        is_any |= left_out.take(inventory.nodes[name])
+    return is_any
 
 
-def format_left_out(found: Sequence[str], what: str) -> str:
-    """The warning: how many, the first ones, and what to do."""
+def format_left_out(found: Sequence[str], what: str, by: str = "their node") -> str:
+    """The warning: how many, and the first ones."""
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"left out {len(found)} {what} not signed by their node: {'; '.join(found[:NAMED])}{more}"
+    return f"left out {len(found)} {what} not signed by {by}: {'; '.join(found[:NAMED])}{more}"
 
 
 async def judge_services(fleet: Fleet, entries: Iterable[StreamEntry]) -> list[tuple[StreamEntry, str]]:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.layout import NODES, REGISTRATION, SLOTS
+from ccm_agent.bus.layout import FACTS, NODES, REGISTRATION, SLOTS
 from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.node_state import StateReader
 from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureError
@@ -55,6 +55,13 @@ async def read_entries(secured: Secured, node: str = "web1") -> dict[str, Stored
         pattern = key_subject(NODES, f"*.{node}")
         found = [one async for one in read_all(tester, f"KV_{NODES}", pattern)]
     return {one.subject.split(".")[2]: one for one in found}
+
+
+async def read_one(secured: Secured, stream: str, subject: str) -> Stored:
+    async with connect(secured) as tester:
+        await tester.connect_now()
+        found = [one async for one in read_all(tester, stream, subject)]
+    return found[-1]
 
 
 async def overwrite(secured: Secured, subject: str, body: bytes, headers: Mapping[str, str]) -> None:
@@ -155,6 +162,44 @@ def test_a_forged_record_does_not_move_a_node_into_a_role(secured: Secured) -> N
     by_name = secured.as_("tester", "plan", path, "--targets", "node=db1", "--json")
     assert by_name.states == {"db1": "changed"}
     assert "left out" not in by_name.err
+
+
+def test_forged_assigned_facts_neither_select_a_node_nor_hide_it(secured: Secured) -> None:
+    creds = secured.give("node", "db1")
+    secured.fleet.add("db1", nats={"url": secured.fleet.environ["NATS_URL"], "creds": str(creds)})
+    assert secured.as_("tester", "facts", "set", "db1", "role=db").code == 0
+    path = secured.fleet.write("site.json", manifest(a_file("a")))
+
+    def plan(target: str) -> tuple[dict[str, str], str]:
+        done = secured.as_("tester", "plan", path, *target.split(), "--json")
+        return done.states, done.err
+
+    subject = key_subject(FACTS, "db1")
+    genuine = asyncio.run(read_one(secured, f"KV_{FACTS}", subject))
+    signature = {SIGNATURE_HEADER: genuine.headers[SIGNATURE_HEADER]}
+    forged = msgspec.json.encode(msgspec.json.decode(genuine.body) | {"body": {"role": "web"}})
+    for headers, reason in (({}, "it is not signed"), (signature, "the content was changed after signing")):
+        asyncio.run(overwrite(secured, subject, forged, headers))
+        left_out = (
+            "left out 1 documents of assigned facts not signed by an operator who may write them: "
+            f"db1 ({reason})"
+        )
+        for target, states in (
+            ("-t role=web", {"web1": "changed"}),
+            ("-t role=db", {"db1": "changed"}),
+            ("--where Facts.role!='web'", {"db1": "changed"}),
+        ):
+            found, err = plan(target)
+            assert found == states
+            assert left_out in err
+    listed = {one["node"]: one for one in secured.as_("tester", "node", "list", "--json").named("node")}
+    assert listed["db1"]["unverified"] == {"assigned": "the content was changed after signing"}
+    assert "unverified assigned facts: the content" in secured.as_("tester", "node", "show", "db1").out
+
+    asyncio.run(overwrite(secured, subject, genuine.body, signature))
+    for target, states in (("-t role=web", {"web1": "changed"}), ("-t role=db", {"db1": "changed"})):
+        found, err = plan(target)
+        assert (found, "left out" in err) == (states, False)
 
 
 def test_a_gate_counts_only_registrations_that_nodes_signed(secured: Secured) -> None:

@@ -9,7 +9,13 @@ from ccm_agent.model.errors import BusSetupError
 from ccm_ctl.fleet.discovery import FACTS_AT_ONCE, read_facts
 from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
 from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
-from ccm_ctl.fleet.node_state import VerifiedServices, format_left_out, make_state_reader, verify_nodes
+from ccm_ctl.fleet.node_state import (
+    LeftOut,
+    VerifiedServices,
+    format_left_out,
+    make_node_verifier,
+    verify_nodes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,21 +81,20 @@ async def make_report(
 async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[str]]:
     """The addresses of all nodes. Gathered facts are large, so those of few nodes are in memory at a time."""
     found: dict[str, set[str]] = {}
-    verifier, left_out = await make_state_reader(fleet), list[str]()
+    verifier, left_out = await make_node_verifier(fleet), LeftOut()
     names = list(inventory.nodes)
     for begin in range(0, len(names), FACTS_AT_ONCE):
         some = names[begin : begin + FACTS_AT_ONCE]
         lacking = [name for name in some if not inventory.nodes[name].gathered]
         await read_facts(fleet, inventory, lacking)
         if verifier is not None:
-            left_out += verify_nodes(verifier, inventory, some)
+            verify_nodes(verifier, inventory, some, left_out)
         for name in some:
             found[name] = find_addresses(inventory.nodes[name].facts)
         for name in lacking:
             inventory.nodes[name].gathered = {}
             inventory.nodes[name].entries.pop("facts", None)
-    if left_out:
-        fleet.warn(format_left_out(left_out, "entries"))
+    left_out.warn(fleet)
     return found
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import FactsRecord, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.ports import Fleet
-from tests.support.controller import fleet_on
-from tests.support.signing import OWN
+from tests.support.controller import NOW, fleet_on
+from tests.support.signing import OWN, Keyring
 
 
 @pytest.fixture
@@ -58,3 +59,21 @@ async def test_invalid_facts_match_nothing(fleet: Fleet, body: object) -> None:
     await assign(fleet, "web1", body)
 
     assert not await Joining(fleet, [], "").may_join("web1")
+
+
+async def test_assigned_facts_count_if_an_operator_signed_them_who_may_write_them() -> None:
+    keys = Keyring(lambda: int(NOW.timestamp() * 1000))
+    anna, lou = keys.operator("anna", facts=True), keys.operator("lou", plan=(">",))
+    bus = MemoryBus(MemoryBroker(), "op")
+    body = msgspec.json.encode(Stamped(bucket="CCM_FACTS", key="web1", number=1, body={"role": "web"}))
+    found = {}
+
+    for name, signatory in (("nobody", None), ("lou", lou), ("anna", anna)):
+        signature = signatory.document("CCM_FACTS", "web1", body)[SIGNATURE_HEADER] if signatory else ""
+        bucket = bus.bucket("CCM_FACTS")
+        newest = await bucket.newest("web1")
+        await bucket.update("web1", body, newest.revision if newest else 0, signature=signature)
+        joining = Joining(fleet_on(bus, keys.trust()), ["role=web"], "")
+        found[name] = await joining.may_join("web1")
+
+    assert found == {"nobody": False, "lou": False, "anna": True}
