@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.manifest.findings import Finding
     from ccm_agent.model.outcome import SessionSummary
-    from ccm_agent.model.ports import Clock, KeyValue, Objects, RenderWorker
+    from ccm_agent.model.ports import Clock, KeyReader, Objects, RenderWorker
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.lookup import RegistrationLookup
     from ccm_agent.registration.registry import RegistrationStream
@@ -241,7 +241,7 @@ class App:
             self._ports[name] = _PORTS[name]()
         return self._ports[name]
 
-    async def bucket(self, name: str) -> KeyValue:
+    async def bucket(self, name: str) -> KeyReader:
         """A bucket of the broker, which is asked for at once."""
         from ccm_agent.bus.node_data import open_bucket
 
@@ -440,7 +440,9 @@ async def session_summary(directory: str) -> SessionSummary:
 class _Broker:
     """What expressions ask: the `BrokerClient` of one process."""
 
-    def __init__(self, lookup: RegistrationLookup, open_bucket: Callable[[str], Awaitable[KeyValue]]) -> None:
+    def __init__(
+        self, lookup: RegistrationLookup, open_bucket: Callable[[str], Awaitable[KeyReader]]
+    ) -> None:
         self._lookup = lookup
         self._open_bucket = open_bucket
 

@@ -300,11 +300,8 @@ def agent_ports(
         requests=NatsRequests(connection),
         events=NatsEvents(connection),
         objects=NatsObjects(connection, "CCM_MANIFESTS"),
-        bucket=lambda name: (
-            NodeStateBucket(connection, name, node_key, now_ms)
-            if name == NODES
-            else open_bucket(connection, name)
-        ),
+        bucket=lambda name: open_bucket(connection, name),
+        nodes=NodeStateBucket(connection, NODES, node_key, now_ms),
         make_engine=make_engine,
         gather_facts=gather_facts,
         matches=TargetMatcher(Threads("ccm-select", 1).call),

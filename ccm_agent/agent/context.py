@@ -37,7 +37,7 @@ from ccm_agent.engine.request import Engine
 from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import CallbackMetric, MetricsRegistry
-from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValue, Objects, Requests
+from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyReader, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.sessions.refresh_store import RefreshStore
@@ -58,6 +58,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     Attributes:
         link, requests, events, objects: The bus.
         bucket: A bucket by name.
+        nodes: Where the node stores its own entries: CCM_NODES.
         make_engine: The engine, given buckets to read data from, and the numbers of documents that were seen.
         gather_facts: All facts of this host; blocking.
         matches: Whether targets and expression of a request select a node with these facts.
@@ -81,8 +82,9 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     requests: Requests
     events: Events
     objects: Objects
-    bucket: Callable[[str], KeyValue]
-    make_engine: Callable[[Callable[[str], Awaitable[KeyValue]], dict[str, int]], Engine]
+    bucket: Callable[[str], KeyReader]
+    nodes: KeyValue
+    make_engine: Callable[[Callable[[str], Awaitable[KeyReader]], dict[str, int]], Engine]
     gather_facts: Callable[[], Mapping[str, Any]]
     matches: Matches
     shorten: Shorten
@@ -161,7 +163,7 @@ class AgentContext:
         record = NodeRecord(node=self.node, machine=self.machine, started=self.started, version=version)
         record.signatures, record.unsigned = self.authenticator.is_demanded, settings.accepted_unsigned
         self.record, self.scopes = record, list[str]()
-        self.presence = NodePresence(ports.bucket("CCM_NODES"), record, clock, ttl_s=settings.presence_ttl_s)
+        self.presence = NodePresence(ports.nodes, record, clock, ttl_s=settings.presence_ttl_s)
         self.admission = Admission(
             Maintenance(state, clock), NodePolicy(ports.resource_types, clock), self.presence
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ccm_agent.model.ports import KeyReader, KeyValue, KeyValueEntry
+    from ccm_agent.model.ports import KeyReader, KeyValueEntry
 
 
 class ForwardingReader:
@@ -46,23 +46,3 @@ class ForwardingReader:
     ) -> Callable[[], Awaitable[None]]:
         """See `KeyReader.watch_changes`."""
         return await self._inner.watch_changes(pattern, on_change)
-
-
-class ForwardingBucket(ForwardingReader):
-    """A `KeyValue` that passes each call to another one."""
-
-    def __init__(self, inner: KeyValue) -> None:
-        super().__init__(inner)
-        self._written = inner
-
-    async def put(self, key: str, value: bytes, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.put`."""
-        return await self._written.put(key, value, ttl_s=ttl_s)
-
-    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: int | None = None) -> int:
-        """See `KeyValue.update`."""
-        return await self._written.update(key, value, revision, ttl_s=ttl_s)
-
-    async def delete(self, key: str, *, number: int = 0, note: str = "") -> None:
-        """See `KeyValue.delete`."""
-        await self._written.delete(key, number=number, note=note)

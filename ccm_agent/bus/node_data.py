@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ccm_agent.bus.credentials import forbids_publishing
-from ccm_agent.bus.forwarding_bucket import ForwardingBucket
+from ccm_agent.bus.forwarding_bucket import ForwardingReader
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import DATA, NODE_DATA
 from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
-from ccm_agent.model.ports import KeyHistory, KeyValue, KeyValueEntry
+from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue, KeyValueEntry
 from ccm_agent.model.stamped import Stamped, TextPlace
 from ccm_agent.model.untrusted_json import decode_foreign
 
@@ -83,7 +83,7 @@ def place_before(history: Sequence[KeyValueEntry], revision: int) -> TextPlace |
     return max((place for place in moved if place.at <= revision), key=lambda place: place.at, default=None)
 
 
-class NodeData(ForwardingBucket):
+class NodeData(ForwardingReader):
     """
     CCM_DATA, with the document in the place of each index entry that is read alone; see `KeyValue`.
 
@@ -194,7 +194,7 @@ def _is_forbidden(path: str, subject: str) -> bool:
         return False  # the connection reports the problem with the file
 
 
-def open_bucket(connection: Connection, name: str) -> KeyValue:
+def open_bucket(connection: Connection, name: str) -> KeyReader:
     """A bucket by name, as programs that read it see it."""
     index = NatsKeyValue(connection, name)
     return index if name != DATA else NodeData(index, NatsKeyValue(connection, NODE_DATA))

@@ -19,7 +19,7 @@ import msgspec
 from ccm_agent.hiera.resolve import TextRenderer, resolve_document
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DataError, ProtocolError
-from ccm_agent.model.ports import Download, Files, KeyValue, Transfer
+from ccm_agent.model.ports import Download, Files, KeyReader, Transfer
 from ccm_agent.model.secret import mask_url
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
@@ -33,7 +33,7 @@ THREAD_FROM_BYTES = 64 << 10
 MARKERS = (b"{{", b"${")
 """Before an expression, which may take its time: a document with one is not resolved on the loop."""
 
-OpenBucket = Callable[[str], Awaitable[KeyValue]]
+OpenBucket = Callable[[str], Awaitable[KeyReader]]
 
 
 class FetchedDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,8 +80,10 @@ def _status(application: Application, name: str, lagging: bool, wait: int | None
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.assignment_rollouts import read_bringing, wait_bringing
         from ccm_ctl.fleet.convergence import read_standings, wait_standings
+        from ccm_ctl.fleet.node_state import warn_of_length
 
         inventory, known = await read_marked_fleet(fleet)
+        warn_of_length(fleet, len(inventory.nodes))
         bringing = await read_bringing(fleet, known.need(name))
         if wait:
             progress = _WaitProgress(application, name)

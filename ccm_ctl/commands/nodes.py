@@ -32,13 +32,14 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import natural, plural
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
-        from ccm_ctl.fleet.node_state import mark_unverified
+        from ccm_ctl.fleet.node_state import mark_unverified, warn_of_length
 
         terminal = application.terminal
         wish = target_spec(options)
         if wish.is_empty:
             found = list((await read_inventory(fleet)).nodes.values())
             await mark_unverified(fleet, found)
+            warn_of_length(fleet, len(found))
         else:
             inventory, resolved = await resolve(fleet, wish)
             found = [inventory.nodes[name] for name in resolved.nodes]

@@ -22,7 +22,7 @@ from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.node_state import (
     ASSIGNED,
-    LeftOut,
+    LeftOutReasons,
     judge_assigned,
     make_node_verifier,
     verify_nodes,
@@ -206,7 +206,7 @@ async def read_inventory(fleet: Fleet) -> Inventory:
 
 async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
     """As `read_inventory`; what is not verified of these nodes is left out, and the operator is told."""
-    inventory, left_out = await read_inventory(fleet), LeftOut()
+    inventory, left_out = await read_inventory(fleet), LeftOutReasons()
     verifier = await make_node_verifier(fleet)
     if verifier is not None:
         verify_nodes(verifier, inventory, (name for name in names if name in inventory.nodes), left_out)
@@ -263,7 +263,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
     verifier = await make_node_verifier(fleet)
     if verifier is None:
         return inventory, select(inventory, wish, selectors)
-    left_out = LeftOut()
+    left_out = LeftOutReasons()
     try:
         return inventory, await _select_verified(fleet, inventory, wish, selectors, verifier, left_out)
     finally:
@@ -276,7 +276,7 @@ async def _select_verified(
     wish: TargetSpec,
     selectors: Sequence[Selector],
     verifier: NodeVerifier,
-    left_out: LeftOut,
+    left_out: LeftOutReasons,
 ) -> TargetSet:
     """
     See `resolve`; only what nodes and operators signed selects them.

@@ -67,7 +67,7 @@ class NodeVerifier(Struct, frozen=True, kw_only=True):
         return self.facts.document(FACTS, entry).reason
 
 
-class LeftOut(Struct, kw_only=True):
+class LeftOutReasons(Struct, kw_only=True):
     """
     What a decision does not use, in words.
 
@@ -127,6 +127,15 @@ async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
             if place % AT_ONCE == 0:
                 await asyncio.sleep(0)
             judge_node(verifier, node, is_quick=len(nodes) > LIST_VERIFIED)
+
+
+def warn_of_length(fleet: Fleet, count: int) -> None:
+    """Say that `mark_unverified` did not verify the signatures of so many nodes, if it did not."""
+    if fleet.trust is not None and count > LIST_VERIFIED:
+        fleet.warn(
+            f"more than {LIST_VERIFIED:,} nodes: ccmctl did not verify their signatures, only that they are there; "
+            "`ccmctl node list --targets` verifies the nodes that it selects"
+        )
 
 
 def judge_node(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
@@ -195,7 +204,7 @@ def leave_out(node: Node) -> tuple[list[str], list[str]]:
 
 
 def verify_nodes(
-    verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOut
+    verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOutReasons
 ) -> bool:
     """Leave out what is not verified of these nodes, and note it; whether there was anything."""
     is_any = False

@@ -92,7 +92,9 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
             description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
         ),
     ] = UNSET
-    unverified: Annotated[dict[str, str] | Maybe, Meta(description="Entries without a valid signature, with the reason.")] = UNSET
+    unverified: Annotated[
+        dict[str, str] | Maybe, Meta(description="Entries without a valid signature, with the reason.")
+    ] = UNSET
     agents: Annotated[
         list[OneOfSeveral] | Maybe, Meta(description="The agents, if several use this identity.")
     ] = UNSET

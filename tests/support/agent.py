@@ -280,6 +280,7 @@ def agent_ports(bus: Bus, engine: Any, clock: Any, **fields: Any) -> AgentPorts:
         "events": bus.events,
         "objects": bus.objects("CCM_MANIFESTS"),
         "bucket": bus.bucket,
+        "nodes": bus.bucket("CCM_NODES"),
         "make_engine": lambda open_bucket, numbers: engine,
         "gather_facts": lambda: {"host": {"info": {"os": "linux"}}},
         "matches": simple_match,

@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
-from ccm_agent.bus.forwarding_bucket import ForwardingBucket
+from ccm_agent.bus.forwarding_bucket import ForwardingReader
 from ccm_agent.bus.subjects import encode_token, parse_kv_url
 from ccm_agent.hiera.sources import plain_refused, read_stamp
 from ccm_agent.model.errors import (
@@ -29,7 +29,7 @@ from ccm_agent.model.errors import (
     ProtocolError,
     RevisionGoneError,
 )
-from ccm_agent.model.ports import Download, KeyValue, KeyValueEntry, Transfer, Transferred
+from ccm_agent.model.ports import Download, KeyReader, KeyValueEntry, Transfer, Transferred
 from ccm_agent.model.secret import mask_url
 from ccm_agent.storage.state_file import StateFile
 
@@ -47,12 +47,12 @@ class _StoredEntry(Struct, kw_only=True):
     created: datetime
 
 
-class CachedBucket(ForwardingBucket):
-    """A bucket, as `KeyValue`, that answers from disk while the broker does not."""
+class CachedBucket(ForwardingReader):
+    """A bucket, as `KeyReader`, that answers from disk while the broker does not."""
 
     def __init__(
         self,
-        inner: KeyValue,
+        inner: KeyReader,
         bucket: str,
         revision_guard: RevisionGuard,
         folder: Path,
@@ -84,7 +84,7 @@ class CachedBucket(ForwardingBucket):
         self._dropping = asyncio.Lock()
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
-        """See `KeyValue.get`; the last good entry while the newest one cannot be had or is gone, None if there was none."""
+        """See `KeyReader.get`; the last good entry while the newest one cannot be had or is gone, None if there was none."""
         path = self._folder / encode_token(self._bucket) / f"{encode_token(key)}.json"
         entry: KeyValueEntry | None = None
         trouble: BusError | None = None
@@ -143,7 +143,7 @@ class CachedBucket(ForwardingBucket):
             self._kept[entry.key] = (entry.revision, entry.created)
 
     async def as_of(self, key: str, revision: int) -> KeyValueEntry | None:
-        """See `KeyValue.as_of`; what was read once is not asked for again, for the past does not change."""
+        """See `KeyReader.as_of`; what was read once is not asked for again, for the past does not change."""
         await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
         kept = await asyncio.to_thread(StateFile(path, _StoredEntry).load)
@@ -198,7 +198,7 @@ class CachedBuckets:
 
     def __init__(
         self,
-        bucket: Callable[[str], KeyValue],
+        bucket: Callable[[str], KeyReader],
         revision_guard: RevisionGuard,
         folder: Path,
         on_refused: Callable[[str, str], None],

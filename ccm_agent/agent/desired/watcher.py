@@ -19,7 +19,7 @@ from ccm_agent.agent.cache.document_cache import FETCH_S
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.bus.subjects import parse_kv_url
 from ccm_agent.model.errors import BusError, CcmError
-from ccm_agent.model.ports import KeyValue, KeyValueEntry, Transfer
+from ccm_agent.model.ports import KeyReader, KeyValueEntry, Transfer
 from ccm_agent.model.secret import mask_url
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class DocumentWatcher:
     A document has changed if its revision is another than the one that the last run read. See ADR 28 for `ExternalData`.
     """
 
-    def __init__(self, bucket: Callable[[str], KeyValue], on_change: Callable[[], None]) -> None:
+    def __init__(self, bucket: Callable[[str], KeyReader], on_change: Callable[[], None]) -> None:
         """
         Args:
             bucket: A bucket by name.
@@ -165,7 +165,7 @@ class ExternalData:
         self,
         url: str,
         ports: SourcePorts,
-        bucket: Callable[[str], KeyValue],
+        bucket: Callable[[str], KeyReader],
         on_change: Callable[[], None],
     ) -> None:
         """
@@ -248,7 +248,7 @@ class ExternalData:
         (found,) = await self._ports.files.inspect([path], digest={path: [DOCUMENT_LIMIT_BYTES]})
         return self._saw(found.sha256)
 
-    async def _look_at_key(self, bucket: KeyValue) -> bool:
+    async def _look_at_key(self, bucket: KeyReader) -> bool:
         at_least, self._at_least = self._at_least, 0
         entry = await bucket.get(self._key, at_least)
         before, self._stood = self._stood, _stood(entry)

@@ -22,7 +22,7 @@ from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model import merge
 from ccm_agent.model.errors import CcmError, ProtocolError
 from ccm_agent.model.gathered import with_go_names
-from ccm_agent.model.ports import Clock, KeyValue
+from ccm_agent.model.ports import Clock, KeyReader
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class AssignedFacts:
         refusal: Why the document in the bucket is not obeyed; "" when it is.
     """
 
-    def __init__(self, node: str, bucket: KeyValue, revision_guard: RevisionGuard, path: Path) -> None:
+    def __init__(self, node: str, bucket: KeyReader, revision_guard: RevisionGuard, path: Path) -> None:
         """
         Args:
             node: The node's identity, which is the key.

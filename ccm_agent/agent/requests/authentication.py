@@ -50,7 +50,7 @@ from ccm_agent.storage.state_file import StateFile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.model.ports import Clock, IncomingRequest, KeyValue, KeyValueEntry
+    from ccm_agent.model.ports import Clock, IncomingRequest, KeyReader, KeyValueEntry
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class Authenticator:
         if newest.number > self.signers.number:
             self.signers = newest
 
-    async def read_list(self, bucket: KeyValue, at_least: int = 0) -> bool:
+    async def read_list(self, bucket: KeyReader, at_least: int = 0) -> bool:
         """
         Take the signers list in the bucket, if it is newer; whether it was.
 
@@ -223,7 +223,7 @@ class Authenticator:
         )
         return True
 
-    async def read_timestamp(self, bucket: KeyValue) -> bool:
+    async def read_timestamp(self, bucket: KeyReader) -> bool:
         """
         Take the timestamp in the bucket, if it is due and newer; whether it was.
 

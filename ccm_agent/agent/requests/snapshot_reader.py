@@ -12,13 +12,13 @@ from collections.abc import Collection
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.bus.snapshot import piece_key, place_of, read_piece
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.ports import KeyValue
+from ccm_agent.model.ports import KeyReader
 
 
 class SnapshotReader:
     """Reads the pieces of the snapshot that hold the keys of one node."""
 
-    def __init__(self, bucket: KeyValue, authenticator: Authenticator) -> None:
+    def __init__(self, bucket: KeyReader, authenticator: Authenticator) -> None:
         """
         Args:
             bucket: `CCM_TRUST`.

@@ -21,7 +21,7 @@ from ccm_agent.bus.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import IncomingRequest, KeyValue
+from ccm_agent.model.ports import IncomingRequest, KeyReader
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
@@ -220,7 +220,7 @@ class RequestQueue:
 class SignersReader:
     """Keeps an authenticator's signers list up to date with the bucket."""
 
-    def __init__(self, authenticator: Authenticator, bucket: KeyValue) -> None:
+    def __init__(self, authenticator: Authenticator, bucket: KeyReader) -> None:
         self._authenticator = authenticator
         self._bucket = bucket
         self._at_least = 0
@@ -263,5 +263,5 @@ class SignersReader:
             log.warning("the signers list cannot be read", extra={"reason": trouble})
         self._trouble = trouble
 
-    async def _read_list(self, bucket: KeyValue) -> bool:
+    async def _read_list(self, bucket: KeyReader) -> bool:
         return await self._authenticator.read_list(bucket, self._at_least)

@@ -10,7 +10,7 @@ from ccm_ctl.fleet.discovery import FACTS_AT_ONCE, read_facts
 from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
 from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
 from ccm_ctl.fleet.node_state import (
-    LeftOut,
+    LeftOutReasons,
     VerifiedServices,
     format_left_out,
     make_node_verifier,
@@ -81,7 +81,7 @@ async def make_report(
 async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[str]]:
     """The addresses of all nodes. Gathered facts are large, so those of few nodes are in memory at a time."""
     found: dict[str, set[str]] = {}
-    verifier, left_out = await make_node_verifier(fleet), LeftOut()
+    verifier, left_out = await make_node_verifier(fleet), LeftOutReasons()
     names = list(inventory.nodes)
     for begin in range(0, len(names), FACTS_AT_ONCE):
         some = names[begin : begin + FACTS_AT_ONCE]

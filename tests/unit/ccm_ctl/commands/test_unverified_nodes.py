@@ -15,6 +15,7 @@ from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.fleet_state import FleetState
+from ccm_ctl.fleet import node_state
 from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.top.fleet_watch import FleetWatch
 from ccm_ctl.top.rows import node_rows
@@ -99,3 +100,16 @@ async def test_top_and_the_dashboard_mark_the_node(forged: str) -> None:
     assert marks == {"web1": REASON if forged else None, "web2": None}
     shown = {row.node: row.cells[1].endswith(" (unverified)") for row in node_rows(watch, NOW)}
     assert shown == {"web1": bool(forged), "web2": False}
+
+
+@pytest.mark.parametrize("command", ["node list", "assignment status base"])
+def test_a_list_that_is_too_long_to_verify_says_so(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    desk = SignedState().desk()
+
+    verified = desk.ccmctl(*command.split())
+    monkeypatch.setattr(node_state, "LIST_VERIFIED", 1)
+    too_long = desk.ccmctl(*command.split())
+
+    warning = "more than 1 nodes: ccmctl did not verify their signatures, only that they are there"
+    assert warning not in verified.err
+    assert warning in too_long.err

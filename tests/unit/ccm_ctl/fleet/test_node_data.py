@@ -282,3 +282,7 @@ async def test_credentials_of_a_node_hold_no_numbers_of_other_nodes_documents() 
     numbers = await numbers_for(fleet_on(site.bus), "db1")
 
     assert sorted(numbers) == ["CCM_DATA/common", f"CCM_DATA/{KEY}"]
+
+
+def test_an_operator_has_no_other_way_to_write_data_than_a_signed_one() -> None:
+    assert [name for name in ("put", "update", "delete") if hasattr(OperatorData, name)] == []
