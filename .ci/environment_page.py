@@ -76,6 +76,11 @@ VARIABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Terminal": (
         ("NO_COLOR", BOTH, "Prints without color."),
+        (
+            "FORCE_COLOR",
+            BOTH,
+            "Prints with color into pipes and files too, unless `NO_COLOR` is set. `0` has no effect.",
+        ),
         ("TERM", BOTH, "`dumb` prints without color and without progress."),
         ("COLUMNS", BOTH, "Width of the output. Default: the width of the terminal."),
         ("COMP_LINE", BOTH, "Set by bash during completion, as are COMP_POINT and COMP_WORDBREAKS."),

@@ -11,6 +11,9 @@ from ccm_agent.cli.options import CcmGroup
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.exits import Exit
 
+CONFIG = "/etc/choria/ccm/config.yaml"
+"""The configuration file that the agent's systemd unit uses."""
+
 VERBS = ("status", "run-once", "disable", "enable", "policy")
 """Those of `agent_local.py` and `agent_policy.py`, which help lists in this order."""
 
@@ -36,9 +39,14 @@ class LocalVerbs(CcmGroup):
     cls=LocalVerbs,
     invoke_without_command=True,
     help="Run the agent in the foreground until SIGTERM. SIGHUP reloads its configuration.",
-    epilog=examples("ccm agent --config /etc/choria/ccm/config.yaml --check-config", "ccm agent status"),
+    epilog=examples(f"ccm agent --config {CONFIG}", "ccm agent --check-config", "ccm agent status"),
 )
-@click.option("--config", default="", metavar="FILE", help="Configuration file.")
+@click.option(
+    "--config",
+    default="",
+    metavar="FILE",
+    help=f"Configuration file; required to run the agent. [{CONFIG}]",
+)
 @click.option("--context", default="", help="NATS context to use instead of the configured broker.")
 @click.option("--check-config", is_flag=True, help="Check the configuration and exit.")
 @click.pass_context
@@ -47,15 +55,16 @@ def command(ctx: click.Context, config: str, context: str, check_config: bool) -
     ctx.obj = (config, context)
     if ctx.invoked_subcommand is not None:
         return Exit.OK
-    if not config:
+    if not config and not check_config:
         raise click.MissingParameter(
             ctx=ctx, param=next(one for one in command.params if one.name == "config")
         )
     from ccm_agent import app_agent
 
     if check_config:
-        app_agent.check_agent(config)
-        sys.stdout.write(f"{config}: the configuration is right\n")
+        path = config or CONFIG
+        app_agent.check_agent(path)
+        sys.stdout.write(f"{path}: the configuration is valid\n")
         return Exit.OK
     app_agent.run_agent(config, context)
     return Exit.OK

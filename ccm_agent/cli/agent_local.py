@@ -13,14 +13,12 @@ from typing import Any
 import click
 
 from ccm_agent.cli import agent_output
+from ccm_agent.cli.agent import CONFIG
 from ccm_agent.cli.options import CcmCommand
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import DocumentError, HostError, UsageError
 from ccm_agent.model.exits import Exit
-
-CONFIG = "/etc/choria/ccm/config.yaml"
-"""The configuration file that the agent's systemd unit uses."""
 
 LONGEST_S = 366 * 86_400.0
 """The longest `--for`; to disable a node for longer, omit the option."""

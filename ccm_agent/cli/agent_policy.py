@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.cli.agent_local import CONFIG
+from ccm_agent.cli.agent import CONFIG
 from ccm_agent.cli.options import CcmGroup
 from ccm_agent.cli.output import plain
 from ccm_agent.clikit.commands import examples

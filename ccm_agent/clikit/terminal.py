@@ -2,8 +2,8 @@
 The only writer to standard output and standard error.
 
 Results go to standard output: text for people, or with `--json` one record in a line. Notes, questions and the live line go to
-standard error, so that a pipe gets only results. Color and the live line are used only on terminals; `NO_COLOR` and `TERM=dumb`
-turn both off.
+standard error, so that a pipe gets only results. Color and the live line are used only on terminals; `TERM=dumb` turns both off,
+and `NO_COLOR` the color. `FORCE_COLOR` turns the color on everywhere.
 """
 
 from __future__ import annotations
@@ -132,6 +132,11 @@ class Terminal:
         """Whether an operator can be asked: `--json` is not set, and input and output are a terminal."""
         return not self.json and self._source.isatty() and self._err.isatty()
 
+    @property
+    def can_edit(self) -> bool:
+        """Whether an editor can be started: standard input and output are a terminal."""
+        return self._source.isatty() and self.out.isatty()
+
     async def ask(self, question: str, *, otherwise: str) -> bool:
         """
         Ask the operator a yes-or-no question; any answer but yes counts as no.
@@ -174,9 +179,10 @@ class Terminal:
         )
 
     def _style(self, stream: TextIO) -> Style:
+        is_forced = self._environ.get("FORCE_COLOR", "0") not in ("", "0")
+        color = not self._environ.get("NO_COLOR") and (is_forced or self._environ.get("TERM") != "dumb")
         if not stream.isatty():
-            return Style(width=UNLIMITED, color=False, merges=None if self.merges else False)
-        color = not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
+            return Style(width=UNLIMITED, color=color and is_forced, merges=None if self.merges else False)
         width = max(_columns(self._environ, stream), 20)
         return Style(width=width, color=color, merges=self.merges)
 

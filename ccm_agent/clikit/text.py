@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+from ccm_agent.model.ids import short_id as short_id
+from ccm_agent.model.ids import short_ids as short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,8 +18,6 @@ _UNPRINTABLE = re.compile(
 )
 _COLOR = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
 """What `paint` and rich write for COLORS: none of them hides a text or moves it."""
-SHORT_ID = 8
-"""An id begins with the second in which it was made, which takes five or six of these characters; the others are random."""
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
@@ -85,24 +85,6 @@ def plural(count: int, word: str) -> str:
 def counted(numbers: Mapping[str, int]) -> str:
     """`2 changed, 1 failed`: in the order given, without what there is none of; "" when there is nothing."""
     return ", ".join(f"{number} {word}" for word, number in numbers.items() if number)
-
-
-def short_id(run: str) -> str:
-    """The first characters of a run's id: enough to read, and commands take them for the whole."""
-    return run[:SHORT_ID]
-
-
-def short_ids(runs: Iterable[str]) -> dict[str, str]:
-    """The same for several ids, longer where that is needed to tell them apart."""
-    shorts: dict[str, str] = {}
-    left, length = set(runs), SHORT_ID
-    while left:
-        counts = Counter(run[:length] for run in left)
-        apart = {run for run in left if counts[run[:length]] == 1 or len(run) <= length}
-        shorts |= {run: run[:length] for run in apart}
-        left -= apart
-        length += 1
-    return shorts
 
 
 def fold_names(names: Iterable[str], most: int = 8) -> str:

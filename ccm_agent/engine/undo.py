@@ -15,6 +15,7 @@ import msgspec
 
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.model.errors import CcmError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
@@ -80,11 +81,11 @@ class RunUndo:
         now, left = kind.undo.identify(await provider.status(bare)), entry.left or {}
         differing = [name for name in sorted(now.keys() | left.keys()) if now.get(name) != left.get(name)]
         if unknown := [name for name in now if now[name] is None or left.get(name, "") is None]:
-            return f"not compared with what the run {self._undone} left: its {unknown[0]} is too large or cannot be read"
+            return f"not compared with what run {short_id(self._undone)} left: its {unknown[0]} is too large or cannot be read"
         if differing:
-            return f"changed since the run {self._undone}: its {', '.join(differing)}"
+            return f"changed since the run {short_id(self._undone)}: its {', '.join(differing)}"
         if await self._is_in_use(entry, declared.wanted.name):
-            return f"changed since the run {self._undone}: other files are in this directory"
+            return f"changed since the run {short_id(self._undone)}: other files are in this directory"
         return ""
 
     async def record(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _PAYLOAD_BYTES = 16
 _EPOCH_S = 1_400_000_000
@@ -19,6 +19,9 @@ _TOO_LATE = (_SECONDS - 1) << _PAYLOAD_BITS
 """Ids of the last second, in 2150, are not incremented, because they would run out."""
 _DUE_HEADERS = ("nats-stream", "nats-sequence", "nats-time-stamp")
 """Headers that the broker adds to a stored message; the id of a scheduled run is derived from them."""
+
+SHORT_ID = 8
+"""An id begins with the second in which it was made, which takes five or six of these characters; the others are random."""
 
 _last = 0
 """The newest id of this process as a number: seconds since the epoch of KSUIDs above 128 random bits."""
@@ -117,3 +120,23 @@ def _encode(number: int) -> str:
         parts.append(_PAIRS[rest])
     parts.append(_DIGITS[number])
     return "".join(reversed(parts))
+
+
+def short_id(run: str) -> str:
+    """The first characters of a run's id, as people read it everywhere; commands accept them for the whole id."""
+    return run[:SHORT_ID]
+
+
+def short_ids(runs: Iterable[str]) -> dict[str, str]:
+    """The same for several ids, longer where that is needed to tell them apart."""
+    from collections import Counter
+
+    shorts: dict[str, str] = {}
+    left, length = set(runs), SHORT_ID
+    while left:
+        counts = Counter(run[:length] for run in left)
+        apart = {run for run in left if counts[run[:length]] == 1 or len(run) <= length}
+        shorts |= {run: run[:length] for run in apart}
+        left -= apart
+        length += 1
+    return shorts

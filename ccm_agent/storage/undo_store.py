@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError, UndoError
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.undo import Identity, UndoEntry, UndoRecord
@@ -146,7 +146,7 @@ class UndoStore:
                 f"({self._limits()})"
             )
         if kept.is_damaged:
-            raise UndoError(f"the record of the run {run} is damaged, so nothing is undone")
+            raise UndoError(f"the record of the run {short_id(run)} is damaged, so nothing is undone")
         return UndoRecord(run=run, folder=self.folder, entries=fold(kept.lines))
 
     async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:

@@ -43,8 +43,16 @@ if TYPE_CHECKING:
     ],
 )
 def edit(application: Application, key: str, message: str, force: bool, yes: bool) -> Exit:
-    """Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime."""
+    """
+    Edit a document in $VISUAL or $EDITOR. It is not stored if another operator changed it in the meantime.
+
+    The editor is started on a terminal only. With --yes, it is always started, for editors that are scripts.
+    """
     check_key(key)
+    if not yes and not application.terminal.can_edit:
+        raise UsageError(
+            f"cannot start an editor without a terminal; use `ccmctl data put {key} FILE`, or --yes if $EDITOR is a script"
+        )
     read: list[StoredDocument] = []
 
     async def look(fleet: Fleet) -> Exit:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.layout import ASSIGNMENTS, FACTS
 from ccm_agent.clikit.text import ago, clock, ended, lasting, one_line, plural, shortened, span
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
 from ccm_ctl.fleet.node_diagnostics import ANSWERED, SILENT
 
@@ -79,7 +79,7 @@ def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
     run = evidence.status.run
     if not is_id(run) or reason.run == run:
         return reason
-    kill = Next(f"ccmctl run stop {run} --kill", "to end what it runs now, with its command")
+    kill = Next(f"ccmctl run stop {short_id(run)} --kill", "to end what it runs now, with its command")
     return msgspec.structs.replace(reason, next=(*reason.next, kill))
 
 
@@ -222,7 +222,7 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
     else:
         said = reason or (summary.reason if summary else "") or "what it said is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
-    looking = Next(f"ccmctl events --no-follow -n {name} -r {run}", "all that it did in that run")
+    looking = Next(f"ccmctl events --no-follow -n {name} -r {short_id(run)}", "all that it did in that run")
     # untrusted text of a node must not get into a suggested shell command
     is_run = is_id(run)
     return Reason(
@@ -246,7 +246,7 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
     if cause == "request":
         # an agent repeats no request, and `run-now` applies what the node converges on
         again = "what was requested; send it again when the cause is fixed"
-        return (Next(f"ccmctl run show {run}", again),) if is_id(run) else ()
+        return (Next(f"ccmctl run show {short_id(run)}", again),) if is_id(run) else ()
     if cause == "schedule":
         return (Next("ccmctl schedule list", "when it runs next"),)
     name = evidence.node.name
@@ -337,13 +337,13 @@ def _running(evidence: Evidence, now: datetime) -> Reason | None:
         ),
         meaning="change",
         next=(
-            Next(f"ccmctl events -n {name} -r {run}", "to look on"),
+            Next(f"ccmctl events -n {name} -r {short_id(run)}", "to look on"),
             *(
                 ()
                 if status.stopping
-                else (Next(f"ccmctl run stop {run}", "to end it after its current resource"),)
+                else (Next(f"ccmctl run stop {short_id(run)}", "to end it after its current resource"),)
             ),
-            Next(f"ccmctl run stop {run} --kill", "to end the command of that resource, too"),
+            Next(f"ccmctl run stop {short_id(run)} --kill", "to end the command of that resource, too"),
         )
         if is_id(run)
         else (),
@@ -362,7 +362,7 @@ def _behind(evidence: Evidence) -> str:
 
 def format_current_run(run: str, status: Status) -> str:
     """Describe the current run and its progress."""
-    words = f"run {run}" + (f" of {status.name}" if status.name else "")
+    words = f"run {short_id(run)}" + (f" of {status.name}" if status.name else "")
     at = status.progress
     if at is not None and at.run == run and at.resource:
         place = f" ({at.position} of {at.total})" if at.total else ""

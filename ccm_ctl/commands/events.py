@@ -169,9 +169,11 @@ def events(
                 shown.show(message)
             if node and not count:
                 await _look_for(application, fleet, node, needed=not is_followed)
+            if not application.terminal.json and (is_followed or not shown.count):
+                application.terminal.note(
+                    _quiet_note(shown.count, is_followed=is_followed, is_dated=bool(since))
+                )
             if is_followed:
-                if application.terminal.is_live:
-                    application.terminal.note("waiting for what agents say; Ctrl-C ends it")
                 await asyncio.Event().wait()
         finally:
             for stop in stops:
@@ -179,6 +181,14 @@ def events(
         return Exit.OK
 
     return application.run(work)
+
+
+def _quiet_note(count: int, *, is_followed: bool, is_dated: bool) -> str:
+    """What an operator reads who sees no event, or no further one."""
+    if not is_followed:
+        return "no stored events match"
+    earlier = "" if count or is_dated else "; `--since 1h` shows earlier ones"
+    return f"{'' if count else 'no events yet; '}waiting for new events{earlier}; Ctrl-C ends the command"
 
 
 def _parse_where(text: str) -> EventFilter | None:
@@ -277,7 +287,12 @@ async def _look_for(application: Application, fleet: Fleet, node: str, *, needed
 
 
 class _Shown:
-    """Shows the selected events, each once."""
+    """
+    Shows the selected events, each once.
+
+    Attributes:
+        count: How many were shown.
+    """
 
     def __init__(
         self,
@@ -290,6 +305,7 @@ class _Shown:
         *,
         is_dated: bool,
     ) -> None:
+        self.count = 0
         self._terminal = application.terminal
         self._condition = condition
         self._is_condition_trouble_told = False
@@ -320,6 +336,7 @@ class _Shown:
             return
         if not (flag or self._is_new(heard)):
             return
+        self.count += 1
         self._terminal.record(
             records.EVENT, node=heard.node, run=heard.run or None, event=heard.said, verdict=verdict
         )

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from ccm_agent.bus.verified import Authored
 from ccm_agent.clikit.commands import Argument
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.exits import Exit
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.discovery import TargetSpec
     from ccm_ctl.fleet.ports import Fleet
 
 COMMAND_BYTES = 64 * 1024
@@ -35,9 +37,43 @@ TITLE_LENGTH = 100
 
 SHELL = "/bin/sh"
 
+MISPLACED = "ccm.exec.misplaced"
+"""The key under which the context holds what `Misplaced` describes."""
+
+
+class Misplaced(Struct, frozen=True, kw_only=True):
+    """
+    Options of `exec` behind the command, where they belong to the command.
+
+    Attributes:
+        options: They, with their values.
+        is_separated: A `--` precedes the command, so the operator knows whose options these are.
+        line: The command line with these options before the command.
+    """
+
+    options: list[str]
+    is_separated: bool
+    line: str
+
 
 class Exec(CtlCommand):
     """The command; what follows its first word belongs to the command that nodes run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and keep the options of `exec` that stand behind the command for `work`."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words: tuple[str, ...] = ctx.params.get("words", ())
+        own, command = _split(self.get_params(ctx), words)
+        before = given[: len(given) - len(words)]
+        ctx.meta[MISPLACED] = Misplaced(
+            options=own,
+            is_separated="--" in before[-1:],
+            line=shlex.join(
+                ["ccmctl", "exec", *(word for word in before if word != "--"), *own, "--", *command]
+            ),
+        )
+        return rest
 
     def explain(self, ctx: click.Context, argument: Argument) -> str:
         """What the words are."""
@@ -85,6 +121,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
     offline, unreachable, lost or expired.
     """
     argv = command_of(words, is_shell=options["shell"])
+    _notice_misplaced(application, words, target_spec(options), click.get_current_context().meta[MISPLACED])
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.run_view import start_and_watch
@@ -111,6 +148,52 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
         return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
 
     return application.run(work)
+
+
+def _notice_misplaced(
+    application: Application, words: Sequence[str], spec: TargetSpec, misplaced: Misplaced
+) -> None:
+    """
+    Notice options of `exec` behind the command: without a target they are an error, else they may be meant for the command.
+
+    Raises:
+        UsageError: No nodes are selected before the command.
+    """
+    if not misplaced.options:
+        return
+    told = (
+        f"`{shlex.join(misplaced.options)}` stands after the command and is passed to `{one_line(words[0])}`"
+    )
+    if spec.is_empty:
+        raise UsageError(
+            f"no nodes selected: {told}; options of exec precede the command: `{one_line(misplaced.line)}`"
+        )
+    if not misplaced.is_separated and any(word.startswith("--") for word in misplaced.options):
+        application.terminal.note(f"note: {told}; write `--` before the command to hide this note")
+
+
+def _split(params: Sequence[click.Parameter], words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options of `exec` among the words behind a program's name, with their values; and the other words."""
+    known = {
+        name: one
+        for one in params
+        if isinstance(one, click.Option)
+        for name in (*one.opts, *one.secondary_opts)
+    }
+    own: list[str] = []
+    rest = list(words[:1])
+    left = list(words[1:])
+    while left:
+        word = left.pop(0)
+        name, equals, _ = word.partition("=")
+        option = known.get(name)
+        if option is None or name in ("-h", "--help", "--version"):
+            rest.append(word)
+            continue
+        own.append(word)
+        if not option.is_flag and not equals and left:
+            own.append(left.pop(0))
+    return own, rest
 
 
 def command_of(words: Sequence[str], *, is_shell: bool) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.ids import short_id
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.credentials import add_node, revoke_node
 from ccm_ctl.commands.node_removal import remove_nodes, reset_nodes
@@ -63,7 +64,7 @@ def _show(application: Application, name: str) -> Exit:
         if record:
             started = f", started {clock(record.started)}" if record.started else ""
             told |= {
-                "last run": f"{record.last_run} {record.last_state} {ago(record.last_time, now)}".strip(),
+                "last run": f"{short_id(record.last_run)} {record.last_state} {ago(record.last_time, now)}".strip(),
                 "agent": f"{record.version}{started}",
                 "machine": record.machine,
             }

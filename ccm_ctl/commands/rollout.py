@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.ids import short_id
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.render import records
 
@@ -244,7 +245,7 @@ async def _drive_one(application: Application, fleet: Fleet, run: str, said: dic
         reason = f"{type(err).__name__}; --debug shows more"
     if said.get(run) != reason:
         said[run] = reason
-        application.terminal.note(f"run {run}: not driven: {reason}")
+        application.terminal.note(f"run {short_id(run)}: not driven: {reason}")
 
 
 def _driver(state: RolloutState, fleet: Fleet) -> str:

@@ -309,7 +309,7 @@ class ServedView(RolloutView):
 
     def begin(self) -> None:
         """See `RunView.begin`."""
-        self._terminal.note(f"run {self.record.run}: driving {self.title}")
+        self._terminal.note(f"run {short_id(self.record.run)}: driving {self.title}")
 
     async def on_turn(self, news: list[News]) -> None:
         """See `RunView.on_turn`."""
@@ -317,7 +317,7 @@ class ServedView(RolloutView):
         await self._ends.on_turn(news)
 
     def _format_change(self, state: RolloutState) -> str:
-        return f"run {state.run}: {rollout_line(state).removeprefix('rollout: ')}"
+        return f"run {short_id(state.run)}: {rollout_line(state).removeprefix('rollout: ')}"
 
     async def finish(self) -> Exit:
         """See `RunView.finish`."""

@@ -322,7 +322,7 @@ class RunView:
         if ahead is not None and ahead.run not in self._told_ahead and len(self._told_ahead) < AHEAD_TOLD:
             self._told_ahead.add(ahead.run)
             self._terminal.note(
-                f"{name}: queued {format_ahead(ahead)}\n  watch:  ccmctl run watch {ahead.run}"
+                f"{name}: queued {format_ahead(ahead)}\n  watch:  ccmctl run watch {short_id(ahead.run)}"
             )
 
     def _tell_away(self) -> None:

@@ -335,12 +335,23 @@ def _list(application: Application) -> Exit:
     return application.run_on_broker(work)
 
 
-@verb("rm", examples=["ccmctl schedule rm nightly"], options=[click.Argument(["name"], metavar="NAME")])
-def _rm(application: Application, name: str) -> Exit:
+@verb(
+    "rm",
+    examples=["ccmctl schedule rm nightly", "ccmctl schedule rm nightly --yes   # in scripts"],
+    options=[click.Argument(["name"], metavar="NAME"), yes_option()],
+)
+def _rm(application: Application, name: str, yes: bool) -> Exit:
     """Remove a schedule. Runs that have started continue."""
 
     async def work(broker: Broker) -> Exit:
-        await _open(broker).remove(name)
+        schedules = _open(broker)
+        stored = await schedules.need(name)
+        question = (
+            f"remove the schedule {name} ({format_when(stored.when, stored.zone) or 'no further run'})?"
+        )
+        if not yes and not await application.terminal.ask(question, otherwise="use --yes"):
+            return NOT_AGREED
+        await schedules.remove(name)
         application.terminal.record(records.SCHEDULE, name=name, removed=True)
         application.terminal.show(f"{name}: removed\n")
         return Exit.OK

@@ -205,7 +205,7 @@ async def confirm(
     offline = f", {len(resolved.offline)} of them offline" if resolved.offline else ""
     application.terminal.note(f"nodes: {fold_names(resolved.nodes)}{offline}")
     question = f"{what} {plural(len(resolved.nodes), 'node')}?"
-    choices = "y/N/d" if preview is not None else "y/N"
+    choices = "y/N/d = show diff" if preview is not None else "y/N"
     while True:
         answer = await application.terminal.answer(question, otherwise="use --yes", choices=choices)
         if answer not in ("d", "diff") or preview is None:

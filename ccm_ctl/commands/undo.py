@@ -61,8 +61,6 @@ def undo(application: Application, run: str, **options: Any) -> Exit:
 
     Exit codes are those of `ccmctl apply`.
     """
-    if not options["yes"] and not options["noop"] and not application.terminal.can_ask:
-        raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
 
     async def work(fleet: Fleet) -> Exit:
         return await _undo(application, fleet, run, options)
@@ -82,6 +80,8 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
     from ccm_ctl.fleet.run_again import read_known
 
     recorded = await find_undoable(fleet, word, redo=options["redo"])
+    if not options["yes"] and not options["noop"] and not application.terminal.can_ask:
+        raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
     before = await read_known(fleet, recorded)
     await check_ended(fleet, recorded, before)

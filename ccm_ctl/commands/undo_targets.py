@@ -55,7 +55,7 @@ async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recor
     undone = recorded.record.request.get("undo")
     if undone and not redo:
         raise RunError(
-            f"{recorded.record.run}: this run is the undo of {undone}; --redo undoes it, which applies those changes again"
+            f"{short_id(recorded.record.run)}: this run is an undo; --redo applies the changes of {short_id(undone)} again"
         )
     return recorded
 
@@ -69,7 +69,9 @@ async def _find(fleet: Fleet, word: str) -> Recorded:
     recorded = await find_run(fleet, word)
     action = recorded.record.action
     if action in LOOKS:
-        raise RunError(f"{recorded.record.run}: a {action} changes nothing, so there is nothing to undo")
+        raise RunError(
+            f"{short_id(recorded.record.run)}: a {action} changes nothing, so there is nothing to undo"
+        )
     return recorded
 
 
@@ -89,7 +91,7 @@ async def check_ended(fleet: Fleet, recorded: Recorded, run: Run) -> None:
     if found is not None and not found.state.phase.is_over:
         way_out = _rollout_way_out(found.state, fleet.clock.now())
     raise RunError(
-        f"{record.run}: {plural(len(going_on), 'node')} {'has' if len(going_on) == 1 else 'have'} not ended "
+        f"{short_id(record.run)}: {plural(len(going_on), 'node')} {'has' if len(going_on) == 1 else 'have'} not ended "
         f"({fold_names(going_on)}); {way_out}"
     )
 
@@ -113,7 +115,7 @@ def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
     record = recorded.record
     found = sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
     if not found:
-        raise RunError(f"{record.run}: it changed nothing on any node, so there is nothing to undo")
+        raise RunError(f"{short_id(record.run)}: it changed nothing on any node, so there is nothing to undo")
     return found
 
 
@@ -142,7 +144,7 @@ def undo_targets(
     left = nodes if chosen is None else [name for name in nodes if name in chosen.nodes]
     if not left:
         raise UsageError(
-            f"{record.run}: it changed nothing on the selected nodes; it may have changed something on {fold_names(nodes)}"
+            f"{short_id(record.run)}: it changed nothing on the selected nodes, perhaps on {fold_names(nodes)}"
         )
     known = {name: inventory.nodes[name] for name in left if name in inventory.nodes}
     older = [name for name, node in known.items() if node.record is not None and not node.record.undo]

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import OrderKind
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeState
@@ -94,7 +95,7 @@ class ActionPages:
         deadline = self._fleet.clock.now() + timedelta(seconds=RETRY_DEADLINE_S)
         if recorded.is_on_record and await RolloutStore(self._fleet).look(recorded.record.run) is not None:
             raise RunError(
-                f"{run}: a rollout; `ccmctl run retry {run}` repeats it with its waves and limits, which a dashboard does not"
+                f"{short_id(run)}: the dashboard cannot retry a rollout; use `ccmctl run retry {short_id(run)}`"
             )
         launch = await prepare_retry(self._fleet, recorded, ends, deadline)
         if user.on_record != self._fleet.operator:
@@ -107,7 +108,7 @@ class ActionPages:
         """Let no further node start; an abort also stops those that have started."""
         state, _ = await RolloutStore(self._fleet).need(recorded.record.run)
         if state.phase.is_over:
-            raise RunError(f"{state.run}: this rollout is {state.phase} already")
+            raise RunError(f"{short_id(state.run)}: this rollout is {state.phase} already")
         state = await Orders(self._fleet, recorded).give(kind, why=why, user=user)
         if kind is OrderKind.ABORT:
             await History(self._fleet).mark_stopped(recorded.record.run, self._fleet.operator)

@@ -251,7 +251,7 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
     from ccm_ctl.fleet.groups import expand_groups
 
     if wish.is_empty:
-        raise UsageError("no nodes named: say which with --targets or --where, or --all for all of them")
+        raise UsageError("no nodes selected; use --targets role=web, --where or --all")
     wish = msgspec.structs.replace(wish, targets=await expand_groups(fleet, wish.targets))
     selectors = parse_targets(wish.targets)
     inventory = await read_inventory(fleet)

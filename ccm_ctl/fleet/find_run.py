@@ -15,6 +15,7 @@ from ccm_agent.model.errors import (
     RunError,
     SelectorError,
 )
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.run_records import NodeEnd, RunRecord, RunState
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import (
@@ -165,13 +166,13 @@ async def find_request(fleet: Fleet, recorded: Recorded) -> Verified[ManifestReq
     run = recorded.record.run
     if recorded.cause != SCHEDULE:
         raise RunError(
-            f"{run}: no request started it, so there is none to send again; `ccmctl run-now` lets nodes converge at once"
+            f"{short_id(run)}: no request started it, so none can be sent again; to converge now, use `ccmctl run-now`"
         )
     stored = (one for one in await read_schedules(fleet) if one.name == recorded.origin)
     schedule = next(stored, None)
     if schedule is None or recorded.record.time is None or not is_from(schedule, recorded.record.time):
         raise RunError(
-            f"{run}: the schedule {recorded.origin} was stored again since, or removed, so its request is not known"
+            f"{short_id(run)}: the schedule {recorded.origin} was stored again since, or removed, so its request is not known"
         )
     now = fleet.clock.now()
     judged = schedule if schedule.proof is not None else schedule.judged(await open_reader(fleet))

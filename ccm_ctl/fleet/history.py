@@ -22,7 +22,7 @@ from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.subjects import decode_token, encode_token, is_node, key_subject
 from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import CARRIED_OUT, NodeState
@@ -313,7 +313,9 @@ class History:
             except RevisionError:
                 continue
             return state
-        raise RevisionError(f"{run}: its state is written all the time by another program; try again")
+        raise RevisionError(
+            f"{short_id(run)}: its state is written all the time by another program; try again"
+        )
 
     async def keep_ends(self, run: Run) -> None:
         """Record end states that no stream stores."""

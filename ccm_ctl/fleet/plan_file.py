@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import FleetError, InputError, ProtocolError, RunError, UsageError
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
@@ -125,7 +125,7 @@ def make_plan_file(
     planned = {node.node: node for node in expected if node.summary is not None and node.summary.found}
     left_out = sorted(node.node for node in expected if node.node not in planned)
     if not planned:
-        raise RunError(f"no node can apply the plan {launch.record.run}, so it is not saved")
+        raise RunError(f"no node can apply the plan {short_id(launch.record.run)}, so it is not saved")
     time = launch.record.time
     assert time is not None
     plan = PlanFile(
@@ -225,7 +225,7 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
                 f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             )
             raise FleetError(
-                f"the plan {plan.run} cannot be applied, because these nodes {why}: {named}; plan again"
+                f"the plan {short_id(plan.run)} cannot be applied, because these nodes {why}: {named}; plan again"
             )
     names_only = f"node in ({','.join(plan.nodes)})"
     targets = [f"{text},{names_only}" for text in resolved.targets] or [names_only]
@@ -246,7 +246,7 @@ async def load_planned(fleet: Fleet, plan: PlanFile) -> bytes:
     # what is stored under the name of a digest is only known to be that after this; the operator signs what is stored again
     if await asyncio.to_thread(_sha256, packed) != plan.bundle.digest:
         raise ProtocolError(
-            f"the bundle of the plan {plan.run} was exchanged on the broker; ask who may write there"
+            f"the bundle of the plan {short_id(plan.run)} was exchanged on the broker; ask who may write there"
         )
     return packed
 
@@ -256,7 +256,7 @@ async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
         recorded = await History(fleet).load(plan.run)
     except RunError as err:
         raise FleetError(
-            f"the plan {plan.run} is not on record here: it is a plan of another fleet, or its record has expired"
+            f"the plan {short_id(plan.run)} is not on record here: it is a plan of another fleet, or its record has expired"
         ) from err
     record = recorded.record
     planned = {"digest": plan.bundle.digest, "bundle": msgspec.to_builtins(plan.bundle), "data": plan.data}
@@ -266,7 +266,7 @@ async def _check_record(fleet: Fleet, plan: PlanFile) -> None:
         key: record.request[key] for key in planned if key in record.request
     }
     if not is_same or not set(plan.nodes) <= set(recorded.nodes):
-        raise FleetError(f"the plan {plan.run} is not as its run is on record; plan again")
+        raise FleetError(f"the plan {short_id(plan.run)} is not as its run is on record; plan again")
 
 
 def _facts_digest(inventory: Inventory, name: str) -> str:

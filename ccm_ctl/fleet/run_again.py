@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ccm_agent.bus.trust import EVERYWHERE
 from ccm_agent.bus.verified import Verified
 from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.run_records import UNDO
 from ccm_agent.model.wire import (
     COMPLIANT_STATES,
@@ -104,7 +105,7 @@ async def prepare_retry(
         request = await _request(fleet, recorded, path)
     else:
         if path is not None:
-            raise UsageError(f"{path}: no operator sent {recorded.record.run}; leave out FILE")
+            raise UsageError(f"{path}: no operator sent {short_id(recorded.record.run)}; leave out FILE")
         found = await find_request(fleet, recorded)
         request, base = found.value, found
     request = replace(request, deadline=deadline)
@@ -147,7 +148,7 @@ def base_of(recorded: Recorded) -> Verified[RunRecord]:
     judged = recorded.judged
     if not isinstance(judged, Verified):
         raise RunError(
-            f"{recorded.record.run}: its record is unverified: {recorded.unverified or 'there is none'}"
+            f"{short_id(recorded.record.run)}: its record is unverified: {recorded.unverified or 'there is none'}"
         )
     return judged
 
@@ -179,13 +180,13 @@ def _check_action(recorded: Recorded) -> None:
         return
     if record.action == "assign":
         raise RunError(
-            f"{record.run}: a rollout of the assignment {record.name} is not retried: its nodes apply the revision again "
-            "on their interval, or now with `ccmctl run-now`; "
-            f"`ccmctl run resume {record.run}` continues a rollout that paused"
+            f"{short_id(record.run)}: rollouts of the assignment {record.name} cannot be retried: "
+            "its nodes apply the revision again on their interval, or now with `ccmctl run-now`; "
+            f"`ccmctl run resume {short_id(record.run)}` continues a rollout that paused"
         )
     raise RunError(
-        f"{record.run}: only runs of manifests can be retried; repeat `ccmctl {record.action}` for the nodes that "
-        f"`ccmctl run show {record.run}` names"
+        f"{short_id(record.run)}: only runs of manifests can be retried; repeat `ccmctl {record.action}` for the nodes that "
+        f"`ccmctl run show {short_id(record.run)}` names"
     )
 
 
@@ -210,18 +211,20 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[
     open_nodes = sorted(node for node, state in ends.items() if not state.is_final)
     if open_nodes:
         raise RunError(
-            f"{run}: {open_nodes[0]}{f' and {len(open_nodes) - 1} more' if len(open_nodes) > 1 else ''} "
+            f"{short_id(run)}: {open_nodes[0]}{f' and {len(open_nodes) - 1} more' if len(open_nodes) > 1 else ''} "
             f"have not ended; wait with `ccmctl run watch`, or end it with `ccmctl run stop`"
         )
     left = sorted(node for node, state in ends.items() if state in wanted)
     skipped = sum(state is NodeState.SKIPPED for state in ends.values())
     if not left and skipped:
         raise RunError(
-            f"{run}: no node ended so; {skipped} of its nodes were never asked, because it was aborted: "
-            f"`ccmctl run retry {run} --only skipped` asks them"
+            f"{short_id(run)}: no node ended so; {skipped} of its nodes were never asked, because it was aborted: "
+            f"`ccmctl run retry {short_id(run)} --only skipped` asks them"
         )
     if not left:
-        raise RunError(f"{run}: no node ended so; `ccmctl run show {run}` shows how each ended")
+        raise RunError(
+            f"{short_id(run)}: no node ended so; `ccmctl run show {short_id(run)}` shows how each ended"
+        )
     return left
 
 
@@ -230,17 +233,19 @@ async def _request(fleet: Fleet, recorded: Recorded, path: str | None) -> Manife
     record = recorded.record
     if record.request.get("undo"):
         if path is not None:
-            raise UsageError(f"{path}: {record.run} undoes a run, without a manifest; leave out FILE")
+            raise UsageError(
+                f"{path}: {short_id(record.run)} undoes a run, without a manifest; leave out FILE"
+            )
         return build_request(fleet, recorded)
     part = record.request.get("part")
     if (part if isinstance(part, dict) else record.request).get("bundle"):
         if path is not None:
-            raise UsageError(f"{path}: the manifest of {record.run} is stored; leave out FILE")
+            raise UsageError(f"{path}: the manifest of {short_id(record.run)} is stored; leave out FILE")
         return build_request(fleet, recorded)
     if path is None:
         raise UsageError(
-            f"{record.run}: its manifest was a single file, which is not stored; name the file again: "
-            f"`ccmctl run retry {record.run} FILE`"
+            f"{short_id(record.run)}: its manifest was a single file, which is not stored; name the file again: "
+            f"`ccmctl run retry {short_id(record.run)} FILE`"
         )
     content = await asyncio.to_thread(_read, path, str(record.request.get("digest", "")))
     text = {"manifest": content.text}
@@ -289,12 +294,14 @@ def build_request(fleet: Fleet, recorded: Recorded) -> ManifestRequest:
         is_as_shown &= bool(request.undo) == (record.action == UNDO)
     if not is_as_shown:
         raise RunError(
-            f"{record.run}: the record of {record.requester} says `{record.action}`, and its request asks for something else, "
-            "so it is not sent"
+            f"{short_id(record.run)}: the record of {record.requester} names the action `{record.action}`, "
+            "which its request does not match, so it is not sent"
         )
     is_stored = request.content.bundle is not None or request.content.manifest
     if not is_stored and not request.undo and request.stage is None:
-        raise RunError(f"{record.run}: its manifest is not stored as a bundle, so it cannot be sent again")
+        raise RunError(
+            f"{short_id(record.run)}: its manifest is not stored as a bundle, so it cannot be sent again"
+        )
     return request
 
 
@@ -308,7 +315,9 @@ def build_exec(fleet: Fleet, recorded: Recorded) -> ExecRequest:
     record = recorded.record
     request = _stored_request(fleet, record, ExecRequest)
     if request.protocol != RESOURCE_EXEC or not request.argv:
-        raise RunError(f"{record.run}: its record does not contain the command, so it cannot be sent again")
+        raise RunError(
+            f"{short_id(record.run)}: its record does not contain the command, so it cannot be sent again"
+        )
     return request
 
 
@@ -316,7 +325,7 @@ def _stored_request(fleet: Fleet, record: RunRecord, kind: type[R]) -> R:
     try:
         request = msgspec.convert(record.request, kind)
     except msgspec.ValidationError as err:
-        raise RunError(f"{record.run}: its request cannot be read from the record: {err}") from err
+        raise RunError(f"{short_id(record.run)}: its request cannot be read from the record: {err}") from err
     return msgspec.structs.replace(
         request,
         run=record.run,

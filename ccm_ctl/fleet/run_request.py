@@ -11,7 +11,7 @@ from msgspec import Struct
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import BusUnavailableError, RunError
-from ccm_agent.model.ids import new_id
+from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.secret import mask_url, mask_urls
 from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
@@ -118,8 +118,8 @@ def check_record(state: RolloutState, record: RunRecord, nodes: Sequence[str]) -
     """
     if state.record_digest not in ("", digest_record(record, nodes)):
         raise RunError(
-            f"{state.run}: its record is not the one that it was started with; "
-            f"`ccmctl run abort {state.run}` ends it"
+            f"{short_id(state.run)}: its record is not the one that it was started with; "
+            f"`ccmctl run abort {short_id(state.run)}` ends it"
         )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.follow import Follower
@@ -153,8 +154,8 @@ def new_rollout(
     check_record(state, recorded.record, recorded.nodes)
     if unknown := set(state.returned) - set(recorded.nodes):
         raise RunError(
-            f"{state.run}: its rollout names {min(unknown)}, which is not in its record; "
-            f"`ccmctl run abort {state.run}` ends it"
+            f"{short_id(state.run)}: its rollout names {min(unknown)}, which is not in its record; "
+            f"`ccmctl run abort {short_id(state.run)}` ends it"
         )
     record, order = recorded.record, recorded.nodes[: state.plan.total]
     planned, now = set(order[state.asked :]), asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from ccm_agent.bus.signing import SignatureKind
 from ccm_agent.bus.subjects import encode_token, key_subject, parse_assignment_key
 from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RunError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.run_records import UNDO
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
@@ -107,17 +108,19 @@ def require_author(
     record = judged.value
     if isinstance(judged, Unverified):
         raise RunError(
-            f"{record.run}: its record is unverified: {judged.reason}; "
+            f"{short_id(record.run)}: its record is unverified: {judged.reason}; "
             "it is not the base of anything that you sign; start a new run"
         )
     if not judged.key:
         return None
     author = verifier.signer_of(judged)
     if author is None:
-        raise RunError(f"{record.run}: {judged.signer} is not in the signers list any more; start a new run")
+        raise RunError(
+            f"{short_id(record.run)}: {judged.signer} is not in the signers list any more; start a new run"
+        )
     if reason := refusal(author):
         raise RunError(
-            f"{record.run}: {author.name} wrote its record, and {reason}, so it is not sent again; "
+            f"{short_id(record.run)}: {author.name} wrote its record, and {reason}, so it is not sent again; "
             "start a new run from your own files"
         )
     return author

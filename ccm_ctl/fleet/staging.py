@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.layout import ASSIGNMENTS
 from ccm_agent.model.errors import RunError, UsageError
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.wire import Assignment
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -77,7 +77,7 @@ async def complete_stage(fleet: Fleet, stage: AssignmentStage, run: str) -> None
         if following is None or following.number != stage.number:
             raise RunError(
                 f"{stage.key}: was assigned again or removed during the rollout, so its end changes nothing; "
-                f"`ccmctl run abort {run}` ends it"
+                f"`ccmctl run abort {short_id(run)}` ends it"
             )
         return msgspec.to_builtins(following)
 
@@ -103,12 +103,12 @@ async def check_settled(fleet: Fleet, standing: Standing | None, *, may_be_abort
     found = await RolloutStore(fleet).read(run) if is_id(run) else None
     if found is not None and not found[0].phase.is_over:
         raise UsageError(
-            f"{standing.name}: the rollout {run} of revision {standing.revision} is in progress; wait for it, "
-            f"or end it with `ccmctl run abort {run}`"
+            f"{standing.name}: the rollout {short_id(run)} of revision {standing.revision} is in progress; wait for it, "
+            f"or end it with `ccmctl run abort {short_id(run)}`"
         )
     if not may_be_aborted:
         raise UsageError(
-            f"{standing.name}: some nodes keep revision {standing.revision} of the aborted rollout {run}; "
+            f"{standing.name}: some nodes keep revision {standing.revision} of the aborted rollout {short_id(run)}; "
             f"`ccmctl rollback {standing.name}` returns them first, or assign without waves"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.ids import short_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,9 @@ def default_message(happenings: Sequence[Happening]) -> str:
 
 def _lines(kind: str, found: Sequence[Happening]) -> list[str]:
     if kind == "run":
-        return _limited([f"run {one.run['id']} ({_title(one)}) ended: {one.reason}" for one in found])
+        return _limited(
+            [f"run {short_id(one.run['id'])} ({_title(one)}) ended: {one.reason}" for one in found]
+        )
     if kind == "rollout":
         return _limited([_paused(one) for one in found])
     if len(found) == 1:
@@ -65,8 +68,8 @@ def _paused(one: Happening) -> str:
     nodes = "1 node" if one.run["nodes"] == 1 else f"{one.run['nodes']} nodes"
     what = f" ({_title(one)} on {one.run['targets']}, {nodes})" if one.run.get("name") else ""
     return (
-        f"rollout {run}{what} is paused: {one.reason}\n"
-        f"  continue:  ccmctl run resume {run}\n  abort:     ccmctl run abort {run}"
+        f"rollout {short_id(run)}{what} is paused: {one.reason}\n"
+        f"  continue:  ccmctl run resume {short_id(run)}\n  abort:     ccmctl run abort {short_id(run)}"
     )
 
 

@@ -88,7 +88,7 @@ def full(site: Site) -> Iterator[dict[str, Any]]:
         assert run("assignment", "status", "pages", "--wait", "60s").code == 0
     failed = run("apply", directory, "-t", "role=web,node=web*", "--canary", "1", "--yes", "--json")
     yield {"run": failed.run, "revision": revision}
-    assert run("schedule", "rm", "pages").code == 0
+    assert run("schedule", "rm", "pages", "--yes").code == 0
     assert run("unassign", "pages", "--yes").code == 0
     assert run("unlock", "web2", "--resource", "file#/x", "--yes").code == 0
 

@@ -210,7 +210,7 @@ def test_a_second_agent_on_a_state_folder_ends_and_names_the_first(one: Fleet) -
 @pytest.mark.parametrize(
     ("document", "code", "said"),
     [
-        ({"identity": "web1"}, 0, "the configuration is right\n"),
+        ({"identity": "web1"}, 0, "the configuration is valid\n"),
         ({"idendity": "web1"}, 1, "unknown key `idendity`, did you mean `identity`?\n"),
         ({"identity": "Web 1"}, 1, "set `identity` in the agent's configuration\n"),
     ],

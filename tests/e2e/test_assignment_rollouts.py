@@ -100,7 +100,7 @@ def test_failing_canary_pauses_and_an_abort_changes_no_node_until_the_rollback(
 
     assert (paused.code, paused.states) == (2, {"web1": "failed"}), paused.err
     assert "paused: 1 node failed; the limit is 0" in paused.err
-    assert (refused.code, f"end it with `ccmctl run abort {paused.run}`" in refused.err) == (1, True)
+    assert (refused.code, f"end it with `ccmctl run abort {paused.run[:8]}`" in refused.err) == (1, True)
     assert (aborted.code, content(three)) == (0, ["new", "old", "old"])
     assert "return them:  ccmctl rollback site" in aborted.err
     found = status(three, wait=False)

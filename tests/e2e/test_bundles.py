@@ -73,7 +73,7 @@ def test_bundles_can_be_removed_after_schedules_of_every_kind_were_stored_and_re
         ]
         stored = one.as_("tester", "bundle", "gc", "--dry-run")
         references = one.as_("tester", "bundle", "list", "--json").named("bundle")[0]["references"]
-        removed = [one.as_("tester", "schedule", "rm", name) for name in kinds]
+        removed = [one.as_("tester", "schedule", "rm", name, "--yes") for name in kinds]
         listed = one.as_("tester", "bundle", "list")
         gone = one.as_("tester", "bundle", "gc", "--older-than", "1h", "--yes")
 

@@ -39,7 +39,7 @@ facts unset web1 env                         # facts
 facts show web1                              # facts
 facts history web1                           # document
 data put common common.yaml                  # document
-data edit common                             # document
+data edit common --yes                       # document
 data get common                              # document
 data list                                    # document
 data history common                          # document
@@ -95,7 +95,7 @@ schedule run nightly --yes                   # run result end
 group set canary -t node=web*                 # group
 group list                                    # group
 group rm canary
-schedule rm nightly                          # schedule
+schedule rm nightly --yes                       # schedule
 notify add log --on drift --exec true --file rules.yaml           # made
 notify list --file rules.yaml                # notification_rule
 notify test log --file rules.yaml            # made

@@ -232,7 +232,7 @@ def test_released_agent_runs_the_first_schedule_of_a_scope_and_refuses_further_o
     assert not (old / "second").exists()
     assert [one["name"] for one in shown_there] == ["first", "second"]
     assert (removed_there.code, [one["name"] for one in left]) == (0, ["first"])
-    assert mixed.ctl("schedule", "rm", "first").code == 0
+    assert mixed.ctl("schedule", "rm", "first", "--yes").code == 0
 
 
 async def send_to_all(broker: NatsServer, targets: list[str], text: str) -> str:

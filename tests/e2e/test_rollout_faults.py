@@ -92,7 +92,9 @@ class Rollout:
         """Its driver has begun."""
         said = self.driver.so_far
         return (
-            f"run {self.run}: driving" in said.err if self.kind == "detached" else bool(said.named("rollout"))
+            f"run {self.run[:8]}: driving" in said.err
+            if self.kind == "detached"
+            else bool(said.named("rollout"))
         )
 
 

@@ -156,7 +156,7 @@ def test_a_driver_that_is_killed_leaves_a_rollout_that_another_continues(four: F
 
     assert (held.code, resumed.code) == (1, 0), resumed.err
     assert "has the lease of this rollout; waiting until it has run out, in " in resumed.err
-    assert f"{run}: tester drives this rollout on " in held.err
+    assert f"{run[:8]}: tester drives this rollout on " in held.err
     assert shown.states == {"web1": "changed", "web2": "changed", "web3": "planned", "web4": "planned"}
     assert ended(four) == set(NODES)
     for agent in four.agents.values():
@@ -172,7 +172,7 @@ def test_a_resume_does_not_take_a_rollout_from_a_driver_that_is_alive(four: Flee
     done = controller.end()
 
     assert refused.code == 1
-    assert f"{done.run}: tester drives this rollout on " in refused.err
+    assert f"{done.run[:8]}: tester drives this rollout on " in refused.err
     assert (done.code, done.states) == (0, dict.fromkeys(NODES, "changed"))
 
 
@@ -300,7 +300,7 @@ def test_a_server_drives_a_rollout_that_was_handed_over(four: Fleet) -> None:
     assert "waits for a server" in listed.out
     assert served.code == 0
     assert begun(four) == set(NODES)
-    assert f"run {handed.run}: all waves have ended" in served.err
+    assert f"run {handed.run[:8]}: all waves have ended" in served.err
     assert four.ctl("run", "show", handed.run, "--json").states == dict.fromkeys(NODES, "changed")
     assert handed.run not in four.ctl("rollout", "list").out
 

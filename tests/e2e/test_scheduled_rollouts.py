@@ -34,7 +34,7 @@ def servers(three: Fleet) -> Iterator[list[Controller]]:
         server.kill()
     three.open_gates()
     for name in [one["name"] for one in three.ctl("schedule", "list", "--json").named("schedule")]:
-        three.ctl("schedule", "rm", name)
+        three.ctl("schedule", "rm", name, "--yes")
     for run in [one["run"] for one in three.ctl("rollout", "list", "--json").named("rollout")]:
         three.ctl("run", "abort", run)
     three.wait_present(NODES)
@@ -149,7 +149,7 @@ def test_a_schedule_that_is_removed_while_it_is_due_starts_nothing(three: Fleet)
     add(three, "gone", "--batch", "2", text=manifest(a_file("begun")))
     wait_due(three, "gone")
 
-    removed = three.ctl("schedule", "rm", "gone")
+    removed = three.ctl("schedule", "rm", "gone", "--yes")
     served = three.ctl("rollout", "serve", "--once")
 
     assert (removed.code, served.code) == (0, 0)
@@ -167,14 +167,14 @@ def test_failures_pause_it_and_the_next_start_is_skipped_while_it_is_open(
     three.wait_for(lambda: any("reason" in one for one in starts(three, "fails")), "a start to be skipped")
     listed = starts(three, "fails")
     run = listed[-1]["run"]
-    three.ctl("schedule", "rm", "fails")
+    three.ctl("schedule", "rm", "fails", "--yes")
 
     assert with_file(three, "begun") == {"web1"}
     assert {one.get("run") for one in listed[:-1]} == {None}
     three.wait_for(
         lambda: three.ctl("rollout", "list", "--json").named("rollout")[0]["phase"] == "paused", "the pause"
     )
-    assert f"run {run} of this schedule is still open" in listed[0]["reason"]
+    assert f"run {run[:8]} of this schedule is still open" in listed[0]["reason"]
 
 
 def test_an_abort_from_another_machine_ends_it(three: Fleet, servers: list[Controller]) -> None:

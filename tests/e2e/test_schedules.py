@@ -79,7 +79,7 @@ def test_a_schedule_converges_only_its_role_without_a_controller(trio: Fleet) ->
     (web1.files / "often").unlink()
     web1.start()
     trio.wait_for((web1.files / "often").exists, "the node to catch up, or the schedule to be due again")
-    removed = trio.ctl("schedule", "rm", "often")
+    removed = trio.ctl("schedule", "rm", "often", "--yes")
 
     assert (added.code, removed.code) == (0, 0)
     assert not (db1.files / "often").exists()
@@ -113,7 +113,7 @@ def test_an_agent_that_was_stopped_takes_the_last_due_request_after_its_return_o
     assert not (away.files / "once").exists()
     assert not (there.files / "once").exists()
     assert not (trio.agents["db1"].files / "once").exists()
-    assert trio.ctl("schedule", "rm", "once").code == 0
+    assert trio.ctl("schedule", "rm", "once", "--yes").code == 0
 
 
 def test_one_command_shows_how_the_last_run_of_a_schedule_ended_and_which_nodes_were_away(
@@ -144,7 +144,7 @@ def test_one_command_shows_how_the_last_run_of_a_schedule_ended_and_which_nodes_
     assert (run["run"], run["origin"], run["nodes"]) == (missed.run, "status", 2)
     assert run["counts"] == {"changed": 1, "offline": 1}
     assert set(runs(trio, there, "status")) == {missed.run}
-    assert trio.ctl("schedule", "rm", "status").code == 0
+    assert trio.ctl("schedule", "rm", "status", "--yes").code == 0
 
 
 def test_a_schedule_that_fired_once_keeps_its_outcome_with_the_nodes_that_were_away(trio: Fleet) -> None:
@@ -162,7 +162,7 @@ def test_a_schedule_that_fired_once_keeps_its_outcome_with_the_nodes_that_were_a
     status = trio.ctl("schedule", "status", "oneoff", "--json")
     [run] = trio.ctl("run", "list", "--schedule", "oneoff", "--json").named("run")
     listed = {one["name"]: one for one in trio.ctl("schedule", "list", "--json").named("schedule")}
-    removed = trio.ctl("schedule", "rm", "oneoff")
+    removed = trio.ctl("schedule", "rm", "oneoff", "--yes")
     after = trio.ctl("schedule", "status", "oneoff", "--json")
     never = trio.ctl("schedule", "status", "never")
     away.start()
@@ -192,7 +192,7 @@ def test_node_that_refuses_a_scheduled_request_is_named_with_its_reason(trio: Fl
 
     assert "a test" in said.reasons["web2"]
     assert (said.code, enabled.code) == (2, 0)
-    assert trio.ctl("schedule", "rm", "refused").code == 0
+    assert trio.ctl("schedule", "rm", "refused", "--yes").code == 0
 
 
 def test_killed_agent_catches_up_with_each_schedule_of_its_scope_once(trio: Fleet) -> None:
@@ -222,4 +222,4 @@ def test_killed_agent_catches_up_with_each_schedule_of_its_scope_once(trio: Flee
         [(run, times)] = runs(trio, away, name).items()
         assert (times, runs(trio, there, name)) == (1, {run: 1})
         assert not any((agent.files / name).exists() for agent in (away, there))
-        assert trio.ctl("schedule", "rm", name).code == 0
+        assert trio.ctl("schedule", "rm", name, "--yes").code == 0

@@ -40,7 +40,7 @@ def test_content_and_mode_come_back_and_what_cannot_be_undone_is_named(trio: Fle
     left = {one["code"] for one in undone.resources if one["skipped"] and one["node"] == "web2"}
     assert left == {"undo.changed_since", "undo.impossible"}
     assert f"undo {run[:8]} by " in shown.out
-    assert f"changed since the run {run}: its content" in shown.err
+    assert f"changed since the run {run[:8]}: its content" in shown.err
     # the undo of the undo
     assert (refused.code, refused.out, kept_by_refusal) == (1, "", "old 0\n")
     assert f"this run is the undo of {run}; --redo undoes it" in refused.err

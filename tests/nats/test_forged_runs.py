@@ -135,7 +135,7 @@ def test_an_apply_is_retried_if_its_author_could_have_sent_it(
 
     assert (retried.code, has_file(secured, file)) == (0 if is_right else 1, is_right), retried.err
     if not is_right:
-        assert f"{run}: lou wrote its record, and may not apply on fact.role.web" in retried.err
+        assert f"{run[:8]}: lou wrote its record, and may not apply on fact.role.web" in retried.err
 
 
 def test_a_record_that_the_broker_changed_is_marked_and_not_retried(secured: Secured) -> None:
@@ -267,7 +267,7 @@ def test_an_unsigned_record_of_an_older_controller_is_shown_and_not_retried(secu
     shown = secured.as_("tester", "run", "show", run)
 
     assert (retried.code, shown.code, has_file(secured, "older")) == (1, 0, False)
-    assert f"{run}: its record is unverified: it is not signed; " in retried.err
+    assert f"{run[:8]}: its record is unverified: it is not signed; " in retried.err
     assert "start a new run" in retried.err
     assert "unverified: it is not signed" in shown.out
 

@@ -46,7 +46,7 @@ def test_a_server_starts_what_an_operator_with_schedules_signed(secured: Secured
 
     assert "no rollout server runs" in said
     assert status.named("scheduled_start")[-1]["by"].startswith("server@")
-    assert secured.as_("timer", "schedule", "rm", "signed").code == 0
+    assert secured.as_("timer", "schedule", "rm", "signed", "--yes").code == 0
 
 
 @pytest.mark.parametrize("operator", ["bob", "eve"])
@@ -69,7 +69,7 @@ def test_a_server_refuses_what_an_operator_signed_who_was_removed_since(secured:
 
     assert removed.code == 0, removed.err
     assert not has_file(secured, "former")
-    assert secured.as_("timer", "schedule", "rm", "former").code == 0
+    assert secured.as_("timer", "schedule", "rm", "former", "--yes").code == 0
 
 
 def test_a_look_only_operator_can_neither_start_one_nor_serve(secured: Secured) -> None:
@@ -85,4 +85,4 @@ def test_a_look_only_operator_can_neither_start_one_nor_serve(secured: Secured) 
 
     assert not has_file(secured, "looked")
     assert secured.as_("tester", "run", "list", "--schedule", "looked", "--json").records == []
-    assert secured.as_("timer", "schedule", "rm", "looked").code == 0
+    assert secured.as_("timer", "schedule", "rm", "looked", "--yes").code == 0

@@ -41,7 +41,7 @@ def test_a_schedule_converges_its_nodes_and_no_others_until_it_is_removed(pair: 
     motd.unlink()
     pair.wait_for(motd.exists, "the schedule to be due again")
     [listed] = pair.ctl("schedule", "list", "--json").records
-    removed = pair.ctl("schedule", "rm", "often")
+    removed = pair.ctl("schedule", "rm", "often", "--yes")
 
     assert (added.code, added.out) == (0, "often: stored, every 1s\n")
     shown = {key: listed[key] for key in ("name", "scope", "manifest", "targets", "when")}
@@ -56,7 +56,7 @@ def test_a_schedule_converges_its_nodes_and_no_others_until_it_is_removed(pair: 
     assert not (pair.agents["db1"].files / "often").exists()
     assert (removed.code, removed.out) == (0, "often: removed\n")
     assert pair.ctl("schedule", "list").out == "no schedules yet; `ccmctl schedule add --help` shows how\n"
-    assert pair.ctl("schedule", "rm", "often").code == 1
+    assert pair.ctl("schedule", "rm", "often", "--yes").code == 1
 
 
 def test_a_schedule_is_run_now_and_replaced(pair: Fleet) -> None:
@@ -73,7 +73,7 @@ def test_a_schedule_is_run_now_and_replaced(pair: Fleet) -> None:
     assert again.out == f"nightly: replaced, 0 2 * * * Europe/Berlin, next {due}Z\n"
     assert (ran.code, ran.states) == (0, {"web1": "changed"})
     assert listed["next"][11:16] in ("00:00", "01:00")
-    assert pair.ctl("schedule", "rm", "nightly").code == 0
+    assert pair.ctl("schedule", "rm", "nightly", "--yes").code == 0
 
 
 def test_schedules_for_one_scope_run_each_on_its_own_and_outlive_one_another(pair: Fleet) -> None:
@@ -89,7 +89,7 @@ def test_schedules_for_one_scope_run_each_on_its_own_and_outlive_one_another(pai
     listed = {one["name"]: one for one in pair.ctl("schedule", "list", "--json").records}
     again = pair.ctl("schedule", "add", "patch", pair.write("patch.yaml", manifest(a_file("patch"))), *words)
     # the one whose requests arrive where all requests do
-    removed = pair.ctl("schedule", "rm", "backup")
+    removed = pair.ctl("schedule", "rm", "backup", "--yes")
     for name in ("patch", "report"):
         files[name].unlink()
     for name in ("patch", "report"):
@@ -107,7 +107,7 @@ def test_schedules_for_one_scope_run_each_on_its_own_and_outlive_one_another(pai
     assert back.records[0]["new"] is True
     assert not [name for name in names if (pair.agents["db1"].files / name).exists()]
     for name in names:
-        assert pair.ctl("schedule", "rm", name).code == 0
+        assert pair.ctl("schedule", "rm", name, "--yes").code == 0
     assert pair.ctl("schedule", "list", "--json").out == ""
 
 
@@ -123,7 +123,7 @@ def test_a_second_schedule_of_a_name_for_other_nodes_is_refused(pair: Fleet) -> 
         1,
         "ccmctl: nightly: there is a schedule of that name for role=web; `ccmctl schedule rm nightly` removes it\n",
     )
-    assert pair.ctl("schedule", "rm", "nightly").code == 0
+    assert pair.ctl("schedule", "rm", "nightly", "--yes").code == 0
 
 
 def test_a_due_request_stays_listed_for_catch_up_until_removed(pair: Fleet) -> None:
@@ -134,7 +134,7 @@ def test_a_due_request_stays_listed_for_catch_up_until_removed(pair: Fleet) -> N
     [listed] = pair.ctl("schedule", "list", "--json").records
     shown = pair.ctl("schedule", "list").out
     ran = pair.ctl("schedule", "run", "once", "--yes", "--json")
-    removed = pair.ctl("schedule", "rm", "once")
+    removed = pair.ctl("schedule", "rm", "once", "--yes")
 
     assert added.code == 0
     assert (listed["name"], listed["when"], listed["catch_up"]) == ("once", "", True)

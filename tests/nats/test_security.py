@@ -206,7 +206,7 @@ def test_operator_with_schedules_adds_and_removes_them(secured: Secured) -> None
 
     refused = secured.as_("bob", *words)
     added = secured.as_("tim", *words)
-    removed = secured.as_("tim", "schedule", "rm", "yearly")
+    removed = secured.as_("tim", "schedule", "rm", "yearly", "--yes")
 
     assert refused.code == 1
     assert "`ccmctl operator add --schedules` says who may" in refused.err

@@ -42,7 +42,7 @@ LIMIT_S = 60.0
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)$")
 _MARK = re.compile(r"^<!-- (?P<kind>run|not run): (?P<words>.+) -->$")
 _FILE = re.compile(r"^# (?P<path>[\w./-]+\.yaml)$")
-_QUESTIONS = ("[y/N] ", "[y/N/d] ")
+_QUESTIONS = ("[y/N] ", "[y/N/d = show diff] ")
 _FIELD = "\036"
 """Stands before and after each mark that the script prints between the output of commands."""
 

@@ -23,7 +23,7 @@ from ccm_agent.bus.node_key import FINAL_ANSWERS
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject, node_scope, scopes_of
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.policy import Principal
@@ -294,7 +294,7 @@ class RequestHandler:
             await self._supersede(offer.superseded, job)
 
     async def _supersede(self, old: QueuedRun, new: QueuedRun) -> None:
-        reason = f"a newer request for {old.name} came: run {new.run}"
+        reason = f"a newer request for {old.name} came: run {short_id(new.run)}"
         self._request_log.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
         await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
 

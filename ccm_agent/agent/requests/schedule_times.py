@@ -21,7 +21,7 @@ from msgspec import Struct
 from ccm_agent.bus.signing import Claims, SignatureError
 from ccm_agent.bus.subjects import parse_schedule
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_agent.model.ids import due_run_id
+from ccm_agent.model.ids import due_run_id, short_id
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
@@ -95,7 +95,7 @@ class ScheduleTimes:
         was = self._taken.get(key)
         if was is not None and was.run != run and slot < was.slot + least_pause_s(when):
             raise SignatureError(
-                f"{claims.subject}: the signed schedule {when!r} was taken for this time already, by run {was.run}"
+                f"{claims.subject}: the signed schedule {when!r} was taken for this time already, by run {short_id(was.run)}"
             )
         if was is None or was.run != run:
             self._taken[key] = _Taken(slot=slot, run=run, expires=claims.expires)

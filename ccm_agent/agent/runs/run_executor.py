@@ -25,6 +25,7 @@ from ccm_agent.model.errors import (
     ProtocolError,
     Refusal,
 )
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import (
     STOPPED_CODE,
@@ -282,7 +283,7 @@ class RunExecutor:
         kept = await self._context.plans.find(run)
         if kept is None:
             raise PlanError(
-                f"this node does not have the plan {run}: it keeps the newest 20 for a day; plan again"
+                f"this node does not have the plan {short_id(run)}: it keeps the newest 20 for a day; plan again"
             )
         quiet = replace(
             options, on_event=None, on_start=None, on_resource=None, metrics=None, diff=False, done=()
@@ -296,7 +297,7 @@ class RunExecutor:
             more = f" and {len(moved) - MOVED_NAMED} more" if len(moved) > MOVED_NAMED else ""
             names = ", ".join(one[:200] for one in moved[:MOVED_NAMED]) or summary.reason
             raise PlanError(
-                f"nothing was changed: since the plan {run} this has changed: {names}{more}; plan again"
+                f"nothing was changed: since the plan {short_id(run)} this has changed: {names}{more}; plan again"
             )
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:

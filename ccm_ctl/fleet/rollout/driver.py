@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ccm_agent.bus.subjects import node_scope, request_subject
 from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, RevisionError, RunError
-from ccm_agent.model.ids import new_id
+from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.rollout_records import Lease, Phase, RolloutState
 from ccm_agent.model.wire import NodeState
 from ccm_agent.templates.broker_functions import BrokerFunctions
@@ -271,7 +271,7 @@ class RolloutDriver:
         lease = self.state.lease
         if not self.is_over and lease is not None and lease.process != self._process:
             raise LeaseLostError(
-                f"{self.state.run}: {lease.operator} on {lease.host} drives this rollout now"
+                f"{short_id(self.state.run)}: {lease.operator} on {lease.host} drives this rollout now"
             )
 
     async def _try_store(self, state: RolloutState) -> bool:

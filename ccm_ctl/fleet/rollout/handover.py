@@ -20,6 +20,7 @@ from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
 from ccm_agent.bus.trust import EVERYWHERE
 from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import RolloutState
 from ccm_agent.model.wire import RUN_STOP
 from ccm_ctl.fleet.history import History
@@ -121,7 +122,7 @@ async def check_handover(fleet: Fleet, state: RolloutState, recorded: Recorded, 
     if isinstance(judged, Unverified) or (what is not None and signer is None):
         reason = judged.reason or "no operator in the signers list signed it"
         raise SignatureError(
-            f"{_subject(state)}: {reason}; `ccmctl run resume {state.run} --detach` hands it over again"
+            f"{_subject(state)}: {reason}; `ccmctl run resume {short_id(state.run)} --detach` hands it over again"
         )
     await _check_open(fleet, verifier.signers, record)
     _check_recent(state, record, datetime.fromtimestamp(judged.issued_ms / 1000, UTC), fleet.clock.now())
@@ -152,7 +153,7 @@ async def _check_open(fleet: Fleet, signers: SignersList | None, record: RunReco
         may_stop = all(ender.may_request(RUN_STOP, scope) for scope in scopes_of_record(record))
         if may_stop or ender.name == fleet.operator:
             raise RunError(
-                f"{record.run}: {ender.name} has stopped it, or has seen it end; start a new rollout"
+                f"{short_id(record.run)}: {ender.name} has stopped it, or has seen it end; start a new rollout"
             )
 
 
@@ -168,8 +169,8 @@ def _check_recent(state: RolloutState, record: RunRecord, handed: datetime, now:
     last = max(one for one in (handed, record.time, state.time, state.start_at) if one is not None)
     if now - last > IDLE:
         raise RunError(
-            f"{state.run}: nobody has driven it for more than a day, so this may be an earlier state that was put back; "
-            f"if it has not ended, `ccmctl run resume {state.run} --detach` hands it over again"
+            f"{short_id(state.run)}: no process has driven it for more than a day, so this may be an earlier state; "
+            f"if it has not ended, `ccmctl run resume {short_id(state.run)} --detach` hands it over again"
         )
 
 

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import RunError
+from ccm_agent.model.ids import short_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +60,8 @@ def check_lease(state: RolloutState, now: datetime) -> None:
     if lease is None:
         return
     raise RunError(
-        f"{state.run}: {lease.operator} drives this rollout on {lease.host}; watch it with "
-        f"`ccmctl run watch {state.run}`, or take over when the lease has run out, in {_left_s(lease, now)} s"
+        f"{short_id(state.run)}: {lease.operator} drives this rollout on {lease.host}; watch it with "
+        f"`ccmctl run watch {short_id(state.run)}`, or take over when the lease has run out, in {_left_s(lease, now)} s"
     )
 
 

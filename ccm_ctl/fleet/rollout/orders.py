@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.model.errors import RunError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
 from ccm_ctl.fleet.rollout.driver import READ_S
 from ccm_ctl.fleet.rollout.handover import hand_over
@@ -133,7 +134,7 @@ class Orders:
             return True
         if reason := judge.refuse_order(signer, kind):
             raise RunError(
-                f"{self._recorded.record.run}: {signer.name} {reason}, so {signer.name} cannot {kind} this rollout; "
+                f"{short_id(self._recorded.record.run)}: {signer.name} {reason}, so {signer.name} cannot {kind} this rollout; "
                 "nothing has changed"
             )
         return not judge.refuse_driver(signer)

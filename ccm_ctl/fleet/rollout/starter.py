@@ -30,6 +30,7 @@ from ccm_agent.model.errors import (
     RevisionError,
     RunError,
 )
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.rollout_records import Phase, RolloutState, ScheduledStart, ScheduleStarts
 from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
@@ -190,7 +191,7 @@ class RolloutStarter:
             return ""
         state = found[0]
         why = f": {state.phase}: {state.reason}" if state.phase is Phase.PAUSED else ""
-        return f"run {state.run} of this schedule is still open{why}"
+        return f"run {short_id(state.run)} of this schedule is still open{why}"
 
     async def _prepare(
         self, one: DueRollout, signed: Verified[ManifestRequest]
@@ -231,7 +232,7 @@ class RolloutStarter:
         except BusError:
             await History(self._fleet).forget(state.run)
             raise
-        self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is run {state.run}")
+        self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is run {short_id(state.run)}")
         await self._hand_over(claimed, revision)
 
     async def _hand_over(self, starts: ScheduleStarts, revision: int) -> None:
@@ -241,7 +242,7 @@ class RolloutStarter:
             with contextlib.suppress(RevisionError):
                 await self._store_rollout(starts.handover)
         except (SignatureError, ProtocolError, RunError) as err:
-            self._note(f"schedule {starts.name}: run {starts.handover.run} is not driven: {err}")
+            self._note(f"schedule {starts.name}: run {short_id(starts.handover.run)} is not driven: {err}")
         await self._store.write(replace(starts, handover=None), revision)
 
     async def _store_rollout(self, claimed: RolloutState) -> None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
 
@@ -265,7 +266,7 @@ def abort(state: RolloutState, by: str, why: str) -> RolloutState:
     _check_open(state, "aborted")
     if state.is_completing:
         raise RunError(
-            f"{state.run}: all waves of this rollout have ended; `ccmctl run resume {state.run}` completes it"
+            f"{short_id(state.run)}: all waves of this rollout have ended; `ccmctl run resume {short_id(state.run)}` completes it"
         )
     return replace(
         state,
@@ -279,4 +280,4 @@ def abort(state: RolloutState, by: str, why: str) -> RolloutState:
 
 def _check_open(state: RolloutState, what: str) -> None:
     if state.phase.is_over:
-        raise RunError(f"{state.run}: this rollout is {state.phase} and cannot be {what}")
+        raise RunError(f"{short_id(state.run)}: this rollout is {state.phase} and cannot be {what}")

@@ -19,7 +19,7 @@ from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
 from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
-from ccm_agent.model.ids import is_id
+from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.rollout_records import GivenOrder, RolloutOrder, RolloutState
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.fleet.history import History
@@ -115,7 +115,9 @@ class RolloutStore:
         """
         found = await self.look(run)
         if found is None:
-            raise RunError(f"{run}: not a rollout; it was started without --batch, --canary or --rollout")
+            raise RunError(
+                f"{short_id(run)}: not a rollout; it was started without --batch, --canary or --rollout"
+            )
         return found
 
     async def write(self, state: RolloutState, revision: int, *, base: Sequence[Base]) -> int:
@@ -168,7 +170,7 @@ class RolloutStore:
             except RevisionError:
                 continue
             return changed
-        raise RevisionError(f"{run}: another program writes its state all the time; try again")
+        raise RevisionError(f"{short_id(run)}: another program writes its state all the time; try again")
 
     async def put_order(self, order: RolloutOrder, *, base: Sequence[Base]) -> int:
         """
@@ -192,7 +194,7 @@ class RolloutStore:
             except RevisionError:
                 continue
             return number
-        raise RevisionError(f"{order.run}: another program gives orders all the time; try again")
+        raise RevisionError(f"{short_id(order.run)}: another program gives orders all the time; try again")
 
     async def open_rollouts(self, left_out: list[str] | None = None) -> list[RolloutState]:
         """The rollouts that are not over, oldest first; the keys of those that cannot be read are added to `left_out`."""
@@ -269,7 +271,8 @@ def require_verified(found: StoredRollout) -> Verified[RolloutState]:
     if isinstance(judged, Unverified):
         run = judged.value.run
         raise RunError(
-            f"{run}: its state is unverified: {judged.reason}; no driver goes on from it; `ccmctl run abort {run}` ends it"
+            f"{short_id(run)}: its state is unverified: {judged.reason}; "
+            f"end it with `ccmctl run abort {short_id(run)}`"
         )
     return judged
 

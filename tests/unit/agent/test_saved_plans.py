@@ -122,7 +122,7 @@ async def test_a_second_apply_finds_what_the_first_has_changed(at: PlanNode) -> 
         at.engine.applied.clear()
 
         at.assert_refused(
-            await at.apply(plan), f"since the plan {plan} this has changed: file#/a; plan again"
+            await at.apply(plan), f"since the plan {plan[:8]} this has changed: file#/a; plan again"
         )
 
 
@@ -258,7 +258,7 @@ async def test_a_restart_during_the_comparison_leaves_it_to_the_next_process(
         summary = await at.controller.summary(run, NODE)
 
     if has_moved:
-        at.assert_refused(summary, f"since the plan {plan} this has changed: file#/b; plan again")
+        at.assert_refused(summary, f"since the plan {plan[:8]} this has changed: file#/b; plan again")
     else:
         assert (summary["state"], summary["changed_resources"]) == ("changed", 1)
         assert at.engine.looks == [True, False]

@@ -147,3 +147,18 @@ def test_a_state_folder_that_is_missing_is_reported(
         1,
         f"ccm: {tmp_path}/none: there is no such state folder; has the agent been installed and started?\n",
     )
+
+
+def test_configuration_is_checked_at_the_path_that_status_reads(
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_agent.cli.agent.CONFIG", config)
+    monkeypatch.setattr("ccm_agent.cli.agent_local.CONFIG", config)
+
+    checked_it = main.run(["agent", "--check-config"])
+    checked_out = capsys.readouterr().out
+    status = main.run(["agent", "status"])
+
+    assert (checked_it, checked_out, status) == (0, f"{config}: the configuration is valid\n", 0)
+    assert main.run(["agent"]) == 1
+    assert "missing option" in capsys.readouterr().err.lower()

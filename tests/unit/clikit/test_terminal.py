@@ -61,9 +61,16 @@ def test_an_error_is_a_sentence_and_for_programs_a_record_too() -> None:
         (True, {"NO_COLOR": ""}, True),
         (True, {"TERM": "dumb"}, False),
         (False, {}, False),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (True, {"FORCE_COLOR": "1", "TERM": "dumb"}, True),
+        (False, {"FORCE_COLOR": "0"}, False),
+        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     ],
 )
-def test_color_is_for_terminals_that_want_it(tty: bool, environ: dict[str, str], color: bool) -> None:
+def test_color_is_for_terminals_and_for_who_forces_it(
+    tty: bool, environ: dict[str, str], color: bool
+) -> None:
     assert a_terminal(tty=tty, **environ)[0].style.color is color
 
 

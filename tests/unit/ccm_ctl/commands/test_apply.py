@@ -244,7 +244,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ("PATH", "no nodes named: say which with --targets or --where, or --all for all of them"),
+        ("PATH", "no nodes selected; use --targets role=web, --where or --all"),
         ("PATH --all", 'cannot ask "apply motd to 3 nodes?" without a terminal; use --yes'),
         ("PATH --yes -t role=wbe", "no node matches role=wbe, did you mean role=web?"),
         ("PATH --yes -t role=web,env=x", "role=web,env=x: no node matches env=x: no node has a fact env"),

@@ -140,13 +140,29 @@ def test_a_difference_is_colored_on_a_terminal_only(desk: Desk) -> None:
 
 
 def test_the_edited_document_is_stored(desk: Desk, tmp_path: Path) -> None:
-    said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, 'echo "  b: 1" >> "$1"'))
+    said = desk.ccmctl("data", "edit", "common", "--yes", environ=editor(tmp_path, 'echo "  b: 1" >> "$1"'))
 
     assert said.out.endswith("   a: 3\n+  b: 1\ncommon: revision 4\n")
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_no_editor_is_started_without_a_terminal(desk: Desk, tmp_path: Path, words: tuple[str, ...]) -> None:
+    started = tmp_path / "started"
+    environ = editor(tmp_path, f"touch {started}")
+
+    refused = desk.ccmctl("data", "edit", "common", *words, environ=environ)
+    was_started = started.exists()
+    control = desk.ccmctl("data", "edit", "common", environ=environ, typed="\n")
+
+    assert (refused.code, was_started) == (1, False)
+    assert refused.err == (
+        "ccmctl: cannot start an editor without a terminal; use `ccmctl data put common FILE`, or --yes if $EDITOR is a script\n"
+    )
+    assert (control.code, started.exists()) == (0, True)
+
+
 def test_an_unsaved_edit_changes_nothing(desk: Desk, tmp_path: Path) -> None:
-    said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, "true"))
+    said = desk.ccmctl("data", "edit", "common", "--yes", environ=editor(tmp_path, "true"))
 
     assert (said.code, said.out) == (0, "common: not saved, so nothing is changed\n")
     assert len(desk.broker.buckets["CCM_DATA"]) == 3
@@ -157,7 +173,7 @@ def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    said = desk.ccmctl("data", "edit", "common", environ=editor(tmp_path, 'echo "- a" > "$1"'))
+    said = desk.ccmctl("data", "edit", "common", "--yes", environ=editor(tmp_path, 'echo "- a" > "$1"'))
 
     [kept] = tmp_path.glob("ccmctl-*.yaml")
     assert said.err == (
@@ -179,7 +195,7 @@ def test_an_edit_of_a_concurrently_changed_document_is_refused(
 
     monkeypatch.setattr("click.edit", edit)
 
-    said = desk.ccmctl("data", "edit", "common")
+    said = desk.ccmctl("data", "edit", "common", "--yes")
 
     assert said.code == 1
     assert said.err.startswith("ccmctl: common: revision 4 is the newest, not 3; look at it first\nwhat you")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -175,3 +177,38 @@ def test_selector_that_matches_no_node_is_an_error(desk: Desk) -> None:
     said = desk.ccmctl("events", "-t", "role=nope", "--since", "1h", "--no-follow")
 
     assert (said.code, said.out) == (1, "")
+
+
+def test_a_quiet_fleet_is_told_apart_from_a_command_that_hangs(desk: Desk) -> None:
+    none = desk.ccmctl("events", "--node", "web1", "--no-follow", "--where", "false")
+    record = desk.ccmctl("events", "--node", "web1", "--no-follow", "--where", "false", "--json")
+    some = desk.ccmctl("events", "--node", "web1", "--no-follow")
+
+    assert (none.code, none.out, none.err) == (0, "", "no stored events match\n")
+    assert (record.out, record.err) == ("", "")
+    assert (some.err, some.out != "") == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (
+            (),
+            "no events yet; waiting for new events; `--since 1h` shows earlier ones; Ctrl-C ends the command\n",
+        ),
+        (
+            ("--since", "1s", "--where", "false"),
+            "no events yet; waiting for new events; Ctrl-C ends the command\n",
+        ),
+        (("--run", "last"), "waiting for new events; Ctrl-C ends the command\n"),
+    ],
+)
+def test_following_a_quiet_fleet_reports_that_it_waits(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], note: str
+) -> None:
+    waiting = AsyncMock(side_effect=asyncio.CancelledError)
+    monkeypatch.setattr(asyncio.Event, "wait", waiting)
+
+    said = desk.ccmctl("events", *words)
+
+    assert (said.code, said.err, waiting.await_count) == (0, note, 1)

@@ -140,3 +140,57 @@ def test_command_is_confirmed() -> None:
 
     assert done.code == 1
     assert "run `reboot now` on 1 node?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "line"),
+    [
+        pytest.param(
+            ("uptime", "-t", "role=web"),
+            "-t role=web",
+            "ccmctl exec -t role=web -- uptime",
+            id="the selector stands after the command",
+        ),
+        pytest.param(
+            ("--yes", "--", "systemctl", "restart", "nginx", "--targets=role=web", "--batch", "10%"),
+            "--targets=role=web --batch 10%",
+            "ccmctl exec --yes --targets=role=web --batch 10% -- systemctl restart nginx",
+            id="the options before the command are kept",
+        ),
+        pytest.param(
+            ("ls", "-l", "--all"),
+            "--all",
+            "ccmctl exec --all -- ls -l",
+            id="options of the command stay there",
+        ),
+    ],
+)
+def test_options_of_ours_after_the_command_are_named_with_the_line_that_works(
+    words: tuple[str, ...], options: str, line: str
+) -> None:
+    desk = Desk(a_node("web1", ran("up\n")))
+    program = next(word for word in words if not word.startswith("-"))
+
+    done = desk.ccmctl("exec", *words)
+    heard = list(desk.nodes[0].heard)
+    control = desk.ccmctl("exec", "-t", "role=web", "--yes", "--", "uptime", "-t", "x")
+
+    assert (done.code, done.err) == (
+        1,
+        f"ccmctl: no nodes selected: `{options}` stands after the command and is passed to `{program}`; "
+        f"options of exec precede the command: `{line}`\n",
+    )
+    assert (heard, control.code, desk.nodes[0].heard[-1]["argv"]) == ([], 0, ["uptime", "-t", "x"])
+
+
+def test_long_option_of_ours_after_the_command_is_noted_unless_the_command_is_separated() -> None:
+    desk = Desk(a_node("web1", ran("up\n")))
+
+    noted = desk.ccmctl("exec", "--all", "--yes", "apt-get", "install", "vim", "--yes")
+    separated = desk.ccmctl("exec", "--all", "--yes", "--", "apt-get", "install", "vim", "--yes")
+
+    assert noted.err.startswith(
+        "note: `--yes` stands after the command and is passed to `apt-get`; write `--` before the command to hide this note\n"
+    )
+    assert "note:" not in separated.err
+    assert {tuple(one["argv"]) for one in desk.nodes[0].heard} == {("apt-get", "install", "vim", "--yes")}

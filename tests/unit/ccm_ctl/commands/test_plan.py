@@ -107,7 +107,7 @@ def test_d_at_the_prompt_shows_the_plan_and_asks_again(motd: str, typed: str, ac
 
     asked = {one["run"]: one["protocol"].split(".")[-2] for one in desk.nodes[0].heard}
     assert list(asked.values()) == actions
-    assert said.err.count("apply motd to 1 node? [y/N/d] ") == typed.count("\n")
+    assert said.err.count("apply motd to 1 node? [y/N/d = show diff] ") == typed.count("\n")
     assert said.screen.count("web1: file#/etc/motd would change") >= 1
 
 

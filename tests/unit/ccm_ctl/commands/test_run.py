@@ -318,7 +318,7 @@ def test_no_secret_of_a_request_is_kept_on_record(tmp_path: Path) -> None:
     [
         (
             "assign",
-            "a rollout of the assignment web is not retried: its nodes apply the revision again on their interval, or now with "
+            "rollouts of the assignment web cannot be retried: its nodes apply the revision again on their interval, or now with "
             "`ccmctl run-now`; `ccmctl run resume RUN` continues a rollout that paused",
         ),
         (
@@ -337,7 +337,7 @@ def test_a_run_that_is_not_retried_names_the_way_out(action: str, way_out: str) 
     desk.hooks.append(record)
     said = desk.ccmctl("run", "retry", run, "--yes")
 
-    assert (said.code, said.err) == (1, f"ccmctl: {run}: {way_out.replace('RUN', run)}\n")
+    assert (said.code, said.err) == (1, f"ccmctl: {run[:8]}: {way_out.replace('RUN', run[:8])}\n")
     assert desk.nodes[0].heard == []
 
 

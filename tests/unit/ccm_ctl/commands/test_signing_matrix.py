@@ -88,8 +88,8 @@ ROWS = {
     ],
     "facts unset": [Row(words="facts unset web1 tier", stored=FACTS)],
     "data edit": [
-        Row(words="data edit common", stored=DATA),
-        Row(words="data edit node/web1", stored=OWN_DATA),
+        Row(words="data edit common --yes", stored=DATA),
+        Row(words="data edit node/web1 --yes", stored=OWN_DATA),
     ],
     "data put": [Row(words="data put common DATA --yes", stored=DATA, replaces=True)],
     "data rm": [Row(words="data rm common --yes", stored=DATA, replaces=True)],

@@ -102,6 +102,15 @@ def test_what_is_not_undone_is_named(site: Site) -> None:
     assert "not undone on web1: file#/etc/motd (changed since); file#/a (not kept)\n" in said.err
 
 
+def test_undo_of_an_unknown_run_names_the_run_before_it_requires_an_answer(site: Site) -> None:
+    said = site.undo("3Nowhere")
+
+    assert (said.code, said.err) == (
+        1,
+        "ccmctl: there is no run `3Nowhere`; `ccmctl run list` lists the newest runs\n",
+    )
+
+
 def test_without_a_terminal_an_undo_must_be_agreed_to_beforehand(site: Site) -> None:
     run = site.apply()
 
@@ -119,7 +128,7 @@ def test_without_a_terminal_an_undo_must_be_agreed_to_beforehand(site: Site) -> 
         (
             [],
             ["-t", "node=web2"],
-            "it changed nothing on the selected nodes; it may have changed something on ",
+            "it changed nothing on the selected nodes, perhaps on ",
         ),
     ],
 )

@@ -156,8 +156,8 @@ def test_a_failing_node_shows_the_resource_the_reason_and_the_output() -> None:
         "present     last heartbeat 5.0s ago, its agent answers\n"
         "agent       1.2.3, started 2026-11-21 10:00:00Z (2h ago), on machine m-1\n"
         "\n"
-        f"here:  ccmctl events --no-follow -n web1 -r {RUN}  all that it did in that run\n"
-        f"here:  {'ccmctl run-now -t node=web1':<66}to try again at once when the cause is fixed\n",
+        f"here:  ccmctl events --no-follow -n web1 -r {RUN[:8]}  all that it did in that run\n"
+        f"here:  {'ccmctl run-now -t node=web1':<47}to try again at once when the cause is fixed\n",
     )
 
 
@@ -175,7 +175,7 @@ def an_adhoc_failure(cause: str, error: str = "no") -> Desk:
 @pytest.mark.parametrize(
     ("cause", "command"),
     [
-        ("request", f"ccmctl run show {RUN}"),
+        ("request", f"ccmctl run show {RUN[:8]}"),
         ("schedule", "ccmctl schedule list"),
         ("interval", "ccmctl run-now -t node=web1"),
         ("", "ccmctl run-now -t node=web1"),
@@ -188,7 +188,7 @@ def test_advice_after_a_failed_run_names_the_command_to_repeat_it(cause: str, co
 
 
 @pytest.mark.parametrize(
-    ("is_on_record", "command"), [(True, f"ccmctl run show {RUN}"), (False, "ccmctl history web1")]
+    ("is_on_record", "command"), [(True, f"ccmctl run show {RUN[:8]}"), (False, "ccmctl history web1")]
 )
 def test_advice_holds_when_the_start_of_the_failed_run_has_left_the_stream(
     *, is_on_record: bool, command: str
@@ -414,7 +414,7 @@ def test_a_busy_node_shows_its_progress_and_the_lock_it_waits_for() -> None:
     )
 
     assert done.out.splitlines()[0] == (
-        f"web1 is at work: run {RUN} of base, at package#nginx (2 of 9) for 4m; "
+        f"web1 is at work: run {RUN[:8]} of base, at package#nginx (2 of 9) for 4m; "
         "it waits for the package lock, which ccm apply (pid 99) since 2026-11-21T11:56:00Z has."
     )
     assert "assignment  base 3 of role=web: waiting" in done.out
@@ -429,7 +429,7 @@ def test_a_node_that_waits_for_another_run_names_it() -> None:
 
     assert (
         done.out.splitlines()[0]
-        == f"web1 waits with the assignment base until this run ends: run {RUN} of other."
+        == f"web1 waits with the assignment base until this run ends: run {RUN[:8]} of other."
     )
     assert "queue       1 run: base\n" in done.out
 

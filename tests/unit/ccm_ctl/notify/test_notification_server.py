@@ -190,7 +190,7 @@ async def test_an_ended_run_is_reported_by_its_result(scene: Scene) -> None:
     server = await started(
         scene, failed=a_rule("run.failed"), missing=a_rule("run.missing && run.name == 'site'")
     )
-    good, bad, lost = (
+    _, bad, lost = (
         await scene.end_run(changed=2),
         await scene.end_run(failed=1),
         await scene.end_run(lost=1),
@@ -200,10 +200,9 @@ async def test_an_ended_run_is_reported_by_its_result(scene: Scene) -> None:
     await server.deliver_due()
 
     assert scene.channel.messages == [
-        f"run {bad} (apply site by op) ended: 1 failed",
-        f"run {lost} (apply site by op) ended: 1 lost",
+        f"run {bad[:8]} (apply site by op) ended: 1 failed",
+        f"run {lost[:8]} (apply site by op) ended: 1 lost",
     ]
-    assert good not in "".join(scene.channel.messages)
 
 
 async def test_another_operator_cannot_hide_that_a_run_failed(scene: Scene) -> None:
@@ -222,8 +221,8 @@ async def test_another_operator_cannot_hide_that_a_run_failed(scene: Scene) -> N
     await server.deliver_due()
 
     assert scene.channel.messages == [
-        f"run {run} (apply site by op) ended: 1 stable (recorded by eve)",
-        f"run {run} (apply site by op) ended: 1 failed",
+        f"run {run[:8]} (apply site by op) ended: 1 stable (recorded by eve)",
+        f"run {run[:8]} (apply site by op) ended: 1 failed",
     ]
 
 
@@ -239,7 +238,7 @@ async def test_an_end_that_is_recorded_twice_is_reported_once(scene: Scene) -> N
     await server.look()
     await server.deliver_due()
 
-    assert scene.channel.messages == [f"run {run} (apply site by op) ended: 1 failed (recorded by eve)"]
+    assert scene.channel.messages == [f"run {run[:8]} (apply site by op) ended: 1 failed (recorded by eve)"]
 
 
 async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
@@ -253,8 +252,8 @@ async def test_a_paused_rollout_is_reported_once(scene: Scene) -> None:
         await server.deliver_due()
 
     assert scene.channel.messages == [
-        f"rollout {state.run} is paused: 1 failed in wave 1\n"
-        f"  continue:  ccmctl run resume {state.run}\n  abort:     ccmctl run abort {state.run}"
+        f"rollout {state.run[:8]} is paused: 1 failed in wave 1\n"
+        f"  continue:  ccmctl run resume {state.run[:8]}\n  abort:     ccmctl run abort {state.run[:8]}"
     ]
 
 

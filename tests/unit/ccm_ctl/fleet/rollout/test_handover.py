@@ -146,7 +146,7 @@ async def test_server_refuses_what_the_operator_may_not_do(
 
     with pytest.raises(SignatureError, match=reason) as caught:
         await check_handover(hands.server(), state, run, request_)
-    assert f"`ccmctl run resume {RUN} --detach` hands it over again" in str(caught.value)
+    assert f"`ccmctl run resume {RUN[:8]} --detach` hands it over again" in str(caught.value)
 
 
 CHANGED_WAVES = RolloutPlan(waves=(Wave(name="all", nodes=2, slots=2),))
@@ -197,7 +197,7 @@ async def test_a_rollout_that_nobody_has_driven_for_a_day_is_not_driven(hands: H
 
     for one, days in ((state, 1), (later, 6), (driven, 6)):
         assert await check_handover(hands.server(days=days), one, recorded(), APPLY) is False
-        with pytest.raises(RunError, match="nobody has driven it for more than a day"):
+        with pytest.raises(RunError, match="no process has driven it for more than a day"):
             await check_handover(hands.server(days=days + 1), one, recorded(), APPLY)
 
 

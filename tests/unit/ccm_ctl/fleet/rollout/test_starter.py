@@ -113,7 +113,7 @@ async def test_of_two_servers_one_begins_a_start() -> None:
 
     [run] = await place.runs()
     assert await place.starts() == [ScheduledStart(due=NOW, run=run, by=place_of(place.fleet("anna")))]
-    assert place.notes == [f"schedule {NAME}: the start of 2026-11-21 12:00:00Z is run {run}"]
+    assert place.notes == [f"schedule {NAME}: the start of 2026-11-21 12:00:00Z is run {run[:8]}"]
     # the record of the server that lost is gone
     recorded = await History(place.fleet()).newest(10)
     assert [record.run for record, *_ in recorded.runs] == [run]
@@ -172,7 +172,7 @@ async def test_a_start_is_skipped_while_the_run_before_is_open_and_the_next_one_
     place.due = [due_at(NOW + timedelta(seconds=120))]
     await server.look()
 
-    assert skipped.reason == f"run {run} of this schedule is still open"
+    assert skipped.reason == f"run {run[:8]} of this schedule is still open"
     [newest, *_] = await place.starts()
     assert newest.run not in ("", run)
     assert await place.runs() == [newest.run]
@@ -381,7 +381,7 @@ async def test_a_record_that_another_operator_puts_in_place_of_a_rollouts_is_not
 
     assert bad.record.requester == "eve"
     assert str(caught.value) == (
-        f"{run}: its record is not the one that it was started with; `ccmctl run abort {run}` ends it"
+        f"{run[:8]}: its record is not the one that it was started with; `ccmctl run abort {run[:8]}` ends it"
     )
 
 
