@@ -50,8 +50,6 @@ def _fields(kind: type[msgspec.Struct]) -> str:
     texts = attributes(kind)
     rows = []
     for name, field in definition["properties"].items():
-        words = type_words(field, schema["$defs"]) + (
-            "" if name in definition.get("required", ()) else ", optional"
-        )
+        words = type_words(field, schema["$defs"]) + ("" if name in definition.get("required", ()) else "?")
         rows.append([f"`{name}`", words, plain(field.get("description") or texts[name])])
     return table(["Field", "Type", "Meaning"], rows)

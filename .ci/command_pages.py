@@ -1,24 +1,45 @@
-"""The reference of every command of `ccm` and `ccmctl`, in Markdown, from the same help screens as the man pages."""
+"""
+The reference of the commands of `ccm` and `ccmctl`, in Markdown, from the same help screens as the man pages.
+
+One page for each program, with the options that many of its commands take, and one for each of its commands, with those below it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 
 from help_screens import EXIT_CODES, Screen, screens
 from tables import plain, table
 
 EXIT_SENTENCE = re.compile(r"^Exit codes?: ")
 HELP = "-h, --help"
-"""Every command has it; the page says so once."""
+"""Every command has it; the page of the program names it once."""
+
+COMMON = 3
+"""An option that at least so many commands take, with the same meaning, is explained on the page of the program."""
 
 HEADS = {"Arguments": "Argument", "Options": "Option", "Commands": "Command"}
 """The first column's head, where it is not the title of the section."""
 
+Row = tuple[str, str]
 
-def commands(program: str) -> str:
-    """Each command of a program, parents before children."""
-    return "\n\n".join(part for screen in screens() if screen.path[0] == program for part in _command(screen))
+
+def command_pages() -> dict[str, str]:
+    """The text of each page, by its file name."""
+    pages = {}
+    for program, found in groupby(screens(), key=lambda screen: screen.path[0]):
+        all_screens = list(found)
+        common = _common(all_screens)
+        for verb, below in groupby(all_screens, key=lambda screen: screen.path[1:2]):
+            name = "-".join([program, *verb])
+            parts = [part for screen in below for part in _command(screen, common)]
+            if not verb:
+                parts += _of_program(program, common)
+            pages[f"{name}.md"] = "\n\n".join(parts) + "\n"
+    return pages
 
 
 def exit_codes(program: str) -> str:
@@ -26,19 +47,49 @@ def exit_codes(program: str) -> str:
     return table(["Exit code", "Meaning"], EXIT_CODES[program])
 
 
-def _command(screen: Screen) -> Iterator[str]:
-    yield f"{'#' * max(len(screen.path), 2)} {screen.name}"
-    yield f"```text\n{screen.usage}\n```"
+def _common(all_screens: list[Screen]) -> list[Row]:
+    rows = Counter(
+        row for screen in all_screens[1:] for title, rows in screen.sections.items() if title != "Commands"
+        for row in rows if row[0].startswith("-") and row[0] != HELP
+    )  # fmt: skip
+    most = {name: text for (name, text), times in reversed(rows.most_common()) if times >= COMMON}
+    return sorted(most.items(), key=lambda row: row[0].lstrip("-"))
+
+
+def _of_program(program: str, common: list[Row]) -> Iterator[str]:
+    yield "## Common options"
+    yield f"Every command takes `{HELP}`. The page of each command names those of these options that it takes."
+    yield table(["Option", "Meaning"], [(f"`{name}`", plain(text)) for name, text in common])
+    yield "## Exit codes"
+    yield exit_codes(program)
+
+
+def _command(screen: Screen, common: list[Row]) -> Iterator[str]:
+    yield f"{'#' * max(len(screen.path) - 1, 1)} {screen.name}"
     exits = [text for text in screen.paragraphs if EXIT_SENTENCE.match(text)]
     yield from (_paragraph(text) for text in screen.paragraphs if text not in exits)
+    yield f"```text\n{screen.usage}\n```"
+    shared = []
     for title, rows in screen.sections.items():
-        shown = [(_name(screen, title, name), plain(text)) for name, text in rows if name != HELP]
-        if shown:
-            yield table([HEADS.get(title, title), "Meaning"], shown)
+        own = [row for row in rows if row not in common and row[0] != HELP]
+        shared += [name for name, text in rows if (name, text) in common]
+        if title == "Commands" and len(screen.path) > 1:
+            yield "Commands: " + ", ".join(_name(screen, title, name) for name, _ in own) + "."
+        elif own:
+            cells = [(_name(screen, title, name), plain(text)) for name, text in own]
+            yield table([HEADS.get(title, title), "Meaning"], cells)
+    if shared:
+        page = f"{screen.path[0]}.md#common-options"
+        yield f"[Common options]({page}): " + ", ".join(f"`{_spelling(name)}`" for name in shared) + "."
     if screen.examples:
         # not `sh`, whose blocks are run in a test: what these name does not exist there
         yield "\n".join(["```text", *screen.examples, "```"])
     yield from (plain(text) for text in exits)
+
+
+def _spelling(name: str) -> str:
+    """An option without its value."""
+    return re.sub(r"(--[\w-]+) (?![-/]).*", r"\1", name)
 
 
 def _paragraph(text: str) -> str:
@@ -47,7 +98,9 @@ def _paragraph(text: str) -> str:
 
 
 def _name(screen: Screen, title: str, name: str) -> str:
-    """The first cell of a row; a command is a link to its part of the page."""
-    return (
-        f"[`{screen.name} {name}`](#{'-'.join([*screen.path, name])})" if title == "Commands" else f"`{name}`"
-    )
+    """The first cell of a row; a command is a link to its page, or to its part of this page."""
+    if title != "Commands":
+        return f"`{name}`"
+    path = [*screen.path, name]
+    target = f"{'-'.join(path)}.md" if len(path) == 2 else f"#{'-'.join(path)}"
+    return f"[`{' '.join(path)}`]({target})"

@@ -55,9 +55,9 @@ def events() -> str:
     }
     parts = []
     for title, kind in sections.items():
-        parts += [f"## {title}", plain(first_sentence(kind)), _fields(kind)]
+        parts += [f"### {title}", plain(first_sentence(kind)), _fields(kind)]
     words = [(f"`{word}`", plain(text)) for word, text in AGENT_EVENTS.items()]
-    return "\n\n".join([*parts, "## Words of agents", table(["Word", "Meaning"], words)])
+    return "\n\n".join([*parts, "### Words of agents", table(["Word", "Meaning"], words)])
 
 
 def _fields(kind: type[msgspec.Struct]) -> str:

@@ -168,7 +168,8 @@ def main() -> int:
         **reference.pages(TOP / "docs"),
     }
     folder = TOP / "schemas/v1"
-    stale = sorted(set(folder.glob("*.json")) - set(wanted))
+    pages = TOP / "docs" / reference.COMMANDS
+    stale = sorted({*folder.glob("*.json"), *pages.glob("*.md")} - set(wanted))
     wrong = 0
     for path, new in wanted.items():
         old = path.read_text() if path.exists() else ""

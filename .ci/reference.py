@@ -1,5 +1,6 @@
 """
-The parts of the documentation that are generated from the code: text in Markdown, by the name in the page's mark.
+The parts of the documentation that are generated from the code: text in Markdown, by the name in the page's mark, and whole
+pages for the commands.
 
     <!-- generated: NAME -->
     <!-- /generated -->
@@ -16,18 +17,21 @@ from pathlib import Path
 import msgspec
 from ccm_json_page import ccm_json
 from codes_page import error_codes
-from command_pages import commands, exit_codes
+from command_pages import command_pages, exit_codes
 from environment_page import environment
 from events_page import events
 from settings_page import settings
 from tables import fields_table
 
+COMMANDS = "reference/commands"
+"""The folder of the pages that are generated whole."""
+
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
 def pages(docs: Path) -> dict[Path, str]:
-    """The pages that have generated parts, as they should be."""
-    found = {}
+    """The pages that are generated or have generated parts, as they should be."""
+    found = {docs / COMMANDS / name: text for name, text in command_pages().items()}
     for path in sorted(docs.rglob("*.md")):
         page = path.read_text()
         new = _MARKED.sub(lambda mark: f"{mark[1]}\n{SECTIONS[mark['name']]().strip()}\n\n{mark[3]}", page)
@@ -61,9 +65,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "environment": environment,
     "events": events,
     "agent-settings": settings,
-    "ccm-commands": lambda: commands("ccm"),
     "ccm-exit-codes": lambda: exit_codes("ccm"),
-    "ccmctl-commands": lambda: commands("ccmctl"),
     "ccmctl-exit-codes": lambda: exit_codes("ccmctl"),
 }
 """What stands between the marks of each name."""

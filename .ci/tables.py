@@ -25,17 +25,17 @@ def plain(text: str) -> str:
 
 
 def fields_table(definition: dict[str, Any], others: dict[str, Any]) -> str:
-    """The fields of an object: name, type, description."""
+    """The fields of an object: name, type with a `?` if the field can be missing, description."""
     required = definition.get("required", ())
     rows = []
     for name, field in definition["properties"].items():
-        kind = type_words(field, others) + ("" if name in required else ", optional")
+        kind = type_words(field, others) + ("" if name in required else "?")
         rows.append([f"`{name}`", kind, field.get("description", "")])
     return table(["Field", "Type", "Meaning"], rows)
 
 
 def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
-    """A JSON type in words: `text`, `list of integers`."""
+    """A JSON type in words: `string`, `list of integers`."""
     if "$ref" in field:
         return type_words(others[field["$ref"].rpartition("/")[2]], others)
     if "enum" in field:
@@ -49,11 +49,11 @@ def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
         return f"list of {PLURALS.get(type_words(field.get('items', {}), others), 'objects')}"
     if kind == "string":
         return FORMATS.get(field.get("format", ""), "text")
-    return {"integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}.get(
+    return {"integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}.get(
         str(kind), "any"
     )
 
 
 FORMATS = {"date-time": "time", "duration": "duration"}
 
-PLURALS = {"text": "texts", "integer": "integers", "time": "times"}
+PLURALS = {"string": "strings", "integer": "integers", "time": "times"}

@@ -23,6 +23,9 @@ _INLINE_CODE = re.compile(r'(?<!">)<code>([^<]*)</code>')
 _OPTION = re.compile(r"(?<![^ ])-[^ ]+")
 _CSS_URL = re.compile(r"url\(\s*['\"]?(?P<url>[^'\")]+)|@import\s+['\"](?P<imported>[^'\"]+)")
 
+_LINKED_ONLY = {"canonical", "next", "prev", "edit"}
+"""Relations of a `link` that name another page, which no browser loads."""
+
 
 def blocks(markdown: str) -> Iterator[tuple[int, str, str, str]]:
     """
@@ -115,6 +118,8 @@ class _Loads(HTMLParser):
         self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "link" and _LINKED_ONLY.intersection((dict(attrs).get("rel") or "").split()):
+            return
         for name, value in attrs:
             is_loaded = name in {"src", "srcset", "data", "poster"} or (
                 name == "href" and tag in {"link", "image", "use"}

@@ -6,6 +6,7 @@ A warning fails the build, which runs with --strict.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import posixpath
 import sys
@@ -32,6 +33,22 @@ PAGES = {
 }
 """Files outside docs/ that are pages of the site."""
 
+EXCLUDED = ("adr/",)
+"""Pages that the search does not find: what was decided years ago answers no question of a user."""
+
+BOOSTS = {
+    "contributing/": 0.1,
+    "changelog.md": 0.1,
+    "reference/json.md": 0.5,
+    "reference/python-client.md": 0.5,
+    "concepts/": 2.0,
+    "first-": 2.0,
+}
+"""How much a match counts on pages that begin so: those that show how to do a task come first."""
+
+GENERATED = "reference/commands/"
+"""Pages that nobody edits."""
+
 CHECKED_ONLY = ["README.md"]
 """Files whose links and examples are checked, and that are not pages."""
 
@@ -52,7 +69,7 @@ def on_startup(command: str, dirty: bool) -> None:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Replace `folder/*.md` in the sidebar by the pages of that folder that no other entry names."""
+    """Replace an entry with a `*` in the sidebar by the pages of that folder that it matches and no other entry names."""
     named = set(entries(config.nav))
     left = sorted(page for page in published().values() if page not in named)
     config.nav = expand(config.nav, left)
@@ -75,9 +92,11 @@ def expand(nav: Any, left: list[str]) -> Any:
         return nav
     result: list[Any] = []
     for child in nav:
-        if isinstance(child, str) and child.endswith("/*.md"):
+        if isinstance(child, str) and "*" in child:
             folder = posixpath.dirname(child)
-            result += [page for page in left if posixpath.dirname(page) == folder]
+            result += [
+                page for page in left if posixpath.dirname(page) == folder and fnmatch.fnmatch(page, child)
+            ]
         else:
             result.append(expand(child, left))
     return result
@@ -96,8 +115,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = next((name for name, target in PAGES.items() if target == here), f"docs/{here}")
     if not markdown.startswith("# "):
         log.warning("%s: the first line is not a title", source)
+    page.meta["search"] = search_settings(here)
+    page.edit_url = None if here.startswith(GENERATED) else f"{config.repo_url}/edit/main/{source}"
     report(source, checks.broken_examples(markdown))
     return checks.relink(markdown, source, here, published())
+
+
+def search_settings(page: str) -> dict[str, float | bool]:
+    """What the search plugin reads from the head of a page."""
+    if page.startswith(EXCLUDED):
+        return {"exclude": True}
+    boost = next((boost for begin, boost in BOOSTS.items() if page.startswith(begin)), None)
+    return {} if boost is None else {"boost": boost}
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

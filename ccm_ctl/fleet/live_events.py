@@ -1,7 +1,7 @@
 """
 The stream of events as it grows, read once for any number of listeners.
 
-The stream is the record and core delivery a hint (docs/concepts/delivery.md): a message that is heard only says that it is
+The stream is the record and core delivery a hint (docs/contributing/delivery.md): a message that is heard only says that it is
 time to read on from the last sequence. So no event is missed or comes twice, whatever the connection goes through.
 """
 

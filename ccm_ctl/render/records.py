@@ -1,7 +1,7 @@
 """
 The records that `ccmctl --json` prints, by name; `clikit.records` writes them.
 
-Scripts rely on the shapes: fields are added, never changed. `record_types` describes them, and so does docs/reference/records.md.
+Scripts rely on the shapes: fields are added, never changed. `record_types` describes them, and so does docs/reference/json.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Every noun that a public class is named after is explained: in docs/glossary.md, or as a general term of programming below.
+Every noun that a public class is named after is explained: in docs/contributing/glossary.md, or as a general term below.
 
 The noun is the last word of the name: `ChainPosition` is a position. A new class needs an entry in the glossary if its noun
 belongs to the domain of this project. A plain noun that every programmer knows goes into `GENERAL` instead.
@@ -51,7 +51,9 @@ ADJECTIVES = frozenset(_ADJECTIVES.split())
 
 
 def glossary_nouns() -> set[str]:
-    terms = re.findall(r"^\| \*\*(.+?)\*\*", (TOP / "docs/glossary.md").read_text(), re.MULTILINE)
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\*", (TOP / "docs/contributing/glossary.md").read_text(), re.MULTILINE
+    )
     return {term.lower().split()[-1] for term in terms}
 
 
@@ -91,7 +93,7 @@ def test_the_noun_of_each_public_class_is_explained() -> None:
 
     unknown = [f"{module}: {name}" for module, name in public_classes() if not is_explained(name, nouns)]
 
-    assert unknown == [], "explain the noun in docs/glossary.md, or add a general one to GENERAL"
+    assert unknown == [], "explain the noun in docs/contributing/glossary.md, or add a general one to GENERAL"
 
 
 def test_a_class_with_an_unknown_noun_is_found() -> None:
@@ -112,6 +114,8 @@ def test_the_list_of_names_without_a_noun_only_shrinks() -> None:
 
 
 def test_the_glossary_is_sorted() -> None:
-    terms = re.findall(r"^\| \*\*(.+?)\*\*", (TOP / "docs/glossary.md").read_text(), re.MULTILINE)
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\*", (TOP / "docs/contributing/glossary.md").read_text(), re.MULTILINE
+    )
 
     assert terms == sorted(terms, key=str.lower)

@@ -23,7 +23,7 @@ BUILD = TOP / "deploy/packages/build.py"
 PYTHON = (3, 11)
 """What machines have, and so what packages for them are made with."""
 
-PAGE = TOP / "docs/quickstart.md"
+PAGE = TOP / "docs/first-fleet.md"
 NEWER = "9.9.9"
 """The version that the second repository offers."""
 

@@ -39,6 +39,9 @@ WIDTH = 132
 LIMIT_S = 60.0
 """How long a page may take; only a page that hangs takes so long."""
 
+INSIDE = ("bus.md", "delivery.md", "threat-model.md")
+"""Contributors' pages whose commands operators use."""
+
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)$")
 _MARK = re.compile(r"^<!-- (?P<kind>run|not run): (?P<words>.+) -->$")
 _FILE = re.compile(r"^# (?P<path>[\w./-]+\.yaml)$")
@@ -139,12 +142,12 @@ def settings() -> dict[str, Setting]:
 
 
 def users_pages() -> dict[str, list[Block]]:
-    """The blocks of README.md and of the pages below docs/, without decisions and contributors' pages."""
+    """The blocks of README.md and of the pages below docs/, without decisions and most pages for contributors."""
     paths = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
     return {
         str(path.relative_to(TOP)): list(blocks(path.read_text()))
         for path in paths
-        if path.parent.name not in ("adr", "contributing")
+        if path.parent.name not in ("adr", "contributing") or path.name in INSIDE
     }
 
 

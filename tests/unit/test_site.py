@@ -69,6 +69,9 @@ def test_options_are_kept_on_one_line(checks: ModuleType) -> None:
     [
         pytest.param("a.html", '<script src="https://cdn/x.js"></script>', ["https://cdn/x.js"], id="script"),
         pytest.param("a.html", '<link rel="stylesheet" href="//cdn/x.css">', ["//cdn/x.css"], id="style"),
+        pytest.param(
+            "a.html", '<link rel="canonical" href="https://h/p.html">', [], id="address of the page"
+        ),
         pytest.param("a.html", "<style>@import 'https://f/x.css'</style>", ["https://f/x.css"], id="import"),
         pytest.param(
             "a.html", '<p style="background: url(https://f/p.png)">', ["https://f/p.png"], id="picture"

@@ -1,0 +1,81 @@
+"""The documentation for users: how near each task is, and the words that it explains."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+DOCS = TOP / "docs"
+
+TASKS = [
+    ("declare a file and apply it", "first-manifest.md", "ccm apply hello.yaml"),
+    ("see what would change here", "first-manifest.md", "ccm apply hello.yaml --noop --diff"),
+    ("check a manifest", "first-manifest.md", "ccm lint"),
+    ("run a manifest on nodes", "first-fleet.md", "ccmctl apply site/ --targets role=web"),
+    ("undo a run", "first-fleet.md", "ccmctl undo last"),
+    ("list nodes", "first-fleet.md", "ccmctl node list"),
+    ("assign a fact", "first-fleet.md", "ccmctl facts set"),
+    ("see what would change on nodes", "concepts/plan.md", "ccmctl plan"),
+    ("run a command on nodes", "concepts/commands.md", "ccmctl exec"),
+    ("keep nodes in a state", "concepts/assignments.md", "ccmctl assign"),
+    ("return to the previous revision", "concepts/assignments.md", "ccmctl rollback"),
+    ("change nodes in waves", "concepts/rollouts.md", "--batch"),
+    ("run at set times", "concepts/schedules.md", "ccmctl schedule add"),
+    ("give nodes data", "concepts/versioned-data.md", "ccmctl data put"),
+    ("issue credentials of a node", "concepts/authorization.md", "ccmctl node add"),
+    ("issue credentials of an operator", "concepts/authorization.md", "ccmctl operator add"),
+    ("find out why a node fails", "concepts/troubleshooting.md", "ccmctl why"),
+    ("check security and health", "concepts/doctor.md", "ccmctl doctor"),
+    ("pause changes on a node", "concepts/local-administration.md", "ccmctl disable"),
+    ("open the dashboard", "concepts/dashboard.md", "ccmctl dashboard"),
+]
+"""The commonest tasks: each with the page that shows how, and what is typed."""
+
+MOST_LINKS = 2
+LINK = re.compile(r"\]\((?P<path>[^)#\s]+\.md)(?:#[^)]*)?\)")
+
+
+def distances() -> dict[str, int]:
+    """How many links lead from Home to each page."""
+    found, near = {"index.md": 0}, ["index.md"]
+    while near:
+        page = near.pop(0)
+        for link in LINK.finditer((DOCS / page).read_text()):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["path"]))
+            if target not in found and (DOCS / target).is_file():
+                found[target] = found[page] + 1
+                near.append(target)
+    return found
+
+
+@pytest.mark.parametrize(("task", "page", "command"), TASKS, ids=[task for task, _, _ in TASKS])
+def test_command_of_a_common_task_is_near_home(task: str, page: str, command: str) -> None:
+    del task
+
+    assert distances()[page] <= MOST_LINKS
+    assert command in (DOCS / page).read_text()
+
+
+def test_tasks_are_twenty() -> None:
+    assert len(TASKS) == 20
+
+
+def test_every_command_has_a_page_that_the_program_links() -> None:
+    folder = DOCS / "reference/commands"
+    for program in ("ccm", "ccmctl"):
+        linked = {link["path"] for link in LINK.finditer((folder / f"{program}.md").read_text())}
+
+        assert {path.name for path in folder.glob(f"{program}-*.md")} == linked - {f"{program}.md"}
+
+
+def test_glossary_for_users_has_about_forty_words_in_order() -> None:
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\* \| \S.* \|$", (DOCS / "reference/glossary.md").read_text(), re.MULTILINE
+    )
+
+    assert 35 <= len(terms) <= 45
+    assert terms == sorted(terms)
