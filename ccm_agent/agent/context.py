@@ -188,7 +188,7 @@ class AgentContext:
         self.undo.open()
         self.record.undo = True
         self.authenticator.open()
-        self.authenticator.began_ms = state_began(self.state, int(self.clock.now().timestamp() * 1000))
+        self.authenticator.began_ms = state_began(self.state, self.authenticator.earliest_ms)
         self.revision_guard.open()
         self.assigned.open()
         self.presence.recall(read_status(self.state))

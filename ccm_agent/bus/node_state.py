@@ -20,6 +20,7 @@ from ccm_agent.bus.signing import (
     Claims,
     SignatureError,
     SignatureKind,
+    SignatureTimeError,
     read_claims,
 )
 from ccm_agent.bus.subjects import key_subject
@@ -116,11 +117,11 @@ class StateReader:
             is_timed: Whether its times are checked. They are those of the node's clock, which may be wrong.
 
         Raises:
-            SignatureError: It is not signed as it has to be.
+            SignatureError: It is not signed as it has to be; a SignatureTimeError if only its times are wrong.
         """
         if not signature and not self.is_demanded:
             return ""
-        claims = verify_state(signature, subject, body, self._now_ms() if is_timed else None)
+        claims = verify_state(signature, subject, body)
         if claims.key in self._revoked:
             raise SignatureError(f"{subject}: signed with {claims.key}, which was revoked")
         if not certificate:
@@ -128,6 +129,8 @@ class StateReader:
         node, expires = _certified(certificate, claims.key, self._root)
         if expires and claims.issued > expires:
             raise SignatureError(f"{subject}: signed with {claims.key} after its certificate had expired")
+        if is_timed:
+            _check_times(claims, subject, self._now_ms())
         return node
 
 
@@ -143,12 +146,12 @@ class StateReaderRef:
         self.get: Callable[[], StateReader | None] = lambda: None
 
 
-def verify_state(signature: str, subject: str, body: bytes, now_ms: int | None) -> Claims:
+def verify_state(signature: str, subject: str, body: bytes) -> Claims:
     """
-    The claims of what a node stored; its times are not checked if `now_ms` is None. The caller checks whose key it is.
+    The claims of what a node stored. The caller checks its times, and whose key it is.
 
     Raises:
-        SignatureError: It is not signed, changed, expired, or of a key that the root has not certified.
+        SignatureError: It is not signed, or was changed.
     """
     if not signature:
         raise SignatureError(f"{subject}: it is not signed")
@@ -157,13 +160,14 @@ def verify_state(signature: str, subject: str, body: bytes, now_ms: int | None) 
         raise SignatureError(f"{subject}: the signature is for a {claims.kind} of {claims.subject}")
     if claims.digest != hashlib.sha256(body).hexdigest():
         raise SignatureError(f"{subject}: the content was changed after signing")
-    if now_ms is None:
-        return claims
-    if claims.issued > now_ms + SKEW_MS:
-        raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
-    if claims.expires and now_ms > claims.expires + SKEW_MS:
-        raise SignatureError(f"{subject}: the signature has expired; are the clocks right?")
     return claims
+
+
+def _check_times(claims: Claims, subject: str, now_ms: int) -> None:
+    if claims.issued > now_ms + SKEW_MS:
+        raise SignatureTimeError(f"{subject}: it was signed in the future; are the clocks right?")
+    if claims.expires and now_ms > claims.expires + SKEW_MS:
+        raise SignatureTimeError(f"{subject}: the signature has expired; are the clocks right?")
 
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)

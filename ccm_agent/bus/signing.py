@@ -111,6 +111,12 @@ class SignatureError(ProtocolError):
     code = "bus.signature"
 
 
+class SignatureTimeError(SignatureError):
+    """A signature is genuine, but not valid at this time: it has expired, was sent late, or a clock is wrong."""
+
+    code = "bus.signature_time"
+
+
 class SigningKey:
     """
     A private key that signs.
@@ -226,12 +232,12 @@ def check_times(claims: Claims, subject: str, *, now_ms: int, skew_ms: int = 300
     Check that a signature is valid at a time; the arguments are those of `verify`.
 
     Raises:
-        SignatureError: It is not valid yet, or has expired.
+        SignatureTimeError: It is not valid yet, or has expired.
     """
     if claims.issued > now_ms + skew_ms:
-        raise SignatureError(f"{subject}: it was signed in the future; are the clocks right?")
+        raise SignatureTimeError(f"{subject}: it was signed in the future; are the clocks right?")
     if claims.expires and now_ms > claims.expires:
-        raise SignatureError(f"{subject}: the signature has expired; are the clocks right?")
+        raise SignatureTimeError(f"{subject}: the signature has expired; are the clocks right?")
 
 
 def verify_content(header: str, kind: SignatureKind, subject: str, body: bytes) -> Claims:

@@ -44,6 +44,8 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
         line("Conflict", status["conflict"])
     if status.get("plans_only"):
         line("Plans only", status["plans_only"])
+    if status.get("wrong_clock"):
+        line("Wrong clock", f"{status['wrong_clock']}; nothing new is taken until it is right")
     if status.get("running"):
         trouble = f"; {status['trouble']}" if status.get("trouble") else ""
         line("Broker", ("connected" if status.get("connected") else "not connected") + trouble)

@@ -129,6 +129,10 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
             description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
         ),
     ] = UNSET
+    wrong_clock: Annotated[
+        str | UnsetType,
+        Meta(description="Why the clock is known to be behind, so that nothing new is taken; else empty."),
+    ] = UNSET
     refresh_pending: Annotated[
         list[str] | UnsetType, Meta(description="Resources with pending refreshes, each with its origin.")
     ] = UNSET

@@ -50,7 +50,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: In a word: never seen, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
-            refresh pending, undelivered, disk, well.
+            refresh pending, undelivered, disk, clock, well.
         sentence: For people; begins with the node's name.
         meaning: Its color: a key of `render.table.COLORS`.
         next: Commands to run, the most useful first.
@@ -183,6 +183,22 @@ def _duplicate(evidence: Evidence, now: datetime) -> Reason | None:
                 f"systemctl disable --now {UNIT}", "then give it an identity of its own", "the wrong machine"
             ),
             Next(f"ccmctl why {name}", "a moment later"),
+        ),
+    )
+
+
+def _clock(evidence: Evidence, now: datetime) -> Reason | None:
+    name, why = evidence.node.name, evidence.node.wrong_clock
+    if not why:
+        return None
+    return Reason(
+        state="clock",
+        sentence=ended(
+            f"{name} has a wrong clock, so it refuses signed requests and documents: {one_line(why)}"
+        ),
+        next=(
+            Next("timedatectl set-ntp true", "to set the clock; the agent goes on by itself", name),
+            Next("ccmctl doctor", "which other clocks are wrong"),
         ),
     )
 
@@ -462,6 +478,7 @@ _JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
     _never_seen,
     _offline,
     _duplicate,
+    _clock,
     _disabled,
     _outdated,
     _failed,

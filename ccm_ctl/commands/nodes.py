@@ -66,6 +66,8 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         parts += [f"{unsigned} in unsigned operation"] if unsigned else []
         outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
         parts += [f"{outdated} with plans only"] if outdated else []
+        mistimed = sum(bool(node.wrong_clock) for node in found)
+        parts += [f"{mistimed} with a wrong clock"] if mistimed else []
         unverified = sum(bool(node.unverified) for node in found)
         parts += [f"{unverified} with unverified entries"] if unverified else []
         terminal.show(f"{', '.join(parts)}\n")
@@ -105,6 +107,7 @@ def node_fields(node: Node) -> dict[str, Any]:
         "run": (node.presence.run or None) if node.presence else None,
         "signatures": record.signatures if record else None,
         "plans_only": (record.plans_only or None) if record else None,
+        "wrong_clock": node.wrong_clock or None,
         "unverified": node.unverified or None,
     }
 
@@ -124,6 +127,8 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.plans_only:
         notes.append(f"plans only: {node.record.plans_only}")
+    if node.wrong_clock:
+        notes.append(f"wrong clock: {node.wrong_clock}")
     if node.unverified:
         notes.append(f"unverified {node.unverified_note}")
     if node.record and node.record.disabled:

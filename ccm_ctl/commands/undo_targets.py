@@ -159,7 +159,7 @@ def undo_targets(
         scopes = [node_scope(name) for name in left]
     return TargetSet(
         nodes=left,
-        offline=[name for name in left if name not in known or not known[name].is_present],
+        offline=[name for name in left if name not in known or not known[name].is_asked],
         scopes=scopes,
         targets=[f"node in ({','.join(left)})"],
         where="",

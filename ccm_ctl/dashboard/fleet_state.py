@@ -206,7 +206,7 @@ def row_of(node: Node, standings: dict[str, NodeStanding]) -> dict[str, Any]:
             "last_run": record.last_run,
             "last_state": record.last_state,
             "last_time": record.last_time,
-            "conflict": record.conflict,
+            "conflict": record.conflict or node.wrong_clock,
             "unsigned": not record.signatures,
         }
         if record.disabled is not None:

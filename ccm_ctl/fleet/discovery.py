@@ -20,6 +20,7 @@ from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.node_clock import clock_off_s, find_wrong_clock
 from ccm_ctl.fleet.node_state import (
     ASSIGNED,
     LeftOutReasons,
@@ -58,6 +59,7 @@ class Node(Struct, kw_only=True, gc=False):
         clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
         entries: What was read of it, by kind: `node`, `presence`, `facts` or `assigned`, until it is verified.
         unverified: The kinds of entries whose signature is not valid, with the reason of each; see `node_state.judge_node`.
+        is_mistimed: The node signed its presence, but for another time than now.
     """
 
     name: str
@@ -69,6 +71,17 @@ class Node(Struct, kw_only=True, gc=False):
     clock_off_s: float | None = None
     entries: dict[str, KeyValueEntry] = {}
     unverified: dict[str, str] = {}
+    is_mistimed: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether requests are sent to it; a node whose clock is wrong refuses them with that reason."""
+        return self.is_present or self.is_mistimed
+
+    @property
+    def wrong_clock(self) -> str:
+        """Why its clock is wrong; "" if nothing shows that."""
+        return find_wrong_clock(self.record, self.clock_off_s or 0.0, is_mistimed=self.is_mistimed)
 
     @property
     def is_present(self) -> bool:
@@ -154,11 +167,8 @@ class TargetSpec(Struct, frozen=True, kw_only=True):
 
 def requested_targets(request: Request) -> TargetSpec:
     """The target nodes of a stored request; without selectors it is for all nodes."""
-    return TargetSpec(
-        targets=tuple(request.targets),
-        where=request.where,
-        everybody=not request.targets and not request.where,
-    )
+    everybody = not (request.targets or request.where)
+    return TargetSpec(targets=tuple(request.targets), where=request.where, everybody=everybody)
 
 
 class TargetSet(Struct, frozen=True, kw_only=True):
@@ -339,7 +349,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
     scopes = _scopes(selectors, nodes) if selectors else [ALL]
     if wish.limit and len(nodes) > wish.limit:
         # present nodes first, so that --limit 3 runs on three nodes
-        nodes = sorted(nodes, key=lambda node: (not node.is_present, node.name))[: wish.limit]
+        nodes = sorted(nodes, key=lambda node: (not node.is_asked, node.name))[: wish.limit]
         nodes.sort(key=lambda node: node.name)
         targets = _narrowed(targets, nodes)
     if wish.node:
@@ -349,7 +359,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
         targets = _narrowed(targets, nodes)
     return TargetSet(
         nodes=[node.name for node in nodes],
-        offline=[node.name for node in nodes if not node.is_present],
+        offline=[node.name for node in nodes if not node.is_asked],
         scopes=scopes,
         targets=targets,
         where=wish.where,
@@ -455,8 +465,7 @@ def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
             node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
         elif kind == "presence":
             node.presence = decode_foreign(entry.value, Presence)
-            if node.presence.time is not None:
-                node.clock_off_s = (node.presence.time - entry.created).total_seconds()
+            node.clock_off_s = clock_off_s(node.presence, entry.created)
         elif kind == "facts":
             node.gathered = decode_foreign(entry.value, FactsRecord).facts
     except msgspec.MsgspecError:

@@ -22,12 +22,20 @@ from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
 from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.convergence import judge, read_away
-from ccm_ctl.fleet.discovery import DuplicateIdentity, Inventory, Node, TargetSet, read_inventory, read_twins
+from ccm_ctl.fleet.discovery import (
+    DuplicateIdentity,
+    Inventory,
+    Node,
+    TargetSet,
+    read_inventory,
+    read_twins,
+)
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.messages import decode_agent_message
+from ccm_ctl.fleet.node_clock import clock_off_s
 from ccm_ctl.fleet.node_state import ASSIGNED, mark_unverified
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
@@ -214,6 +222,8 @@ async def _read_node(fleet: Fleet, name: str) -> tuple[Node, datetime | None]:
             node.record = _decoded(entry, NodeRecord)
         elif kind == "presence":
             node.presence = _decoded(entry, Presence)
+            if node.presence is not None:
+                node.clock_off_s = clock_off_s(node.presence, entry.created)
         written = max(written, entry.created) if written else entry.created
     assigned = await fleet.facts.get(name)
     document = decode_document(assigned) if assigned else None

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.layout import FACTS, NODES
 from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signing import SignatureError, SignatureTimeError
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.registration import sort_key
@@ -139,7 +139,12 @@ def warn_of_length(fleet: Fleet, count: int) -> None:
 
 
 def judge_node(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
-    """Set `unverified` of a node by the entries that were read of it; `is_quick`: any signature counts."""
+    """
+    Set `unverified` and `is_mistimed` of a node by the entries that were read of it; `is_quick`: any signature counts.
+
+    A node whose clock is wrong signs for another time. Its record and facts are as genuine as before. Its presence may be an
+    old one that is shown again, so it is not used as a sign of life, but the node is asked.
+    """
     judge_assigned(verifier, node, is_quick=is_quick)
     _judge_own(verifier.state, node, is_quick=is_quick)
 
@@ -169,7 +174,7 @@ def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
             signs = True
             continue
         try:
-            signer = verifier.read_signer(subject, entry.value, entry.signature, certificate)
+            signer = _read_signer(verifier, node, kind, subject, entry, certificate)
             if signer != node.name:
                 raise SignatureError(f"signed with the key of {signer}")
         except SignatureError as err:
@@ -184,6 +189,16 @@ def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
             )
 
 
+def _read_signer(
+    verifier: StateReader, node: Node, kind: str, subject: str, entry: KeyValueEntry, certificate: str
+) -> str:
+    try:
+        return verifier.read_signer(subject, entry.value, entry.signature, certificate)
+    except SignatureTimeError:
+        node.is_mistimed = node.is_mistimed or kind == "presence"
+        return verifier.read_signer(subject, entry.value, entry.signature, certificate, is_timed=False)
+
+
 def leave_out(node: Node) -> tuple[list[str], list[str]]:
     """Take what is not verified from a node, before a decision; its entries and assigned facts, with the reason of each."""
     found = sorted(node.unverified.items())
@@ -192,6 +207,8 @@ def leave_out(node: Node) -> tuple[list[str], list[str]]:
     if assigned:
         node.assigned = {}
     if "presence" in node.unverified:
+        node.presence, node.is_mistimed = None, False
+    elif node.is_mistimed:
         node.presence = None
     if "facts" in node.unverified:
         node.gathered = {}

@@ -269,7 +269,7 @@ def _targets(recorded: Recorded, left: list[str], inventory: Inventory) -> Targe
     nodes = inventory.nodes
     return TargetSet(
         nodes=left,
-        offline=[name for name in left if name not in nodes or not nodes[name].is_present],
+        offline=[name for name in left if name not in nodes or not nodes[name].is_asked],
         scopes=scopes_of_record(record),
         targets=[f"{text},{names}" for text in record.targets] or [names],
         where=record.where,

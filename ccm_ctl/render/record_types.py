@@ -92,6 +92,9 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
             description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
         ),
     ] = UNSET
+    wrong_clock: Annotated[
+        Text, Meta(description="Why its clock is wrong, so that it refuses signed requests.")
+    ] = UNSET
     unverified: Annotated[
         dict[str, str] | Maybe, Meta(description="Entries without a valid signature, with the reason.")
     ] = UNSET

@@ -25,8 +25,9 @@ import msgspec
 import nats.errors
 import nkeys
 
-from ccm_agent.agent.requests.request_handler import KINDS, decode_request, find_deadline
+from ccm_agent.agent.requests.request_handler import KINDS, decode_request
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.agent.runs.run_queue import find_deadline
 from ccm_agent.bus.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
 from ccm_agent.bus.ed25519 import Ed25519Key
 from ccm_agent.bus.messages import Message

@@ -17,13 +17,13 @@ from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.snapshot import piece_key
 from ccm_agent.bus.streams import store
-from ccm_agent.bus.subjects import assignment_key, key_subject, request_subject
+from ccm_agent.bus.subjects import assignment_key, event_subject, key_subject, request_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.wire import MANIFEST_APPLY, Assignment, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, Assignment, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.ports import Fleet
@@ -85,6 +85,37 @@ async def test_request_that_was_carried_out_is_not_obeyed_again_after_the_state_
     async with stage.agent():
         await stage.attacker.publish(subject, body, headers, confirm=True)
         await until(lambda: stage.ran == ["changed /later"])
+
+
+async def test_an_old_request_that_is_delivered_again_does_not_end_its_run_as_refused(
+    stage: SignedNode,
+) -> None:
+    ann = stage.keys.operator("ann", **FULL)
+    stage.trust = stage.keys.trust()
+    subject = request_subject(MANIFEST_APPLY, f"node.{NODE}")
+    first, other = (
+        ManifestRequest(protocol=MANIFEST_APPLY, run=new_id(), name="site", manifest=f"changed /{name}")
+        for name in ("first", "other")
+    )
+    signed = {
+        one.run: (body := msgspec.json.encode(one), {SENT: "1", **ann.request(subject, body)})
+        for one in (first, other)
+    }
+    answers_of_first = event_subject(SESSION_ANSWER, NODE, first.run)
+    async with stage.agent():
+        await stage.attacker.publish(subject, *signed[first.run], confirm=True)
+        await until(lambda: stage.ran == ["changed /first"])
+        stage.clock.ahead_s = 7200
+
+        await stage.attacker.publish(subject, *signed[first.run], confirm=True)
+        await stage.attacker.publish(subject, *signed[other.run], confirm=True)
+
+        answer = await stage.controller.answer(other.run, NODE)
+        assert (answer.state, answer.code) == ("refused", "request.clock")
+        assert answer.reason.startswith("this node's clock reads 20")
+        answered = [body["state"] for name, body in stage.controller.heard if name == answers_of_first]
+        assert answered == ["accepted"]
+        assert stage.ran == ["changed /first"]
 
 
 async def assign(stage: SignedNode, by: Signatory, text: str, number: int) -> bytes:

@@ -82,6 +82,7 @@ class NodeStatus:
             "last_time": record.last_time,
             "conflict": record.conflict,
             "plans_only": record.plans_only,
+            "wrong_clock": record.wrong_clock,
             "refresh_pending": list(record.refresh_pending),
             "manifests": self._manifests.status() if self._manifests else [],
             "assignments": dict(self._assignments.states.now),

@@ -19,7 +19,16 @@ from msgspec import Struct
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
 from ccm_agent.agent.requests.signers_guard import SignersGuard
 from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import SIGNATURE_HEADER, Claims, SignatureError, SignatureKind, verify
+from ccm_agent.bus.signing import (
+    MAX_TIME_MS,
+    SIGNATURE_HEADER,
+    Claims,
+    SignatureError,
+    SignatureKind,
+    SignatureTimeError,
+    check_times,
+    verify_content,
+)
 from ccm_agent.bus.subjects import ALL, key_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY, read_timestamp
 from ccm_agent.bus.trust import (
@@ -66,6 +75,15 @@ class EarlierRequestError(NotAuthorizedError):
 
     code = "request.before_state"
 
+
+class WrongClockError(NotAuthorizedError):
+    """A listed operator signed the request, and it is not valid at the time of this node's clock."""
+
+    code = "request.clock"
+
+
+SKEW_MS = 300_000
+"""So much earlier than the signers list this node's clock may be, because clocks differ."""
 
 BEFORE_STATE_MS = 10_000
 """So long before the node's state began a request may be signed, because clocks differ."""
@@ -132,7 +150,7 @@ class Authenticator:
     @property
     def takes_unsigned(self) -> bool:
         """What is not signed is obeyed now: no keys are known, or the signers list allows it for a time."""
-        return not self.is_demanded or self.signers.allows_unsigned(self._now_ms())
+        return not self.is_demanded or self.signers.allows_unsigned(self.earliest_ms)
 
     def check_number(self, name: str, number: int) -> None:
         """
@@ -146,6 +164,19 @@ class Authenticator:
                 f"{name}: its number {number} is more than a day ahead of this node's clock; check the clock, or write the "
                 "document again with `ccmctl`"
             )
+
+    @property
+    def earliest_ms(self) -> int:
+        """The time, in milliseconds since 1970: that of the clock, and not before the root signed the newest signers list."""
+        return max(self._now_ms(), self.signers.issued)
+
+    @property
+    def wrong_clock(self) -> str:
+        """Why this node's clock is known to be behind, so that nothing new is taken; "" while nothing shows it."""
+        if not self.root or self.signers.issued <= self._now_ms() + SKEW_MS:
+            return ""
+        signed = datetime.fromtimestamp(self.signers.issued / 1000, UTC)
+        return f"the clock is behind: the signers list was signed {format_moment(signed)}"
 
     @property
     def staleness(self) -> str:
@@ -170,6 +201,9 @@ class Authenticator:
         """
         Take the newest signers list that is known: from the credentials, or as an earlier process kept it. Blocking.
 
+        A list of the future is taken, too: it shows that the clock is behind (`wrong_clock`), and with an earlier list the node
+        would obey an operator who was revoked since.
+
         Raises:
             InputError: The list in the credentials is not one that the root has signed.
         """
@@ -182,14 +216,14 @@ class Authenticator:
             )
         if self._trust is not None and self._trust.signers is not None:
             try:
-                self.signers = self._read(self._trust.signers)
+                self.signers = self._read(self._trust.signers, MAX_TIME_MS)
             except ProtocolError as err:
                 raise InputError(f"the credentials hold a signers list that cannot be used: {err}") from err
         kept = self._file.load()
         if kept is None or kept.root != self.root:
             return
         try:
-            newest = self._read(kept.signers)
+            newest = self._read(kept.signers, MAX_TIME_MS)
         except ProtocolError as err:
             log.warning("the kept signers list is passed over", extra={"reason": str(err)})
             return
@@ -209,7 +243,7 @@ class Authenticator:
         if entry is None:
             return False
         signed = SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)
-        newest = self._read(signed)
+        newest = self._read(signed, self._now_ms())
         if newest.number <= self.signers.number:
             return False
         if newest.number < self.freshness.newest.signers:
@@ -248,14 +282,22 @@ class Authenticator:
 
         Raises:
             SignatureError: It is not signed, or not by a key that is trusted, or a schedule's time was not signed.
-            NotAuthorizedError: The signer may not ask this of this scope; a StaleSignersError if nobody may now.
+            NotAuthorizedError: The signer may not ask this of this scope; a StaleSignersError if nobody may now, a
+                WrongClockError if the request is not valid at the time of this node's clock.
         """
         if not self.is_demanded:
             return Principal()
         kind = SignatureKind.SCHEDULE if incoming.scheduled else SignatureKind.REQUEST
-        found = self._verified(kind, incoming.subject, incoming.body, _find_signature(incoming))
+        try:
+            found = self._verified(kind, incoming.subject, incoming.body, _find_signature(incoming))
+        except SignatureTimeError as err:
+            if incoming.scheduled:  # a schedule ends when its signature expires
+                raise
+            raise self._wrong_clock(err) from err
         if found is None:
             return Principal()
+        if why := self.wrong_clock:
+            raise WrongClockError(f"{why}, and this node's clock reads {self._read_clock()}; set it right")
         claims, signer = found
         # the right to make schedules is the right to apply anywhere, as on the broker
         is_allowed = (
@@ -277,6 +319,12 @@ class Authenticator:
             await self._times.take(claims, due, run)
         # a plan runs the commands of its guards and health checks, so an outdated list does not give the right to them
         return _principal(signer, is_plan_only=bool(why) or _is_plan_only(incoming, signer))
+
+    def _wrong_clock(self, err: SignatureTimeError) -> WrongClockError:
+        return WrongClockError(f"this node's clock reads {self._read_clock()}: {err.message}")
+
+    def _read_clock(self) -> str:
+        return format_moment(self._clock.now())
 
     def _refuse_earlier(self, incoming: IncomingRequest, signed_ms: float) -> None:
         if signed_ms >= self.began_ms - BEFORE_STATE_MS:
@@ -329,7 +377,7 @@ class Authenticator:
         Raises:
             ProtocolError: Its signers list is too old: who signed it may have been revoked.
         """
-        if why := self.staleness:
+        if why := self.wrong_clock or self.staleness:
             raise ProtocolError(f"{name}: nothing new is taken: {why}; what was obeyed last stays in force")
 
     def deletion(self, bucket: str, entry: KeyValueEntry) -> int:
@@ -360,11 +408,13 @@ class Authenticator:
         A signature that does not count is worth as much then as none: its sender could have left it out.
 
         Raises:
-            SignatureError: It is missing or does not count.
+            SignatureError: It is missing or does not count; a SignatureTimeError if only its times are wrong.
         """
         try:
-            claims = verify(header, kind, subject, body, now_ms=self._now_ms())
-            return claims, self._signer(claims, subject)
+            claims = verify_content(header, kind, subject, body)
+            signer = self._signer(claims, subject)
+            check_times(claims, subject, now_ms=self._now_ms())
+            return claims, signer
         except SignatureError as err:
             if not self.takes_unsigned:
                 raise
@@ -374,15 +424,15 @@ class Authenticator:
             return None
 
     def _signer(self, claims: Claims, subject: str) -> Signer:
-        signer = self._fixed.get(claims.key) or self.signers.by_key(claims.key, self._now_ms())
+        signer = self._fixed.get(claims.key) or self.signers.by_key(claims.key, self.earliest_ms)
         if signer is None:
             raise SignatureError(
                 f"{subject}: signed by the key {claims.key}, which is not in signers list {self.signers.number}"
             )
         return signer
 
-    def _read(self, signed: SignedText) -> SignersList:
-        return read_signers(signed.body.encode(), signed.signature, self.root, now_ms=self._now_ms())
+    def _read(self, signed: SignedText, now_ms: int) -> SignersList:
+        return read_signers(signed.body.encode(), signed.signature, self.root, now_ms=now_ms)
 
     async def _keep(self, signed: SignedText) -> None:
         await self._file.save(_StoredSigners(root=self.root, signers=signed))

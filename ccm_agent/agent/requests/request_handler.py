@@ -8,17 +8,16 @@ scope that many share, a node that the selector does not mean stays silent unles
 from __future__ import annotations
 
 import logging
-import shlex
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.agent.requests.authentication import NotAuthorizedError
+from ccm_agent.agent.requests.authentication import NotAuthorizedError, WrongClockError
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.requests.schedule_times import schedule_name
-from ccm_agent.agent.runs.run_queue import QueuedRun
+from ccm_agent.agent.runs.run_queue import ACTIONS, QueuedRun, build_run, find_deadline
 from ccm_agent.bus.node_key import FINAL_ANSWERS
 from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject, node_scope, scopes_of
@@ -64,15 +63,6 @@ if TYPE_CHECKING:
     from ccm_agent.agent.runs.run_executor import RunExecutor
 
 log = logging.getLogger(__name__)
-
-ACTIONS = {
-    MANIFEST_APPLY: "apply",
-    MANIFEST_PLAN: "plan",
-    MANIFEST_CHECK: "check",
-    RESOURCE_ENSURE: "ensure",
-    RESOURCE_EXEC: "exec",
-}
-"""Requests that become runs."""
 
 KINDS: dict[str, type[Request]] = {
     MANIFEST_APPLY: ManifestRequest,
@@ -141,6 +131,11 @@ class RequestHandler:
             return  # it was sent again to other nodes; this one has answered
         try:
             principal = await self._context.authenticator.request(incoming)
+        except WrongClockError as err:
+            await self._refuse_by_clock(
+                incoming, request, err, is_called=is_called, is_known=known is not None
+            )
+            return
         except NotAuthorizedError as err:
             refused = Refusal(err.code, str(err))
             await self._refuse(incoming, request, refused, is_decision=False)
@@ -190,7 +185,7 @@ class RequestHandler:
         self._decisions.recalled(entry)
         if entry.principal.is_verified:
             request.requester = entry.principal.name
-        job = _job(entry.protocol, request, find_deadline(request, None), entry.principal)
+        job = build_run(entry.protocol, request, find_deadline(request, None), entry.principal)
         return replace(job, way="schedule") if entry.scheduled else job
 
     async def close_command(self, run: str, body: dict[str, Any], refusal: CcmError | None = None) -> None:
@@ -232,6 +227,28 @@ class RequestHandler:
         """The time to begin by has passed."""
         return deadline is not None and self._context.clock.now() > deadline
 
+    async def _refuse_by_clock(
+        self,
+        incoming: IncomingRequest,
+        request: Request,
+        err: WrongClockError,
+        *,
+        is_called: bool,
+        is_known: bool,
+    ) -> None:
+        """
+        Refuse what a listed operator signed for another time. The answer is signed, so the run ends so on this node.
+
+        Not if the request is known: the holder of the broker can deliver an old one again, while its run is in progress.
+        """
+        refused = Refusal(err.code, str(err))
+        self._decisions.unauthorized(request.run, incoming, refused)
+        self._limited.warning("a request is refused", extra={"subject": incoming.subject, "error": str(err)})
+        if not incoming.scheduled:  # of a schedule `_refuse` publishes it
+            self._context.events.refused(incoming.subject, str(err))
+        if not is_known and await self._is_meant(incoming) and (is_called or await self._matches(request)):
+            await self._refuse(incoming, request, refused, is_decision=False)
+
     async def _is_meant(self, incoming: IncomingRequest) -> bool:
         """
         Whether the scope that a request was signed for is one of this node's, by its facts as they are now.
@@ -270,7 +287,7 @@ class RequestHandler:
     async def _take_on(
         self, incoming: IncomingRequest, request: Request, due: datetime | None, principal: Principal
     ) -> None:
-        job = _job(incoming.protocol, request, find_deadline(request, due), principal)
+        job = build_run(incoming.protocol, request, find_deadline(request, due), principal)
         if incoming.scheduled:
             job = replace(job, way="schedule", origin=schedule_name(incoming))
         if self.is_late(job.deadline):
@@ -463,34 +480,3 @@ def find_action(incoming: IncomingRequest) -> tuple[str, str] | None:
         return "schedule" if incoming.scheduled else mode, mode
     question = QUESTIONS.get(incoming.protocol)
     return (question, "") if question is not None else None
-
-
-def _job(protocol: str, request: Request, deadline: datetime | None, principal: Principal) -> QueuedRun:
-    if isinstance(request, EnsureRequest):
-        name = f"{request.type}#{request.properties.get('name', '')}"
-    elif isinstance(request, ExecRequest):
-        name = f"exec#{shlex.join(request.argv)}"
-    elif isinstance(request, ManifestRequest):
-        name = request.name
-    else:
-        raise ProtocolError(f"{protocol}: no request that becomes a run")
-    return QueuedRun(
-        run=request.run,
-        action=ACTIONS[protocol],
-        name=name,
-        request=request,
-        deadline=deadline,
-        principal=principal,
-    )
-
-
-def find_deadline(request: Request, due: datetime | None) -> datetime | None:
-    """When a request must have started; None when it may start at any time."""
-    if request.deadline is not None:
-        return request.deadline
-    if request.deadline_s > 0 and due is not None:
-        try:
-            return due + timedelta(seconds=request.deadline_s)
-        except OverflowError:
-            return None  # beyond the calendar
-    return None

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLOCK_AGAIN_S = 10.0
+"""How often an agent whose clock is behind looks whether it is right."""
+
 
 class Subscriptions:
     """
@@ -73,9 +76,7 @@ class Subscriptions:
         """Read the facts again at a notification, at each connection, and on an interval, until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(
-                    random.uniform(0.75, 1.25) * self._context.settings.read_interval_s
-                ):
+                async with asyncio.timeout(self._pause_s()):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -91,6 +92,7 @@ class Subscriptions:
                     # that revision may be of an earlier broker: read what this one has
                     self._at_least = 0
                     self._wake.set()
+            self._report_clock()
             self._report_staleness()
             if self._context.link.connected:
                 # which assignments apply follows from the scopes, so they are read after those
@@ -126,6 +128,23 @@ class Subscriptions:
         context.scopes, context.record.facts = scopes, facts
         self._missed.expect()
         context.presence.request_heartbeat()
+
+    def _pause_s(self) -> float:
+        interval_s = self._context.settings.read_interval_s
+        if self._context.record.wrong_clock:
+            interval_s = min(interval_s, CLOCK_AGAIN_S)
+        return random.uniform(0.75, 1.25) * interval_s
+
+    def _report_clock(self) -> None:
+        record, why = self._context.record, self._context.authenticator.wrong_clock
+        if why == record.wrong_clock:
+            return
+        record.wrong_clock = why
+        if why:
+            log.warning("this node takes nothing new until its clock is right", extra={"reason": why})
+        else:
+            log.info("this node's clock is right again")
+        self._context.presence.request_heartbeat()
 
     def _report_staleness(self) -> None:
         record, why = self._context.record, self._context.authenticator.staleness

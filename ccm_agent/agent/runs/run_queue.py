@@ -8,7 +8,7 @@ import asyncio
 import logging
 import shlex
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -16,18 +16,24 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import BusError, InputError, Refusal
+from ccm_agent.model.errors import BusError, InputError, ProtocolError, Refusal
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.policy import LOCAL, Principal
 from ccm_agent.model.selection import ResourceSelection
 from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
     REPORTING,
+    RESOURCE_ENSURE,
+    RESOURCE_EXEC,
     SESSION_PROGRESS,
     EnsureRequest,
     ExecRequest,
     ManifestRequest,
     Progress,
+    Request,
 )
 from ccm_agent.policy.grant import Grant
 
@@ -37,6 +43,15 @@ if TYPE_CHECKING:
     from ccm_agent.agent.runs.run_executor import RunExecutor
 
 log = logging.getLogger(__name__)
+
+ACTIONS = {
+    MANIFEST_APPLY: "apply",
+    MANIFEST_PLAN: "plan",
+    MANIFEST_CHECK: "check",
+    RESOURCE_ENSURE: "ensure",
+    RESOURCE_EXEC: "exec",
+}
+"""Requests that become runs."""
 
 REPORTING_RUNS = 20
 """So many of the oldest waiting events are looked at for runs whose controllers are told that their events wait."""
@@ -95,6 +110,43 @@ class QueuedRun(Struct, frozen=True, kw_only=True):
     way: str = ""
     grant: Grant | None = None
     origin: str = ""
+
+
+def build_run(protocol: str, request: Request, deadline: datetime | None, principal: Principal) -> QueuedRun:
+    """
+    The run that a request becomes.
+
+    Raises:
+        ProtocolError: It becomes none.
+    """
+    if isinstance(request, EnsureRequest):
+        name = f"{request.type}#{request.properties.get('name', '')}"
+    elif isinstance(request, ExecRequest):
+        name = f"exec#{shlex.join(request.argv)}"
+    elif isinstance(request, ManifestRequest):
+        name = request.name
+    else:
+        raise ProtocolError(f"{protocol}: no request that becomes a run")
+    return QueuedRun(
+        run=request.run,
+        action=ACTIONS[protocol],
+        name=name,
+        request=request,
+        deadline=deadline,
+        principal=principal,
+    )
+
+
+def find_deadline(request: Request, due: datetime | None) -> datetime | None:
+    """When a request must have started; None when it may start at any time."""
+    if request.deadline is not None:
+        return request.deadline
+    if request.deadline_s > 0 and due is not None:
+        try:
+            return due + timedelta(seconds=request.deadline_s)
+        except OverflowError:
+            return None  # beyond the calendar
+    return None
 
 
 class EnqueueResult(Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from ccm_ctl.fleet.doctor.results import (
 )
 from ccm_ctl.fleet.keys import Keys
 from ccm_ctl.fleet.moving import Left, connected_users, who_is_left
+from ccm_ctl.fleet.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
 from ccm_ctl.fleet.system_account import ask_servers, system_connection
 
 SECURE = "ccmctl init --security"
@@ -35,10 +36,6 @@ RELOAD = "nats-server --signal reload"
 
 CERTIFICATE_DAYS = 30
 """A certificate that expires sooner is worth a warning."""
-
-CLOCK_WARNING_S = 60
-CLOCK_PROBLEM_S = 300
-"""A request may be five minutes ahead of the node's clock (`bus.signing.verify`)."""
 
 _GLOBAL_ACCOUNT = "$G"
 """Where a server puts all users when its configuration has no accounts."""
