@@ -11,6 +11,7 @@ author and covers the list of nodes; one that does not verify is marked (`run_si
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,7 +45,8 @@ PIECE_NODES = 2000
 NEWEST = "last"
 """Instead of an id: the operator's own newest run."""
 
-_TRIES = 10
+_TRIES, _UNHEARD = 10, (NodeState.PLANNED, NodeState.EXPECTED)
+_WRITTEN = "another program writes its record all the time; try again"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _REQUEST, _STATE, _TARGETS, _ENDS = "request", "state", "targets", "ends"
 _IS_PIECE = {_REQUEST: False, _STATE: False, _TARGETS: True, _ENDS: True}
@@ -308,25 +310,39 @@ class History:
             entry = await self._bucket.get(key)
             state = _decode(entry, RunState) if entry else RunState(run=run)
             change(state)
-            try:
+            with suppress(RevisionError):
                 await self._bucket.update(key, msgspec.json.encode(state), entry.revision if entry else 0)
-            except RevisionError:
-                continue
-            return state
-        raise RevisionError(
-            f"{short_id(run)}: its state is written all the time by another program; try again"
-        )
+                return state
+        raise RevisionError(f"{short_id(run)}: {_WRITTEN}")
 
     async def keep_ends(self, run: Run) -> None:
-        """Record end states that no stream stores."""
+        """
+        Record end states that no stream stores, safely for concurrent programs.
+
+        What another program of this operator recorded stays for nodes that this one has heard nothing of.
+        """
         ends = {
             node.node: NodeEnd(state=str(node.state), reason=node.reason, code=node.code)
             for node in run.expected
             if node.state.is_final and node.summary is None and not node.wants_summary
         }
-        for place, piece in _pieces(sorted(ends)):
-            told = RunEnds(run=run.run, nodes={node: ends[node] for node in piece})
-            await self._put(f"{run.run}.{_ENDS}.{place}", told)
+        heard = {name for name, node in run.nodes.items() if node.state not in _UNHEARD}
+        for _ in range(_TRIES):
+            entries = await self._bucket.matching([f"{self._token}.{run.run}.{_ENDS}.*"])
+            owned = _sorted_out(entries)[0].get(run.run, _Pieces()).ends.get(self._token, {})
+            kept = {
+                name: end for told in owned.values() for name, end in told.nodes.items() if name not in heard
+            }
+            merged, revisions = kept | ends, {entry.key: entry.revision for entry in entries}
+            with suppress(RevisionError):
+                # a name that moves is written to the later piece first
+                for place, piece in reversed([*_pieces(sorted(merged))]):
+                    told = RunEnds(run=run.run, nodes={node: merged[node] for node in piece})
+                    if told != owned.get(place):
+                        key = f"{self._token}.{run.run}.{_ENDS}.{place}"
+                        await self._bucket.update(key, msgspec.json.encode(told), revisions.get(key, 0))
+                return
+        raise RevisionError(f"{short_id(run.run)}: {_WRITTEN}")
 
     async def finish(self, run: Run) -> None:
         """Close the record of a run that has ended."""
@@ -402,15 +418,8 @@ def run_on_record(
     planned: Collection[str] = (),
 ) -> Run:
     """A run that is on record, ready to be watched; see `Run` for the arguments."""
-    return Run(
-        recorded.record.run,
-        recorded.nodes,
-        recorded.offline,
-        now,
-        asked=asked,
-        limit_s=limit_s,
-        planned=planned,
-    )
+    run, nodes, offline = recorded.record.run, recorded.nodes, recorded.offline
+    return Run(run, nodes, offline, now, asked=asked, limit_s=limit_s, planned=planned)
 
 
 def restore_ends(run: Run, recorded: Recorded, now: float) -> None:

@@ -4,12 +4,15 @@ Play random rollouts on a real fleet until one goes wrong.
     python -m tests.random_rounds                     # 20 rounds from a new seed
     python -m tests.random_rounds --rounds 300
     python -m tests.random_rounds --seed 4711 --rounds 1    # the round of this seed again
+
+The folder of the fleet, with the logs of its agents and the broker's streams, is kept if a round goes wrong.
 """
 
 from __future__ import annotations
 
 import argparse
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -27,7 +30,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     given = parser.parse_args()
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="ccm-rounds-") as directory, ground(Path(directory)) as one:
+    directory = Path(tempfile.mkdtemp(prefix="ccm-rounds-"))
+    with ground(directory) as one:
         for seed in range(given.seed, given.seed + given.rounds):
             drawn = draw_round(seed)
             began = time.monotonic()
@@ -43,6 +47,10 @@ def main() -> int:
             for problem in problems:
                 print(f"    WRONG: {problem}")
             sys.stdout.flush()
+    if wrong:
+        print(f"kept: {directory}")
+    else:
+        shutil.rmtree(directory)
     print(f"{given.rounds} rounds from seed {given.seed}, {wrong} wrong")
     return 1 if wrong else 0
 

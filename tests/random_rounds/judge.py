@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from ccm_agent.agent.process.state_folder import LEDGER
 from ccm_agent.agent.requests.request_log import RequestLog
@@ -189,7 +190,11 @@ def _check_readers(ground: Ground, played: Played, run: str, states: dict[str, s
         counts[state] = counts.get(state, 0) + 1
     if (one := listed.get(run)) is None or one["counts"] != counts:
         yield f"run list reports {one and one['counts']}, and run show {counts}"
-    page = ground.api(f"/api/runs/{run}")
+    try:
+        page = ground.api(f"/api/runs/{run}")
+    except HTTPError as err:
+        yield f"the dashboard answers {err.code} {err.reason}"
+        return
     on_page = {one["node"]: one["state"] for one in page["results"]}
     if on_page != states:
         yield f"the dashboard reports {on_page}, and run show {states}"

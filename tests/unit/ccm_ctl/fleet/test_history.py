@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import Answer, NodeState
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import history as module
 from ccm_ctl.fleet.history import History, restore_ends
@@ -68,6 +68,27 @@ async def test_a_run_is_kept_whole_in_pieces(
     assert (recorded.record, recorded.nodes, recorded.offline) == (whole, nodes, ["n1", "n24"])
     assert recorded.state == RunState(run=A, time=NOW)
     assert len([key for key in await bucket.keys() if ".targets." in key]) == 13
+
+
+async def test_programs_of_one_operator_do_not_remove_the_ends_that_each_other_recorded(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE_NODES", 1)
+    history = History(fleet)
+    await history.begin(a_record(A), ["a", "b", "c"], [], OWN)
+    driver, watcher = (Run(A, ["a", "b", "c"], [], 0.0, asked=True) for _ in range(2))
+    driver.ended("a", NodeState.UNREACHABLE, "no answer", "", 0.0)
+    driver.ended("b", NodeState.UNREACHABLE, "no answer", "", 0.0)
+    watcher.answered("b", Answer(protocol="", state="accepted"), 0.0)
+    watcher.ended("c", NodeState.REFUSED, "disabled", "", 0.0)
+
+    await history.finish(driver)
+    await history.keep_ends(watcher)
+
+    assert {node: end.state for node, end in (await history.load(A)).ends.items()} == {
+        "a": "unreachable",
+        "c": "refused",
+    }
 
 
 async def test_end_states_that_no_stream_stores_are_recorded_and_read_back(fleet: Fleet) -> None:
