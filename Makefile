@@ -12,7 +12,7 @@ INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(PY) --config-setting e
 # Where it is set, each process of a test compiles every module that it imports, and each worker of pytest rewrites all assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz check lint types schemas docs generate screens bench packages
+.PHONY: help demo test fuzz mutants check lint types schemas docs generate screens bench packages
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects 
 
 fuzz: $(STAMP) ## fuzz all parsers until interrupted (SECONDS=60 limits the time, SEED=1 repeats a run, ONLY=cron selects one, ENGINE=atheris uses coverage)
 	@$(PY) -m tests.fuzz
+
+mutants: $(STAMP) ## remove each security check in turn, and see that a test fails (ONLY=bus/trust.py selects some, SAMPLE=20 tries so many)
+	@$(PY) -m tests.mutants $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE))
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
 	@echo "all checks passed"

@@ -191,7 +191,7 @@ def read_claims(header: str) -> Claims:
         )
     version, _, rest = header.partition(".")
     text, _, signature = rest.partition(".")
-    if version != _VERSION or not text or not signature:
+    if version != _VERSION:
         raise SignatureError("the signature has a form that this version does not know; is the sender newer?")
     try:
         claims = msgspec.json.decode(_decode(text), type=Claims)
@@ -283,7 +283,7 @@ def _is_sound(claims: Claims) -> bool:
 
 def _is_signed(key: str, message: bytes, signature: bytes) -> bool:
     verifier = _verifier(key)
-    if verifier is None or len(signature) != 64:
+    if verifier is None:
         return False
     import nacl.exceptions
 

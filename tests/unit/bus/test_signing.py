@@ -89,6 +89,23 @@ def test_malformed_header_is_refused_without_another_error(header):
         verify(header, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
 
 
+def test_genuine_header_is_refused_when_it_is_padded_shortened_or_of_another_version():
+    header = signed(new_key())
+    verify(header, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+    long = signed(new_key(), details={"name": "x" * HEADER_LIMIT})
+
+    for broken, why in (
+        (f"v2{header[2:]}", "a form that this version does not know"),
+        (long, "characters long"),
+        (header[:-4], "not valid"),
+        (header.rpartition(".")[0], "not valid"),
+        (f"v1..{header.rpartition('.')[2]}", "cannot be decoded"),
+        ("", "not signed"),
+    ):
+        with pytest.raises(SignatureError, match=why):
+            verify(broken, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+
+
 @pytest.mark.parametrize("field", ["issued_ms", "expires_ms", "number"])
 @pytest.mark.parametrize("value", [-1, 1 << 53, 10**30])
 def test_numbers_out_of_range_are_refused(field, value):
