@@ -18,7 +18,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
-	@$(PY) .ci/demo.py
+	@$(PY) -m ccm_ctl demo $(if $(KEEP),--keep) $(if $(SECURE),--secure)
 
 test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects tiers)
 	@$(PY) .ci/test.py $(TIER)

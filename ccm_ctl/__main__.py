@@ -43,6 +43,7 @@ VERBS = {
     "state": "Show the current or past state of a node's resources.",
     "report": "Write a report of a run to a file.",
     "dashboard": "Serve the fleet as a web page.",
+    "demo": "Show a fleet on this machine.",
     "studio": "Write manifests in a browser.",
     "top": "Show the fleet live on the terminal.",
     "completion": "Print the completion script of a shell.",
@@ -54,9 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; its exit code. The version is answered before anything is imported."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments == ["--version"]:
-        from ccm_agent.version import VERSION
+        from ccm_agent.version import version_line
 
-        print(f"ccmctl {VERSION}")  # noqa: T201 -- the terminal takes three times as long to import
+        print(version_line("ccmctl"))  # noqa: T201 -- the terminal takes three times as long to import
         return 0
     if (
         "_CCMCTL_COMPLETE" in os.environ

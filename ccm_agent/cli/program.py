@@ -13,7 +13,7 @@ from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import HELP_NAMES, LazyGroup, examples, imported
 from ccm_agent.clikit.program import invoke
 from ccm_agent.clikit.terminal import Terminal
-from ccm_agent.version import VERSION
+from ccm_agent.version import VERSION, version_line
 
 VERBS = {
     "agent": "Run the agent, or control the one that is running.",
@@ -26,6 +26,7 @@ VERBS = {
     "fmt": "Format manifests and hiera data.",
     "help": "Show the help of a command.",
     "hiera": "Resolve hierarchical data.",
+    "init": "Write a first manifest.",
     "lint": "Check manifests without applying them.",
     "registration": "Manage service registrations.",
     "schema": "Print the JSON Schema of manifests or of a type.",
@@ -71,7 +72,7 @@ program = CcmProgram(
         "ccm apply site.yaml --noop", "ccm ensure package nginx latest", "ccm status service nginx"
     ),
 )
-click.version_option(VERSION, message="%(version)s")(program)
+click.version_option(VERSION, message=version_line(PROGRAM))(program)
 
 
 def run_command_line(arguments: Sequence[str], terminal: Terminal) -> int:

@@ -143,9 +143,9 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     """Handle `--version` among other options; a lone `--version` is handled before any import."""
     if value:
-        from ccm_agent.version import VERSION
+        from ccm_agent.version import version_line
 
-        cast("Application", ctx.find_object(Application)).terminal.raw(f"{PROGRAM} {VERSION}\n")
+        cast("Application", ctx.find_object(Application)).terminal.raw(f"{version_line(PROGRAM)}\n")
         ctx.exit()
 
 

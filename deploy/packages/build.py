@@ -101,6 +101,8 @@ def make_tree(folder: Path, version: str = "") -> None:
     distributions = vendor.needed(PROJECT)
     vendor.copy_needed(distributions, library)
     vendor.copy_ours(PROJECT, library)
+    if commit := _git("rev-parse", "HEAD"):
+        (library / "ccm_agent" / "commit.txt").write_text(f"{commit}\n")
     vendor.check(library)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     told = {
@@ -142,10 +144,13 @@ def _made_at() -> int:
     """The time of every file in seconds since 1970: that of the last commit, unless SOURCE_DATE_EPOCH is set."""
     if told := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(told)
-    done = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
-    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else 0
+    return int(_git("log", "-1", "--format=%ct") or 0)
+
+
+def _git(*words: str) -> str:
+    """What git prints about the sources; "" outside of a repository."""
+    done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _add_programs(root: Path, minor: str) -> None:

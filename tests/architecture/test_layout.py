@@ -57,7 +57,8 @@ CONTROLLER_ROOMS: dict[str, set[str]] = {
     "notify": {"fleet"},
     "top": {"fleet", "render", "dashboard"},
     "studio": {"fleet", "render", "dashboard"},
-    "commands": {"fleet", "render", "dashboard", "notify", "top", "studio", "app"},
+    "demo": set(),
+    "commands": {"fleet", "render", "dashboard", "notify", "top", "studio", "demo", "app"},
     "app": {"fleet", "render", "dashboard", "commands"},
     "python_client": {"fleet", "app", "commands"},
     "main": {"app", "commands"},
@@ -69,6 +70,8 @@ FROM_AGENT_BY_ROOM = {
     "fleet": {"model", "bus", "templates", "registration", "hiera"},
     "notify": {"model", "bus", "templates"},
     "render": {"model", "clikit"},
+    # testing: the broker of tests
+    "demo": {"model", "testing"},
     "top": {"model", "clikit", "templates"},
     # resources: their schemas, which none of the code that changes a host is imported for
     "studio": {"model", "clikit", "templates", "hiera", "manifest", "resources"},
@@ -85,7 +88,7 @@ ONE_IMPORTER: dict[str, set[str]] = {
     "dns": {"ccm_agent/system/name_servers.py"},
     "re2": {"ccm_agent/templates/regex.py"},
     "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard", "ccm_ctl/notify"},
-    "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py"},
+    "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py", "ccm_ctl/demo"},
     "aiofiles": {"ccm_agent/system"},
     "aiohttp": {
         "ccm_agent/system",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--version"]) == 0
 
-    assert capsys.readouterr().out == f"{VERSION}\n"
+    assert re.fullmatch(rf"ccm {re.escape(VERSION)}( \([0-9a-f]{{8}}\))?\n", capsys.readouterr().out)
 
 
 def test_a_cli_plugin_of_choria_ccm_is_named_and_not_run(

@@ -1,0 +1,153 @@
+"""The processes of the demo: started with a folder of their own each, and ended by their ids."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import BusSetupError, BusUnavailableError
+from ccm_agent.testing.nats_server import NatsServer, ServerSettings, find_server
+from ccm_ctl.demo.server_download import VERSION, download_server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READY_S = 30
+"""Agents start within a second or two; on a machine that is busy it takes longer."""
+
+LOOK_AGAIN_S = 0.1
+END_S = 10
+
+
+def server_program() -> tuple[Path, bool]:
+    """The nats-server of this machine, and whether it was downloaded now."""
+    try:
+        return find_server(), False
+    except BusSetupError:
+        if os.environ.get("NATS_SERVER"):
+            raise
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    path = Path(home) / "ccm" / f"nats-server-{VERSION}"
+    if os.access(path, os.X_OK):
+        return path, False
+    download_server(path)
+    return path, True
+
+
+def broker(directory: Path, program: Path, extra: str) -> NatsServer:
+    """A broker that has started; `extra` are further lines of its configuration."""
+    server = NatsServer(ServerSettings(directory=directory / "nats", extra=extra), program)
+    server.start()
+    return server
+
+
+def start_agent(directory: Path, name: str, nats: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """An agent with a configuration, facts and state of its own."""
+    home = directory / name
+    (home / "files").mkdir(parents=True)
+    (home / "facts.json").write_text(json.dumps({"name": name, "demo": str(home / "files")}))
+    config = {
+        "identity": name,
+        "nats": dict(nats),
+        "state_dir": str(home / "state"),
+        "facts_file": str(home / "facts.json"),
+        "heartbeat": "5s",
+        "connect_spread": "0s",
+    }
+    (home / "agent.yaml").write_text(json.dumps(config, indent=2))
+    with (home / "agent.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ccm_agent", "agent", "--config", str(home / "agent.yaml")],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def start_dashboard(directory: Path, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], str]:
+    """A dashboard on a free port, and the address that opens once; "" if it did not start."""
+    out = directory / "dashboard.out"
+    with out.open("wb") as printed, (directory / "dashboard.err").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ccm_ctl", "dashboard", "--port", "0", "--allow-actions"],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=log,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if (address := out.read_text()).endswith("\n"):
+            return process, address.strip()
+        time.sleep(LOOK_AGAIN_S)
+    return process, ""
+
+
+def show_ccmctl(environ: Mapping[str, str], *words: str) -> None:
+    """
+    Run a command of `ccmctl`, with its output where ours goes.
+
+    Raises:
+        BusUnavailableError: It did not succeed.
+    """
+    done = subprocess.run([sys.executable, "-m", "ccm_ctl", *words], env=environ, check=False)
+    if done.returncode:
+        raise BusUnavailableError(f"ccmctl {words[0]} ended with {done.returncode}; its output says why")
+
+
+def run_ccmctl(environ: Mapping[str, str], *words: str) -> str:
+    """
+    What a command of `ccmctl` prints.
+
+    Raises:
+        BusUnavailableError: It did not succeed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "ccm_ctl", *words], env=environ, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BusUnavailableError(
+            f"ccmctl {words[0]} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        )
+    return done.stdout
+
+
+def wait_present(
+    directory: Path, environ: Mapping[str, str], agents: Mapping[str, subprocess.Popen[bytes]]
+) -> None:
+    """
+    Wait until the broker knows every agent.
+
+    Raises:
+        BusUnavailableError: One ended, or is not present within READY_S; the message has the end of the logs.
+    """
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline and all(agent.poll() is None for agent in agents.values()):
+        found = [json.loads(line) for line in run_ccmctl(environ, "node", "list", "--json").splitlines()]
+        if {one.get("node") for one in found if one.get("state") == "present"} >= set(agents):
+            return
+        time.sleep(LOOK_AGAIN_S)
+    tails = [f"{name}: {(directory / name / 'agent.log').read_text()[-500:]}" for name in agents]
+    raise BusUnavailableError(f"the agents are not present after {READY_S} s:\n" + "\n".join(tails))
+
+
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """End processes, and wait until they have ended."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
