@@ -35,11 +35,14 @@ class Timestamp(Struct, frozen=True, kw_only=True, omit_defaults=True):
         issued: When, in milliseconds since 1970. It is also the number of the timestamp: an earlier one never replaces it.
         signers: The number of the newest signers list.
         pieces: The digests (SHA-256, hex) of the pieces of the snapshot (`bus.snapshot`), by place; empty: there is none.
+        restarted: When an administrator last made the snapshot from the stored documents alone, in milliseconds since 1970; 0:
+            never. Numbers of earlier snapshots do not count since.
     """
 
     issued: int
     signers: int
     pieces: tuple[str, ...] = ()
+    restarted: int = 0
 
 
 def read_timestamp(signed: SignedText, signers: SignersList, *, now_ms: int) -> Timestamp:

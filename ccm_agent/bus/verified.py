@@ -74,14 +74,16 @@ class Unverified(Struct, Generic[T], frozen=True, kw_only=True):
     Attributes:
         value: The value, for showing only.
         reason: Why it is not verified.
+        is_outdated: It was verified, and a newer one exists that the broker does not show.
     """
 
     value: T
     reason: str
+    is_outdated: bool = False
 
     def derive(self, compute: Callable[[T], U]) -> Unverified[U]:
         """What is computed from this value; unverified, too."""
-        return Unverified(value=compute(self.value), reason=self.reason)
+        return Unverified(value=compute(self.value), reason=self.reason, is_outdated=self.is_outdated)
 
 
 class Authored(Struct, frozen=True):

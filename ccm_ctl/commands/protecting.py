@@ -15,8 +15,13 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
+    from ccm_ctl.fleet.verified_reader import Judged
 
 
 EVERY_NODE = "every node"
@@ -51,6 +56,7 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
             )
 
     async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
         from ccm_ctl.fleet.verified_reader import open_reader
 
         exposed = await fleet.data.exposed()
@@ -61,15 +67,20 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
         wanted = {key: count for key, count in exposed.items() if not keys or key in keys}
         left = [key for key in wanted if not await fleet.data.is_kept_apart(key)]
         if not noop:
-            reader = await open_reader(fleet)
-            judge = partial(reader.document, DATA)
+            snapshot = StoredSnapshot(fleet, await open_reader(fleet))
             for key in wanted:
                 if key not in left:
-                    await fleet.data.protect(key, judge)
+                    await fleet.data.protect(key, partial(_judge, snapshot, key))
         _show(application, wanted, left, noop=noop)
         return Exit.MISSING if left else Exit.OK
 
     return application.run(work)
+
+
+async def _judge(snapshot: StoredSnapshot, key: str, entries: Sequence[KeyValueEntry]) -> list[Judged]:
+    """Judge the revisions of a document, oldest first."""
+    judged, _ = await snapshot.judge_history(DATA, key, entries)
+    return judged
 
 
 def exposed_note(key: str) -> str:

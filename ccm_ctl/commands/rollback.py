@@ -67,6 +67,8 @@ def rollback(
         inventory, known = await read_fleet(fleet)
         past = await find_past(fleet, known, name, place)
         await check_settled(fleet, past.current, may_be_aborted=True)
+        if revision is None:
+            past.check_whole()
         old = past.newest if revision is None and is_first(past.newest) else past.pick(revision)
         if is_first(old):
             way_out = (

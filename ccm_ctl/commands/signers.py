@@ -138,15 +138,31 @@ def _max_age(application: Application, time: int | None, end: bool, keys: str) -
     return Exit.OK
 
 
-@verb("renew", examples=["ccmctl signers renew"])
-def _renew(application: Application) -> Exit:
-    """Confirm now that the published signers list is the newest one. Every `ccmctl` of an administrator does so in passing."""
+@verb(
+    "renew",
+    examples=["ccmctl signers renew", "ccmctl signers renew --force"],
+    options=[
+        click.Option(
+            ["--force"],
+            is_flag=True,
+            help="Accept the stored documents as the newest ones. Check them first.",
+        ),
+    ],
+)
+def _renew(application: Application, force: bool) -> Exit:
+    """
+    Confirm now that the published signers list is the newest one. Every `ccmctl` of an administrator does so in passing.
+
+    It fails if the broker has older timestamps or lower numbers of documents than before. After you have checked the stored
+    documents, --force makes a new snapshot from them. Nodes without state then accept them, even if newer ones existed.
+    """
 
     async def work(broker: Broker) -> Exit:
         from ccm_ctl.fleet.signers_timestamp import RenewalState, renew
 
         assert broker.connection is not None
-        if await renew(broker.fleet, broker.connection, is_forced=True) == RenewalState.NOT_ALLOWED:
+        state = await renew(broker.fleet, broker.connection, is_forced=True, begins_anew=force)
+        if state == RenewalState.NOT_ALLOWED:
             raise UsageError(
                 "there is nothing to confirm: the signers list has no maximum age (`ccmctl signers max-age`), or it does not "
                 "allow your key to sign timestamps, as it does for administrators"
@@ -177,7 +193,6 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.trust import TRUST_BUCKET, read_signers
     from ccm_ctl.fleet.signers import publish, published
-    from ccm_ctl.fleet.signers_timestamp import renew
 
     assert broker.connection is not None
     trust, listed = found.trust(), found.read()
@@ -191,11 +206,21 @@ async def publish_list(broker: Broker, found: Signers) -> bool:
                 "copy trust.json from the folder where the newest one was created"
             )
         if newest.number == listed.number:
-            await renew(broker.fleet, broker.connection)
+            await _renew_published(broker)
             return False
-    revision = await publish(broker.connection, trust)
-    await renew(broker.fleet, broker.connection, at_least=revision)
+    await _renew_published(broker, await publish(broker.connection, trust))
     return True
+
+
+async def _renew_published(broker: Broker, revision: int = 0) -> None:
+    """Confirm the published list; where the broker has less than was seen before, warn instead: the list is published."""
+    from ccm_ctl.fleet.signers_timestamp import renew
+
+    assert broker.connection is not None
+    try:
+        await renew(broker.fleet, broker.connection, at_least=revision)
+    except ProtocolError as err:
+        broker.fleet.warn(f"the signers list is published, and not confirmed: {err.message}")
 
 
 def _notes(listed: SignersList) -> list[str]:

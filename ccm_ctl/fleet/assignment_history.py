@@ -32,6 +32,7 @@ class Revision(Struct, frozen=True, kw_only=True):
         time: When it was written.
         written_by, message: Of a removal, who removed it and why; "" if an older `ccmctl` did.
         unverified: Why its signature is not valid; "": it is.
+        is_outdated: Its signature is valid, and a newer revision exists that the broker does not show.
     """
 
     standing: Standing | None
@@ -39,6 +40,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     written_by: str = ""
     message: str = ""
     unverified: str = ""
+    is_outdated: bool = False
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -73,6 +75,21 @@ class Past(Struct, frozen=True, kw_only=True):
         """The current assignment, or the last one before its removal."""
         return self.stood[-1]
 
+    def check_whole(self) -> None:
+        """
+        Check that the newest revisions are stored, so that the previous one is known.
+
+        Raises:
+            SignatureError: They are not, or no revision is verified.
+        """
+        for one in self.revisions:
+            if one.is_outdated:
+                raise SignatureError(
+                    f"{self.name}: {one.unverified}; choose an earlier revision with --to, or assign it from its files"
+                )
+        if not self.stood:
+            raise SignatureError(f"{self.name}: no revision of it is verified; assign it from its files")
+
     def pick(self, revision: int | None) -> Standing:
         """
         Choose the revision to restore: the given one, else the previous one.
@@ -82,6 +99,7 @@ class Past(Struct, frozen=True, kw_only=True):
 
         Raises:
             NotFoundError: The revision is not stored, or there is no other one.
+            SignatureError: It is not verified.
         """
         if revision is not None:
             for one in self.stood:
@@ -139,6 +157,7 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
             written_by=one.written_by,
             message=one.message,
             unverified=one.unverified,
+            is_outdated=one.is_outdated,
         )
         for one in history
     ]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.bus.layout import FACTS
 from ccm_agent.model.errors import NotFoundError
-from ccm_ctl.fleet.documents import StoredDocument, judged_document
+from ccm_ctl.fleet.documents import WAY_OUT, StoredDocument, judged_document
+from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ async def read_history(
         NotFoundError: There never was one; `listing` is the command that shows which there are.
     """
     entries = await bucket.history(key)
-    found = [judged_document(one) for one in (await open_reader(fleet)).history(name, entries)]
+    judged, gap = await StoredSnapshot(fleet, await open_reader(fleet)).judge_history(name, key, entries)
+    found = [judged_document(one) for one in judged]
+    if not found and gap:
+        raise NotFoundError(f"{key}: no revision of the {what} is stored: {gap}")
     if not found:
         raise NotFoundError(f"{key}: there is no such {what}; `{listing}` shows which there are")
     return found
@@ -56,7 +60,11 @@ def before_newest(history: Sequence[StoredDocument]) -> StoredDocument:
 
     Raises:
         NotFoundError: There is none.
+        SignatureError: The newest revisions are missing, so it is not known which is the one before.
     """
+    for document in history:
+        if document.is_outdated:
+            document.verified(WAY_OUT)
     for document in reversed(history[:-1]):
         if document.body is not None and not document.unverified:
             return document

@@ -26,6 +26,7 @@ from ccm_agent.bus.verified import Authored, Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
 from ccm_ctl.fleet.verified_reader import number_of, open_reader
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ class StoredDocument(Struct, frozen=True, kw_only=True):
         """Why its signature is not valid; "": it is, or nothing was judged."""
         return self.proof.reason if self.proof is not None else ""
 
+    @property
+    def is_outdated(self) -> bool:
+        """Its signature is valid, and a newer revision exists that the broker does not show."""
+        return isinstance(self.proof, Unverified) and self.proof.is_outdated
+
     def verified(self, way_out: str) -> Verified[None]:
         """
         Its proof, as the base of what is made from it.
@@ -122,6 +128,7 @@ class Documents:
         self._name = name
         self._now_ms = 0
         self._made: VerifiedReader | None = None
+        self._snapshot: StoredSnapshot | None = None
 
     async def read(self, key: str) -> StoredDocument:
         """The document of a key; one without a body when there is none."""
@@ -165,13 +172,13 @@ class Documents:
             SignatureError: The new body would be made from a document that is not verified.
         """
         for _ in range(_TRIES):
-            kept = await self._read_kept(key)
+            kept, gap = await self._read_kept(key)
             old = kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
             if revision is not None and old.revision != revision:
                 raise RevisionError(
                     f"{key}: revision {old.revision} is the newest, not {revision}; look at it first"
                 )
-            bases = base or self._base_of(kept)
+            bases = base or self._base_of(key, kept, gap)
             body = change(old.body)
             if body == old.body and not old.unverified:
                 return old, old
@@ -181,8 +188,10 @@ class Documents:
                 continue
         raise RevisionError(f"{key}: another operator keeps writing it; try again")
 
-    def _base_of(self, kept: Sequence[StoredDocument]) -> Sequence[Base]:
+    def _base_of(self, key: str, kept: Sequence[StoredDocument], gap: str) -> Sequence[Base]:
         """The base of a document that is computed from the newest one; a purged or new key has none but the operator's words."""
+        if not kept and gap:
+            raise SignatureError(f"{key}: {gap}; {WAY_OUT}")
         return [kept[-1].verified(WAY_OUT)] if kept else [Authored.from_arguments()]
 
     async def _write(
@@ -225,16 +234,20 @@ class Documents:
             key: The key.
             message: Why; the history shows it with the operator's name.
         """
-        number, _ = await self._next(await self._read_kept(key))
+        kept, _ = await self._read_kept(key)
+        number, _ = await self._next(kept)
         note = _RemovalNote(written_by=self._fleet.operator, message=message)
         await self._bucket.remove(
             key, [Authored.removal()], number=number, note=msgspec.json.encode(note).decode()
         )
 
-    async def _read_kept(self, key: str) -> list[StoredDocument]:
-        """The stored revisions of a key, oldest first; a removal has no body."""
+    async def _read_kept(self, key: str) -> tuple[list[StoredDocument], str]:
+        """The stored revisions of a key, oldest first, and why newer ones are missing; a removal has no body."""
         entries = await self._bucket.history(key)
-        return [judged_document(one) for one in (await self._reader()).history(self._name, entries)]
+        if self._snapshot is None:
+            self._snapshot = StoredSnapshot(self._fleet, await self._reader())
+        judged, gap = await self._snapshot.judge_history(self._name, key, entries)
+        return [judged_document(one) for one in judged], gap
 
     async def _next(self, before: Sequence[StoredDocument]) -> tuple[int, int]:
         """

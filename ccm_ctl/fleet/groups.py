@@ -30,11 +30,13 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.templates.selector import Selector, parse_selector, parse_targets
 from ccm_ctl.fleet.documents import Documents, judged_document
+from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import DocumentBucket, Fleet
     from ccm_ctl.fleet.verified_reader import Judged
 
@@ -186,8 +188,15 @@ async def _read(fleet: Fleet, patterns: Sequence[str]) -> list[Judged]:
         entries = await _bucket(fleet).matching(patterns)
     except (BusSetupError, NotFoundError):
         return []  # the broker of an earlier version has no such bucket
-    reader = await open_reader(fleet)
-    return [reader.document(TRUST_BUCKET, entry) for entry in entries]
+    snapshot = StoredSnapshot(fleet, await open_reader(fleet))
+    return [await _judge(_bucket(fleet), snapshot, entry) for entry in entries]
+
+
+async def _judge(bucket: DocumentBucket, snapshot: StoredSnapshot, newest: KeyValueEntry) -> Judged:
+    """Judge a group with its history: an earlier revision that was written again has a valid signature."""
+    entries = await bucket.history(newest.key)
+    judged, _ = await snapshot.judge_history(TRUST_BUCKET, newest.key, entries or [newest])
+    return judged[-1]
 
 
 def _decode(judged: Judged) -> TargetGroup:

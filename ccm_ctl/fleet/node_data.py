@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import NodeRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ccm_agent.bus.signatory import Signatory
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 DATA = "CCM_DATA"
 
-Judge = Callable[[KeyValueEntry], Verified[KeyValueEntry] | Unverified[KeyValueEntry]]
+Judge = Callable[
+    [Sequence[KeyValueEntry]], Awaitable[list[Verified[KeyValueEntry] | Unverified[KeyValueEntry]]]
+]
 
 REUSE_AFTER = timedelta(minutes=10)
 """
@@ -174,7 +176,7 @@ class OperatorData(NodeData):
         exposed = _exposed(history)
         if not exposed:
             return
-        judged = [judge(entry) for entry in history]
+        judged = await judge(history)
         newest = judged[-1]
         if isinstance(newest, Unverified):
             raise SignatureError(

@@ -11,6 +11,7 @@ from ccm_agent.bus.subjects import check_key
 from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import DataError
 from ccm_ctl.fleet.documents import decode_document
+from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
@@ -75,9 +76,13 @@ async def check_pinned(fleet: Fleet, assignment: Assignment) -> None:
     """
     if not assignment.data_revision:
         return
-    reader = await open_reader(fleet)
+    snapshot = StoredSnapshot(fleet, await open_reader(fleet))
     for key in _plain_keys(assignment.data):
-        judged = reader.history(DATA, await fleet.data.history(key))
+        judged, gap = await snapshot.judge_history(DATA, key, await fleet.data.history(key))
+        if gap and not judged:
+            raise SignatureError(
+                f"{URL_PREFIX}{key}: {gap}; `ccmctl data put {key} FILE` stores the document from your own file"
+            )
         pinned = [one for one in judged if is_seen(assignment, one.value.revision)]
         if pinned and isinstance(pinned[-1], Unverified):
             raise SignatureError(

@@ -100,7 +100,12 @@ class DataBucket(DocumentBucket, Protocol):
         ...
 
     async def protect(
-        self, key: str, judge: Callable[[KeyValueEntry], Verified[KeyValueEntry] | Unverified[KeyValueEntry]]
+        self,
+        key: str,
+        judge: Callable[
+            [Sequence[KeyValueEntry]],
+            Awaitable[list[Verified[KeyValueEntry] | Unverified[KeyValueEntry]]],
+        ],
     ) -> None:
         """
         Move all revisions of a document to where only its node can read them.
@@ -110,7 +115,7 @@ class DataBucket(DocumentBucket, Protocol):
 
         Args:
             key: The key.
-            judge: Verifies a revision.
+            judge: Verifies the revisions of the document, oldest first.
 
         Raises:
             SignatureError: The newest revision is not verified.

@@ -2,8 +2,8 @@
 Renewal of the timestamp of the signers list (`ccm_agent.bus.timestamp`), and of the snapshot that it names.
 
 Every `ccmctl` whose operator may sign timestamps renews it in passing, when half of the list's maximum age has passed. It
-confirms only a list that the root signed and that is not older than any that this operator has seen. Otherwise, a broker that was
-put back to a backup could have an older list confirmed.
+confirms only a list that the root signed and that is not older than any that this operator has seen, and signs no snapshot with
+a lower number than the one before. Otherwise, a broker that was put back to a backup could have older ones confirmed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.snapshot import digest_of
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY, TIMESTAMP_SUBJECT, Timestamp, read_timestamp
 from ccm_agent.bus.trust import TRUST_BUCKET, SignedText, SignersList, Trust, read_signers
 from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_ctl.fleet.seen_signers import SeenSigners
+from ccm_ctl.fleet.seen_signers import KnownSnapshot, SeenSigners
 from ccm_ctl.fleet.signers import published
 from ccm_ctl.fleet.snapshot import write_snapshot
+from ccm_ctl.fleet.stored_snapshot import find_timestamp, signed_here
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -108,6 +110,7 @@ async def renew(
     *,
     at_least: int = 0,
     is_forced: bool = False,
+    begins_anew: bool = False,
 ) -> RenewalState:
     """
     Renew the timestamp if this operator may, and half of the list's maximum age has passed.
@@ -118,9 +121,10 @@ async def renew(
         seen: What this operator has seen of the fleet.
         at_least: A revision of the list that is known to be stored.
         is_forced: Renew it now.
+        begins_anew: Take the snapshot from the stored documents alone, whatever was seen before.
 
     Raises:
-        BusError: The broker is away or refuses, or its signers list is older than one that was seen.
+        BusError: The broker is away or refuses, or its signers list, timestamp or snapshot is older than one that was seen.
     """
     trust, signatory, bucket = fleet.trust, fleet.signatory, fleet.signers
     if trust is None or signatory is None or bucket is None:
@@ -135,31 +139,42 @@ async def renew(
     signer = newest.by_key(signatory.public_key, now_ms)
     if not newest.max_age_s or signer is None or not signer.timestamp:
         return RenewalState.NOT_ALLOWED
-    before = await _read_before(bucket, newest, now_ms)
+    fleet = msgspec.structs.replace(fleet, seen=seen)
+    before = None if begins_anew else await find_timestamp(fleet, newest)
     is_recent = before is not None and now_ms - before.issued < newest.max_age_s * 1000 // 2
     if before is not None and is_recent and before.signers == newest.number and not is_forced:
         return RenewalState.CURRENT
+    issued = max(now_ms, known.timestamp + 1, before.issued + 1 if before is not None else 0)
+    timestamp = Timestamp(
+        issued=issued,
+        signers=newest.number,
+        pieces=before.pieces if before is not None else (),
+        restarted=issued if begins_anew else before.restarted if before is not None else 0,
+    )
     # a new list alone does not change the documents, of which there may be many
     bases: list[Base] = [Authored.confirmation()]
-    pieces = before.pieces if before is not None and is_recent and not is_forced else ()
-    if not pieces:
-        pieces, documents = await write_snapshot(fleet, connection, newest, before)
-        bases += documents
-    body = msgspec.json.encode(Timestamp(issued=now_ms, signers=newest.number, pieces=pieces))
+    numbers: dict[str, int] | None = None
+    if is_forced or begins_anew or not is_recent or not timestamp.pieces:
+        own = KnownSnapshot() if begins_anew else await signed_here(fleet, before)
+        written = await write_snapshot(fleet, connection, newest, before, own.numbers)
+        timestamp = msgspec.structs.replace(timestamp, pieces=written.pieces)
+        bases += written.bases
+        numbers = written.numbers
+    body = msgspec.json.encode(timestamp)
     headers = {
-        SIGNATURE_HEADER: signatory.timestamp(TIMESTAMP_SUBJECT, body, bases, issued_ms=now_ms),
+        SIGNATURE_HEADER: signatory.timestamp(TIMESTAMP_SUBJECT, body, bases, issued_ms=issued),
         "Nats-Expected-Stream": f"KV_{TRUST_BUCKET}",
     }
     await store(connection, TIMESTAMP_SUBJECT, body, headers)
+    await asyncio.to_thread(_remember, seen, trust.root, issued, body, numbers)
     return RenewalState.RENEWED
 
 
-async def _read_before(bucket: KeyReader, newest: SignersList, now_ms: int) -> Timestamp | None:
-    """The timestamp that is to be replaced; None without one that counts."""
-    try:
-        return await read_confirmed(bucket, newest, now_ms=now_ms)
-    except ProtocolError:
-        return None
+def _remember(seen: SeenSigners, root: str, issued: int, body: bytes, numbers: dict[str, int] | None) -> None:
+    """Keep what was signed; without numbers it was the snapshot before."""
+    seen.note_timestamp(root, issued, digest_of(body))
+    if numbers is not None:
+        seen.note_snapshot(root, KnownSnapshot(timestamp=issued, numbers=numbers))
 
 
 @contextlib.asynccontextmanager

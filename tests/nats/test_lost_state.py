@@ -24,14 +24,11 @@ from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, Assignment, ManifestRequest
-from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.seen_signers import SeenSigners
 from ccm_ctl.fleet.signers_timestamp import RenewalState, renew
 from tests.support.agent import until
 from tests.support.bundles import digest_of, packed
-from tests.support.controller import fleet_on
 from tests.support.nats_server import running_server
 from tests.support.signed_node import NODE, SignedNode, signed_node
 from tests.support.signing import FULL, OwnKeyValue, now_ms
@@ -137,24 +134,6 @@ async def put_back(stage: SignedNode, bucket: str, key: str, body: bytes, header
     await store(stage.attacker, key_subject(bucket, key), body, headers)
 
 
-def operators_fleet(stage: SignedNode, by: Signatory) -> Fleet:
-    """What `ccmctl` of an administrator reaches."""
-
-    def bucket(name: str) -> NatsKeyValue:
-        return NatsKeyValue(stage.attacker, name)
-
-    memory = fleet_on(MemoryBus(MemoryBroker(), "ann"), stage.trust)
-    return msgspec.structs.replace(
-        memory,
-        signatory=by,
-        signers=bucket(TRUST_BUCKET),
-        clock=stage.clock,
-        facts=bucket("CCM_FACTS"),
-        assignments=bucket("CCM_ASSIGNMENTS"),
-        data=bucket("CCM_DATA"),
-    )
-
-
 async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
     stage: SignedNode, tmp_path: Path
 ) -> None:
@@ -167,12 +146,12 @@ async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
 
     old = await assign(stage, ann, "changed /old", now_ms())
     headers = ann.document("CCM_ASSIGNMENTS", key, old)
-    assert await renew(operators_fleet(stage, ann), stage.attacker, seen) == RenewalState.RENEWED
+    assert await renew(stage.fleet(ann), stage.attacker, seen) == RenewalState.RENEWED
     bucket = NatsKeyValue(stage.attacker, TRUST_BUCKET)
     before = [await bucket.get(name) for name in (TIMESTAMP_KEY, piece_key(0))]
     stage.clock.ahead_s = 600
     new = await assign(stage, ann, "changed /new", stage.clock.now_ms())
-    await renew(operators_fleet(stage, ann), stage.attacker, seen, is_forced=True)
+    await renew(stage.fleet(ann), stage.attacker, seen, is_forced=True)
 
     # the document alone is put back: the snapshot names a higher number
     await put_back(stage, "CCM_ASSIGNMENTS", key, old, headers)
@@ -194,7 +173,7 @@ async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
 
         # what the administrator wrote comes back, and is confirmed
         await put_back(stage, "CCM_ASSIGNMENTS", key, new, ann.document("CCM_ASSIGNMENTS", key, new))
-        await renew(operators_fleet(stage, ann), stage.attacker, seen, is_forced=True)
+        await renew(stage.fleet(ann), stage.attacker, seen, is_forced=True)
         await until(lambda: stage.ran[:1] == ["changed /new"])
         await put_back(stage, "CCM_ASSIGNMENTS", key, old, headers)
         await until(lambda: "which was seen before" in reported.get(key, ""))

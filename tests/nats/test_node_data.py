@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,12 +19,13 @@ from ccm_agent.bus.node_data import NodeData, can_read_own, open_bucket, slot_ke
 from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.fleet.node_data import OperatorData
-from ccm_ctl.fleet.verified_reader import VerifiedReader
+from ccm_ctl.fleet.verified_reader import Judged, VerifiedReader
 from tests.support.nats_server import (
     WAIT_S,
     connected,
@@ -45,10 +45,13 @@ USERS = {name: node_permissions(name) for name in NODES} | {
 }
 SECRET = b"S3CRET"
 TEXTS = "KV_CCM_NODE_DATA"
-JUDGE = partial(VerifiedReader(None, FakeClock(), is_demanded=False).document, "CCM_DATA")
-"""Everything is verified, as in unsigned operation."""
 QUIET_S = 0.4
 """When nothing has arrived for so long, nothing more will: the broker answers in milliseconds."""
+
+
+async def judge(entries: Sequence[KeyValueEntry]) -> list[Judged]:
+    """Everything is verified, as in unsigned operation."""
+    return VerifiedReader(None, FakeClock(), is_demanded=False).history("CCM_DATA", entries)
 
 
 def with_credentials(directory: Path) -> str:
@@ -291,10 +294,10 @@ async def test_documents_are_moved_with_their_past_and_their_old_place_is_emptie
         with pytest.raises(
             BusDeniedError, match="bucket CCM_DATA: the broker does not allow ann to create or change it"
         ):
-            await ann.protect(key, JUDGE)
+            await ann.protect(key, judge)
         assert key in await ann.exposed()
     async with operator(server, "admin") as admin:
-        await admin.protect(key, JUDGE)
+        await admin.protect(key, judge)
         after = await admin.exposed()
         history = [(entry.revision, body_of(entry.value)) for entry in await admin.history(key)]
 

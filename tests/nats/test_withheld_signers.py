@@ -17,7 +17,6 @@ import pytest
 
 from ccm_agent.app import App
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
@@ -25,15 +24,12 @@ from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN
-from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.seen_signers import SeenSigners
 from ccm_ctl.fleet.signers_timestamp import RenewalState, renew, renewing
 from tests.support.agent import (
     until,
 )
-from tests.support.controller import fleet_on
 from tests.support.nats_server import running_server
 from tests.support.signed_node import NODE, SignedNode, signed_node
 from tests.support.signing import FULL, Keyring, OwnRequests
@@ -165,13 +161,6 @@ async def test_only_listed_signers_confirm_a_list(stage: SignedNode, who: str) -
         assert await stage.ask(ann, "changed /a") == ("accepted", "")
 
 
-def operators_fleet(stage: SignedNode, by: Signatory) -> Fleet:
-    """What `ccmctl` of an operator reaches."""
-    bucket = NatsKeyValue(stage.attacker, TRUST_BUCKET)
-    memory = fleet_on(MemoryBus(MemoryBroker(), "ann"), stage.trust)
-    return msgspec.structs.replace(memory, signatory=by, signers=bucket, clock=stage.clock)
-
-
 async def issued(stage: SignedNode) -> int:
     """When the timestamp on the broker was signed; 0: there is none."""
     entry = await NatsKeyValue(stage.attacker, TRUST_BUCKET).get(TIMESTAMP_KEY)
@@ -188,13 +177,13 @@ async def test_ccmctl_renews_the_timestamp_at_half_of_the_maximum_age(
     assert stage.trust.signers is not None
     await stage.put(SIGNERS_KEY, stage.trust.signers)
 
-    assert await renew(operators_fleet(stage, bob), stage.attacker, seen) == RenewalState.NOT_ALLOWED
+    assert await renew(stage.fleet(bob), stage.attacker, seen) == RenewalState.NOT_ALLOWED
     assert await issued(stage) == 0
-    assert await renew(operators_fleet(stage, ann), stage.attacker, seen) == RenewalState.RENEWED
+    assert await renew(stage.fleet(ann), stage.attacker, seen) == RenewalState.RENEWED
     first = await issued(stage)
-    assert await renew(operators_fleet(stage, ann), stage.attacker, seen) == RenewalState.CURRENT
+    assert await renew(stage.fleet(ann), stage.attacker, seen) == RenewalState.CURRENT
     stage.clock.ahead_s = MAX_AGE_S / 2 + 1
-    async with renewing(operators_fleet(stage, ann), stage.attacker):
+    async with renewing(stage.fleet(ann), stage.attacker):
         pass  # any command
     assert await issued(stage) > first > 0
 
@@ -209,14 +198,14 @@ async def test_ccmctl_confirms_no_list_that_is_older_than_one_it_has_seen(
     old = stage.trust.signers
     assert old is not None
     await stage.put(SIGNERS_KEY, sign_signers(keys.root, keys.listed(max_age_s=MAX_AGE_S)))
-    assert await renew(operators_fleet(stage, ann), stage.attacker, seen) == RenewalState.RENEWED
+    assert await renew(stage.fleet(ann), stage.attacker, seen) == RenewalState.RENEWED
     confirmed = await issued(stage)
 
     await stage.put(SIGNERS_KEY, old)
     stage.clock.ahead_s = 2.0 * MAX_AGE_S
     with pytest.raises(ProtocolError, match="was seen before"):
-        await renew(operators_fleet(stage, ann), stage.attacker, seen, is_forced=True)
-    async with renewing(operators_fleet(stage, ann), stage.attacker):
+        await renew(stage.fleet(ann), stage.attacker, seen, is_forced=True)
+    async with renewing(stage.fleet(ann), stage.attacker):
         pass
 
     assert await issued(stage) == confirmed

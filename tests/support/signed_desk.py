@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from ccm_agent.bus.settings import BusSettings
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, SigningKey
+from ccm_agent.bus.snapshot import digest_of, piece_key, split
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.trust import Signer
+from ccm_agent.bus.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.trust import TRUST_BUCKET, Signer
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.memory_broker import StoredWrite
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
@@ -33,6 +35,8 @@ FORGERIES = (
     "an older revision",
     "a made-up revision in between",
     "another key's bytes",
+    "newer revisions withheld",
+    "an erased history",
 )
 
 OLD, NEW, FORGED = "marker-old", "marker-new", "marker-forged"
@@ -78,14 +82,14 @@ class Crew:
 
     def __init__(self) -> None:
         keys = Keyring(lambda: NOW_MS)
-        self.key = new_key()
+        self.keys, self.key = keys, new_key()
         everywhere = dict.fromkeys(("plan", "apply", "exec", "maintain"), (">",))
-        may = dict.fromkeys(("data", "facts", "schedules", "admin"), True)
+        may = dict.fromkeys(("data", "facts", "schedules", "admin", "timestamp"), True)
         keys.signers.append(Signer(name="anna", key=self.key.public_key, **everywhere, **may))  # type: ignore[arg-type]
         lou = keys.operator("lou", plan=(">",))
         revoked = keys.operator("old", **everywhere, **may)
         keys.signers.pop()
-        self.trust = keys.trust()
+        self.trust = keys.trust(max_age_s=3600)
         self._others = {
             "a stranger": OwnSignatory(new_key(), lambda: NOW_MS),
             "a revoked signer": revoked,
@@ -117,12 +121,31 @@ class SignedDesk(Desk):
             others = {"schedules": broker.fleet.schedules, "services": broker.fleet.services}
             yield Broker(replace(fleet, **others))
 
+    def confirm(self) -> None:
+        """Anna signs a timestamp, with a snapshot of the numbers of all documents."""
+        numbers = {}
+        for bucket in ("CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", TRUST_BUCKET):
+            for one in self.broker.buckets[bucket]:
+                numbers[f"{bucket}/{one.subject}"] = msgspec.json.decode(one.body, type=Stamped).number
+        pieces = split(numbers)
+        digests = tuple(map(digest_of, pieces))
+        by = OwnSignatory(self.crew.key, lambda: NOW_MS)
+        signed = self.crew.keys.timestamp(by, self.crew.keys.number, pieces=digests)
+        for place, piece in enumerate(pieces):
+            self._store(TRUST_BUCKET, piece_key(place), piece, "")
+        self._store(TRUST_BUCKET, TIMESTAMP_KEY, signed.body.encode(), signed.signature)
+
     def writes(self, bucket: str, key: str) -> list[StoredWrite]:
         """What the broker stores of a key, oldest first."""
         return [one for one in self.broker.buckets.get(bucket, []) if one.subject == key]
 
     def forge(self, bucket: str, key: str, kind: str) -> None:
-        """The holder of the broker stores a document."""
+        """The holder of the broker stores a document, or shows less than is stored."""
+        if kind in ("newer revisions withheld", "an erased history"):
+            kept = self.writes(bucket, key)[: kind == "newer revisions withheld"]
+            others = [one for one in self.broker.buckets[bucket] if one.subject != key]
+            self.broker.buckets[bucket][:] = [*others, *kept]
+            return
         first, last = self.writes(bucket, key)[0], self.writes(bucket, key)[-1]
         old = msgspec.json.decode(last.body, type=Stamped)
         other = f"{key}x" if kind == "another key's bytes" else key

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
 from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signed_bucket import SignedBucket
 from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.streams import store
+from ccm_agent.bus.streams import Stored, call, read_all, store
 from ccm_agent.bus.subjects import key_subject, request_subject
 from ccm_agent.bus.trust import TRUST_BUCKET, SignedText
 from ccm_agent.engine.run import LocalEngine
@@ -20,7 +22,11 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.system.clock import SystemClock
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
+from ccm_ctl.fleet.node_data import OperatorData
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.seen_signers import SeenSigners
 from tests.support.agent import (
     Bus,
     Controller,
@@ -30,10 +36,14 @@ from tests.support.agent import (
     running,
 )
 from tests.support.assignments import BundleEngine
+from tests.support.controller import fleet_on
 from tests.support.nats_server import connected_plain, ports_on, prepare
 from tests.support.signing import Keyring, OwnKeyValue, OwnRequests, now_ms
 
 NODE = "web1.example.net"
+
+WRITTEN_HEADERS = (SIGNATURE_HEADER, "Nats-Expected-Stream", "KV-Operation", "Ccm-Note")
+"""Headers of a stored message that its writer set."""
 
 
 class LaterClock(SystemClock):
@@ -91,6 +101,44 @@ class SignedNode:
         """Assign facts."""
         stamped = Stamped(bucket="CCM_FACTS", key=NODE, number=self.clock.now_ms(), body=facts)
         await OwnKeyValue(self.attacker, "CCM_FACTS", by).put(NODE, msgspec.json.encode(stamped))
+
+    async def stored(self, bucket: str) -> list[Stored]:
+        """Everything that the broker stores in a bucket, as a backup has it."""
+        pattern = key_subject(bucket, ">")
+        return [one async for one in read_all(self.attacker, f"KV_{bucket}", pattern)]
+
+    async def restore(self, bucket: str, stored: Sequence[Stored]) -> None:
+        """Make a bucket hold these messages and no other ones."""
+        config = (await call(self.attacker, f"STREAM.INFO.KV_{bucket}"))["config"]
+        await call(self.attacker, f"STREAM.DELETE.KV_{bucket}")
+        await call(self.attacker, f"STREAM.CREATE.KV_{bucket}", config)
+        for one in stored:
+            headers = {name: value for name, value in one.headers.items() if name in WRITTEN_HEADERS}
+            await store(self.attacker, one.subject, one.body, headers)
+
+    def fleet(self, by: Signatory, seen: SeenSigners | None = None) -> Fleet:
+        """What `ccmctl` of an operator reaches: the documents, and CCM_TRUST."""
+
+        def bucket(name: str) -> SignedBucket:
+            return SignedBucket(NatsKeyValue(self.attacker, name), name, by)
+
+        memory = fleet_on(MemoryBus(MemoryBroker(), "ann"), self.trust)
+        data = OperatorData(
+            NatsKeyValue(self.attacker, "CCM_DATA"),
+            NatsKeyValue(self.attacker, "CCM_NODE_DATA"),
+            NatsKeyValue(self.attacker, "CCM_NODES"),
+            by,
+        )
+        return msgspec.structs.replace(
+            memory,
+            signatory=by,
+            clock=self.clock,
+            seen=seen,
+            signers=bucket(TRUST_BUCKET),
+            facts=bucket("CCM_FACTS"),
+            assignments=bucket("CCM_ASSIGNMENTS"),
+            data=data,
+        )
 
     @property
     def ran(self) -> list[str]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.bus.timestamp import Timestamp
+from ccm_agent.bus.timestamp import TIMESTAMP_SUBJECT, Timestamp
 from ccm_agent.bus.trust import SignersList
 from ccm_agent.model.durations import format_duration
+from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.moments import format_moment
 from ccm_agent.storage.state_file import StateFile
 
@@ -55,10 +56,19 @@ class SignersGuard:
             self.newest = kept.timestamp
 
     async def take(self, found: Timestamp) -> bool:
-        """Take a timestamp that was verified, if it is newer; whether it was."""
+        """
+        Take a timestamp that was verified, if it is newer; whether it was.
+
+        Raises:
+            ProtocolError: It has no snapshot, and the one before has.
+        """
         self._is_notified = False
         if found.issued <= self.newest.issued or found.signers < self.newest.signers:
             return False
+        if self.newest.pieces and not found.pieces:
+            raise ProtocolError(
+                f"{TIMESTAMP_SUBJECT}: the timestamp has no snapshot, and the one before has; run `ccmctl signers renew`"
+            )
         self.newest = found
         await self._file.save(_StoredTimestamp(root=self._root, timestamp=found))
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,8 @@ class Stage:
     def __init__(self, folder: Path, **others: object) -> None:
         self.keys = Keyring()
         self.ann: Signatory = self.keys.operator("ann", **FULL, timestamp=True)
-        self.node: Authenticator = authenticator(folder, self.keys.trust(**others))
+        self.trust = self.keys.trust(**others)
+        self.node: Authenticator = authenticator(folder, self.trust)
         self.bucket = MemoryBus(MemoryBroker(), "op").bucket(TRUST_BUCKET)
         self.reader = SnapshotReader(self.bucket, self.node)
 
@@ -104,3 +106,23 @@ def test_many_documents_are_split_into_small_pieces() -> None:
     assert len(msgspec.json.encode(body)) < 20_000
     changed = split(numbers | {"CCM_FACTS/node7": 1_796_000_000_000})
     assert sum(a != b for a, b in zip(pieces, changed, strict=True)) == 1
+
+
+async def test_timestamp_without_a_snapshot_is_refused_after_one_with_a_snapshot(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, max_age_s=3600)
+    await stage.write({NAMES[0]: 7})
+    assert await stage.node.read_timestamp(stage.bucket)
+    bare = stage.keys.timestamp(stage.ann, stage.keys.number, now_ms() + 1)
+    await stage.bucket.put(TIMESTAMP_KEY, bare.body.encode())
+    stage.bucket._writes[-1].signature = bare.signature  # type: ignore[attr-defined]
+
+    restarted = await asyncio.to_thread(authenticator, tmp_path, stage.trust)
+    for node in (stage.node, restarted):
+        node.freshness.notified()
+        with pytest.raises(ProtocolError, match="has no snapshot, and the one before has"):
+            await node.read_timestamp(stage.bucket)
+    assert await stage.reader.lowest(NAMES[:1]) == {NAMES[0]: 7}
+
+    await stage.write({NAMES[0]: 9}, now_ms() + 2)
+    stage.node.freshness.notified()
+    assert await stage.node.read_timestamp(stage.bucket)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.signing import SignatureKind, verify
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import RevisionError, RevisionGoneError
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.clock import FakeClock
@@ -21,14 +22,16 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import numbers_for
 from ccm_ctl.fleet.node_data import REUSE_AFTER, OperatorData
 from ccm_ctl.fleet.pinned_data import lost_data, read_documents
-from ccm_ctl.fleet.verified_reader import VerifiedReader
+from ccm_ctl.fleet.verified_reader import Judged, VerifiedReader
 from tests.support.controller import fleet_on
 from tests.support.signing import OWN, OwnSignatory, new_key
 
 KEY = "node/db1"
 
-JUDGE = partial(VerifiedReader(None, FakeClock(), is_demanded=False).document, "CCM_DATA")
-"""Everything is verified, as in unsigned operation."""
+
+async def judge(entries: Sequence[KeyValueEntry]) -> list[Judged]:
+    """Everything is verified, as in unsigned operation."""
+    return VerifiedReader(None, FakeClock(), is_demanded=False).history("CCM_DATA", entries)
 
 
 class Site:
@@ -179,12 +182,12 @@ async def test_move_keeps_pinned_revisions_and_leaves_nothing_behind(is_interrup
     before = [(entry.revision, entry.value) for entry in await site.data.history(KEY)]
     if is_interrupted:
         unpurged: Any = _WithoutPurge(site.index)
-        await OperatorData(unpurged, site.texts, site.bus.bucket("CCM_NODES"), None).protect(KEY, JUDGE)
+        await OperatorData(unpurged, site.texts, site.bus.bucket("CCM_NODES"), None).protect(KEY, judge)
         assert await site.data.exposed() == {KEY: 3}
         public += await site.put("secret 4")
         before = [(entry.revision, entry.value) for entry in await site.data.history(KEY)]
 
-    await site.data.protect(KEY, JUDGE)
+    await site.data.protect(KEY, judge)
     moved = await site.data.history(KEY)
 
     assert await site.data.exposed() == {}
@@ -220,7 +223,7 @@ async def test_deleted_document_is_moved_and_stays_deleted() -> None:
     await site.index.delete(KEY)
     await site.announce(own_data=True)
 
-    await site.data.protect(KEY, JUDGE)
+    await site.data.protect(KEY, judge)
     was = await site.node.as_of(KEY, revision)
 
     assert await site.data.exposed() == {}
@@ -237,7 +240,7 @@ async def test_moved_document_keeps_its_signature_and_its_number() -> None:
     before = await site.data.newest(KEY)
     await site.announce(own_data=True)
 
-    await site.data.protect(KEY, JUDGE)
+    await site.data.protect(KEY, judge)
     after = await site.node.get(KEY)
     index = read_index_entry((await site.index.get(KEY)) or pytest.fail("no index entry"))
 
@@ -255,7 +258,7 @@ async def test_pins_of_assignments_find_revisions_that_were_moved() -> None:
     await site.announce(own_data=False)
     revisions = await site.put("one", "two")
     await site.announce(own_data=True)
-    await site.data.protect(KEY, JUDGE)
+    await site.data.protect(KEY, judge)
     pinned = assignment(f"kv://CCM_DATA/{KEY}", revision=revisions[0])
 
     assert await read_documents(site.data, pinned) == {KEY: revisions[0]}
