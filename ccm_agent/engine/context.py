@@ -275,7 +275,7 @@ class ManifestContext:
         from ccm_agent.health.run import run_check
 
         try:
-            settled = await self._settled(check)
+            settled = await self._with_gossfiles(await self._settled(check))
             if self.state.permission is not None:
                 await self.state.permission.check_health(settled)
             result = await run_check(settled, self)
@@ -336,6 +336,22 @@ class ManifestContext:
         settled = replace(check, goss_rules=rules)
         register_rule_secrets(self.state.masker, settled)
         return settled
+
+    async def _with_gossfiles(self, check: HealthCheck) -> HealthCheck:
+        """Return a check with the rules of the files that its goss rules name."""
+        from ccm_agent.health.goss.gossfiles import FILE_LIMIT_BYTES, names_files, with_files
+
+        if not names_files(check.goss_rules):
+            return check
+
+        async def read(path: str) -> bytes:
+            if self.state.permission is not None:
+                await self.state.permission.check_source(path, self.directory)
+            return await self.files.read(path, FILE_LIMIT_BYTES)
+
+        complete = replace(check, goss_rules=await with_files(check.goss_rules, read))
+        register_rule_secrets(self.state.masker, complete)
+        return complete
 
     async def _rendered(self, value: Any, path: Path) -> Any:
         """Return a property with its expressions rendered. An error names its place."""

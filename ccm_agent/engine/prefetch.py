@@ -88,6 +88,8 @@ class StatePrefetcher:
         return [one for one in group[position : position + window] if self._is_ready(one)]
 
     def _is_ready(self, declared: ResolvedResource) -> bool:
+        if declared.refused is not None:
+            return False
         is_rendered = declared.kind.rules.needed_by_look_ahead.isdisjoint(declared.pending)
         return is_rendered and (self._may_look is None or self._may_look(declared))
 

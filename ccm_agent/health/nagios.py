@@ -24,7 +24,7 @@ async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
         argv = shlex.split(check.command)
     except ValueError as err:
         return _unknown(f"the command cannot be read as words: {err}")
-    limit_s = parse_duration(check.timeout) if check.timeout else 0.0
+    limit_s = max(0.0, parse_duration(check.timeout)) if check.timeout else 0.0
     command = Command(argv=tuple(argv), output_limit_bytes=OUTPUT_LIMIT_BYTES, time_limit_s=limit_s)
     try:
         done = await host.runner.run(command)

@@ -37,7 +37,10 @@ def normalise(check: HealthCheck) -> HealthCheck:
         PropertyError: It has neither or both of `command` and `goss_rules`, or a value in it is not valid.
     """
     command = check.command.strip()
-    given = [key for key, value in (("command", command), ("goss_rules", check.goss_rules)) if value]
+    # a mapping without rules is a check that fails when it runs
+    given = [
+        key for key, value in (("command", command), ("goss_rules", check.goss_rules)) if value or value == {}
+    ]
     if len(given) != 1:
         what = (
             "both `command` and `goss_rules`: take one"
@@ -56,7 +59,7 @@ def normalise(check: HealthCheck) -> HealthCheck:
     for field in ("timeout", "try_sleep"):
         _check_duration(field, getattr(check, field))
     if wanted == "goss":
-        _check_rules(check.goss_rules)
+        _check_form(check.goss_rules)
     name = check.name or _base_name(command)
     return msgspec.structs.replace(check, command=command, format=wanted, name=name)
 
@@ -89,19 +92,19 @@ def _base_name(command: str) -> str:
     return command.rstrip("/").rpartition("/")[2]
 
 
-def _check_rules(rules: object) -> None:
-    from ccm_agent.health.goss.rules import holds_templates, parse_rules
+def _check_form(rules: object) -> None:
+    """Refuse what is not a mapping; a check with other mistakes is UNKNOWN when it runs."""
+    from ccm_agent.health.goss.gossfiles import read_mapping
+    from ccm_agent.health.goss.rules import holds_templates
 
-    if not holds_templates(rules):  # a template is validated after it has been rendered
-        parse_rules(rules)
+    if not holds_templates(rules):
+        read_mapping(rules)
 
 
 def _check_duration(field: str, text: str) -> None:
     if not text:
         return
     try:
-        seconds = parse_duration(text)
+        parse_duration(text)  # a negative one is none, as in Choria CCM
     except DocumentError as err:
         raise PropertyError(f"`{field}` of a health check: {err.message}") from err
-    if seconds < 0:
-        raise PropertyError(f"`{field}` of a health check is {text}: it cannot be negative")

@@ -16,10 +16,12 @@ from ccm_agent.manifest.expressions import (
     render_keys,
 )
 from ccm_agent.manifest.paths import parse_path
-from ccm_agent.manifest.properties import make_properties
-from ccm_agent.manifest.validate import check_properties
-from ccm_agent.model.errors import ExpressionError, InputError
+from ccm_agent.manifest.properties import make_properties, read_unquoted
+from ccm_agent.manifest.validate import check_properties, late_checks
+from ccm_agent.model.errors import ExpressionError, InputError, PropertyError
+from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.catalog import Catalog
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType
 from ccm_agent.resources.converge import ResolvedResource
 
@@ -72,18 +74,26 @@ class ResourceBuilder(EntryReader):
             InputError: A resource is not valid; the error has its place.
         """
         pending: tuple[str, ...] = ()
+        refused: PropertyError | None = None
         if self._is_templated:
             raw, pending = self._rendered(kind, raw, path)
         try:
-            wanted = make_properties(kind, raw, self._source, self._text, path)
+            read = raw if self._text is None else read_unquoted(kind, raw)
+            wanted = make_properties(kind, read, self._source, self._text, path)
             check_properties(kind, wanted)
-            if kind.check_in_manifest is not None and self._text is not None:
-                kind.check_in_manifest(wanted)
+            if self._text is None:
+                check_each(wanted, *late_checks(kind, raw))
+            else:
+                if kind.check_in_manifest is not None:
+                    kind.check_in_manifest(wanted)
+                refused = _refusal(kind, wanted, raw)
             if kind.finalize is not None and not pending:
                 kind.finalize(wanted)
         except InputError as err:
             self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", path)
-        return ResolvedResource(kind=kind, wanted=wanted, pending=pending, index=index, path=path)
+        return ResolvedResource(
+            kind=kind, wanted=wanted, pending=pending, index=index, path=path, refused=refused
+        )
 
     def _rendered(
         self, kind: AnyType, raw: dict[str, Any], path: Path
@@ -119,3 +129,13 @@ class ResourceBuilder(EntryReader):
         if isinstance(err, ExpressionError):
             raise type(err)(message, expression=err.expression, offset=err.offset, place=place) from err
         raise type(err)(message, place=place) from err
+
+
+def _refusal(kind: AnyType, wanted: CommonProperties, raw: dict[str, Any]) -> PropertyError | None:
+    """Return why the resource fails when its turn has come; None if nothing is known yet."""
+    if kind.check_when_applied is not None:
+        try:
+            kind.check_when_applied(wanted, raw)
+        except PropertyError as err:
+            return PropertyError(err.message)
+    return None

@@ -12,11 +12,12 @@ from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.manifest.lint_expressions import lint_condition, lint_templates
 from ccm_agent.manifest.paths import parse_path
-from ccm_agent.manifest.properties import make_properties
-from ccm_agent.manifest.validate import check_ensure, common_checks
+from ccm_agent.manifest.properties import make_properties, read_unquoted
+from ccm_agent.manifest.validate import check_ensure, common_checks, late_checks
 from ccm_agent.model import codec
 from ccm_agent.model.errors import InputError, ManifestError, MisfitError
 from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.model.scalars import explain_unquoted
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each, errors_in
@@ -95,7 +96,8 @@ class ResourceLinter:
             self._report.add(ERROR, "value", f"{title}: `name` is missing", path)
             raw = {**raw, "name": "?"}
             doubtful.add("name")
-        wanted, mistakes = convert_all(raw, lambda values: make_properties(kind, values), rules.aliases)
+        read = raw if self._report.document is None else read_unquoted(kind, raw)
+        wanted, mistakes = convert_all(read, lambda values: make_properties(kind, values), rules.aliases)
         self._written = {rules.aliases[key]: key for key in raw if key in rules.aliases}
         for mistake in mistakes:
             if mistake.meant and len(mistake.path) == 1:
@@ -105,11 +107,29 @@ class ResourceLinter:
             rule = _rule_of(kind, mistake.error, first)
             self._add(rule, title, mistake.error.message, path, mistake.path)
         if wanted is not None:
-            self._checks(kind, wanted, title, path, doubtful)
+            self._checks(kind, wanted, title, path, doubtful, raw)
+            self._unquoted(kind, wanted, title, path, raw)
         return wanted
 
+    def _unquoted(
+        self, kind: AnyType, wanted: CommonProperties, title: str, path: Path, raw: dict[str, Any]
+    ) -> None:
+        """Report numbers that are read as digits: an error if the resource fails, otherwise a warning."""
+        read = read_unquoted(kind, raw) if self._report.document is not None else raw
+        for key in kind.rules.quoted:
+            if key in raw and read[key] is not raw[key]:
+                message = f"{title}: {explain_unquoted(key, raw[key])}"
+                level = ERROR if _fails(kind, wanted, raw, key) else WARNING
+                self._report.add(level, "unquoted", message, self._at(path, key))
+
     def _checks(
-        self, kind: AnyType, wanted: CommonProperties, title: str, path: Path, doubtful: Collection[str]
+        self,
+        kind: AnyType,
+        wanted: CommonProperties,
+        title: str,
+        path: Path,
+        doubtful: Collection[str],
+        raw: dict[str, Any],
     ) -> None:
         """Check values, but not those that did not convert, or that only a node can render."""
         if "ensure" not in doubtful:
@@ -121,6 +141,8 @@ class ResourceLinter:
             in_manifest = kind.check_in_manifest if self._report.document is not None else None
             settle = kind.finalize if not templated else None
             checks += [one for one in (kind.check, in_manifest, settle) if one is not None]
+        quoted = {key: value for key, value in raw.items() if key not in kind.rules.quoted}
+        checks += late_checks(kind, quoted)
         try:
             check_each(wanted, *checks)
         except InputError as err:
@@ -234,6 +256,17 @@ class _Reader(EntryReader):
     def refuse(self, err: InputError) -> None:
         """Report it."""
         self._report.add_error(err, "unknown-type" if isinstance(err, ManifestError) else "form")
+
+
+def _fails(kind: AnyType, wanted: CommonProperties, raw: dict[str, Any], key: str) -> bool:
+    """Whether a number without quotes fails the resource."""
+    try:
+        check_each(wanted, *late_checks(kind, raw))
+    except InputError as err:
+        return any(
+            one.place is not None and parse_path(one.place.path)[:1] == (key,) for one in errors_in(err)
+        )
+    return False
 
 
 def _rule_of(kind: AnyType, err: InputError, field: str) -> str:

@@ -7,6 +7,7 @@ does (a number where text is expected); a value that cannot be coerced is an err
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +17,29 @@ from ccm_agent.manifest.document import Path
 from ccm_agent.model import codec
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import CommonProperties
-from ccm_agent.model.scalars import key_text, parse_number
+from ccm_agent.model.scalars import explain_unquoted, key_text, parse_number
 from ccm_agent.resources.contract import AnyType
+
+_MODE = re.compile("[0-7]{3,4}")
+
+
+def read_unquoted(kind: AnyType, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    Properties with the numbers that Choria CCM reads as modes replaced by their digits.
+
+    YAML reads `mode: 0644` as the number 420, and Choria CCM takes the digits 420. Other numbers stay and are refused, and so are
+    all numbers of a type without checks for them.
+    """
+    if kind.check_when_applied is None:
+        return raw
+    read = {
+        key: str(value)
+        for key in kind.rules.quoted
+        if isinstance(value := raw.get(key), int)
+        and not isinstance(value, bool)
+        and _MODE.fullmatch(str(value))
+    }
+    return {**raw, **read} if read else raw
 
 
 def make_properties(
@@ -62,29 +84,9 @@ def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue  # a key without a value counts as absent
         if key in rules.quoted and isinstance(value, (int, float)) and not isinstance(value, bool):
-            raise PropertyError(_unquoted(key, value), place=Place(path=f"$.{written}"))
+            raise PropertyError(explain_unquoted(key, value), place=Place(path=f"$.{written}"))
         bent[key] = _bend(value, fields[key]) if key in fields else value
     return bent
-
-
-def _unquoted(key: str, value: float) -> str:
-    return f"`{key}` must be quoted, as in {key}: {_as_typed(value)}; unquoted it is the number {key_text(value)}"
-
-
-def _as_typed(value: float) -> str:
-    """
-    Guess the mode as it was typed: YAML reads 0644 as the number 420, and 644 as itself.
-
-    The plain ones of three digits (444, 600 …) would make no sensible mode if they had been octal.
-    """
-    digits = str(value)
-    if (
-        len(digits) == 3
-        and set(digits) <= set("01234567")
-        and (float(value) > 0o777 or set(digits) <= set("0467"))
-    ):
-        return f'"0{digits}"'
-    return f'"{value:04o}"' if isinstance(value, int) and 0 <= value <= 0o7777 else '"0644"'
 
 
 _known_fields: dict[Any, dict[str, msgspec.inspect.Type]] = {}

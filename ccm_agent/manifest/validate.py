@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Meta
@@ -42,6 +43,40 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
         _check_registrations,
         _check_tags,
     ]
+
+
+def late_checks(kind: AnyType, written: Mapping[str, Any]) -> list[Callable[[CommonProperties], None]]:
+    """
+    What a run reports only when the resource's turn has come, as Choria CCM does.
+
+    Args:
+        kind: The type.
+        written: The values as they are written.
+    """
+    checks: list[Callable[[CommonProperties], None]] = [_check_rules]
+    if kind.check_by_lint is not None:
+        checks.append(kind.check_by_lint)
+    if kind.check_when_applied is not None:
+        checks.append(partial(_check_when_applied, kind, written))
+    return checks
+
+
+def _check_when_applied(kind: AnyType, written: Mapping[str, Any], wanted: CommonProperties) -> None:
+    if kind.check_when_applied is not None:
+        kind.check_when_applied(wanted, written)
+
+
+def _check_rules(wanted: CommonProperties) -> None:
+    """Check goss rules. In a run, rules that cannot be read are an UNKNOWN check."""
+    from ccm_agent.health.goss.rules import holds_templates, parse_rules
+
+    for number, check in enumerate(wanted.health_checks):
+        if check.goss_rules is None or holds_templates(check.goss_rules):
+            continue  # a template is validated after it has been rendered
+        try:
+            parse_rules(check.goss_rules, is_strict=True)
+        except PropertyError as err:
+            raise PropertyError(err.message, place=Place(path=f"$.health_checks[{number}]")) from err
 
 
 def _check_name(wanted: CommonProperties) -> None:

@@ -219,3 +219,24 @@ def _tagged_time(text: str) -> datetime:
     padded = re.sub(r"(?<![0-9.])([0-9])(?![0-9])", r"0\1", text)  # 2024-1-2 3:04:05, as in YAML 1.1
     moment = datetime.fromisoformat(padded)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def explain_unquoted(key: str, value: float) -> str:
+    """Return the sentence for a number where digits in quotes are expected."""
+    return f"`{key}` must be quoted, as in {key}: {_as_typed(value)}; unquoted it is the number {key_text(value)}"
+
+
+def _as_typed(value: float) -> str:
+    """
+    Guess the mode as it was typed: YAML reads 0644 as the number 420, and 644 as itself.
+
+    The plain ones of three digits (444, 600 …) would make no sensible mode if they had been octal.
+    """
+    digits = str(value)
+    if (
+        len(digits) == 3
+        and set(digits) <= set("01234567")
+        and (float(value) > 0o777 or set(digits) <= set("0467"))
+    ):
+        return f'"0{digits}"'
+    return f'"{value:04o}"' if isinstance(value, int) and 0 <= value <= 0o7777 else '"0644"'

@@ -381,6 +381,10 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
             deferred fields may still contain expressions. May set defaults.
         check_in_manifest: Further checks for properties written in a manifest; a request may contain what it refuses. Called
             after `check`.
+        check_when_applied: Checks of what Choria CCM refuses only when the resource's turn has come. Gets the properties, and
+            the values as written. In a manifest, the PropertyError fails this resource alone; `ccm lint`, `ccmctl` and
+            requests raise it at once.
+        check_by_lint: Checks that only `ccm lint`, `ccmctl` and requests make. In a manifest, the resource fails by itself.
         finalize: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
             the resource is applied. May normalize; a PropertyError aborts the run.
         has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
@@ -411,6 +415,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     default_ensure: str = ""
     check: Callable[[P], None] | None = None
     check_in_manifest: Callable[[P], None] | None = None
+    check_when_applied: Callable[[P, Mapping[str, Any]], None] | None = None
+    check_by_lint: Callable[[P], None] | None = None
     finalize: Callable[[P], None] | None = None
     has_changed: Callable[[S, S], bool] | None = None
     is_extension: bool = False

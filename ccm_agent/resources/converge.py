@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, PolicyError
+from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, InputError, PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
@@ -46,6 +46,7 @@ class ResolvedResource(Struct, kw_only=True):
         pending: Fields that still contain templates; they are rendered just before the resource is applied.
         index: Its position in its manifest, from 0.
         path: Its path in the document: keys and indexes.
+        refused: Why it fails when its turn has come; None if nothing is known.
     """
 
     kind: AnyType
@@ -53,6 +54,7 @@ class ResolvedResource(Struct, kw_only=True):
     pending: tuple[str, ...] = ()
     index: int = 0
     path: tuple[str | int, ...] = ()
+    refused: InputError | None = None
 
     @property
     def reference(self) -> str:
@@ -342,6 +344,8 @@ def _deny(event: TransactionEvent, refused: PolicyError) -> None:
 
 async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
     kind = declared.kind
+    if declared.refused is not None:
+        raise declared.refused
     found, decision, triggered_by = await _decide(declared, provider, run)
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
         # the state was read a long time ago

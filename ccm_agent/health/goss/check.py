@@ -49,10 +49,10 @@ async def attempt(check: HealthCheck, host: HealthCheckHost) -> HealthResult:
 
     Does not raise if a rule cannot be checked: it gives UNKNOWN and the reason.
     """
-    limit_s = parse_duration(check.timeout) if check.timeout else None
+    limit_s = parse_duration(check.timeout) if check.timeout else 0.0
     try:
         rules = parse_rules(check.goss_rules)
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(limit_s if limit_s > 0 else None):
             return _result([await judge(rule, host) for rule in rules])
     except PropertyError as err:
         return HealthResult(status=HealthStatus.UNKNOWN, output=err.message)

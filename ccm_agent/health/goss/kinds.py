@@ -142,6 +142,3 @@ _ALL = (
 )  # fmt: skip
 KINDS: dict[str, GossType] = {kind.name: kind for kind in _ALL}
 """By name."""
-
-NOT_HERE = {"gossfile": "write its rules here, or give `goss_rules` as a template that prints them"}
-"""Kinds of the goss manual that health checks do not support, and what to use instead."""

@@ -14,9 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.health.goss.kinds import KINDS, NOT_HERE, GossType
+from ccm_agent.health.goss.gossfiles import GOSSFILE, gossfiles, read_mapping
+from ccm_agent.health.goss.kinds import KINDS, GossType
 from ccm_agent.health.goss.matchers import Matcher, have_patterns, parse_matcher
-from ccm_agent.model.errors import DocumentError, PropertyError
+from ccm_agent.model.errors import PropertyError
 from ccm_agent.model.suggestions import did_you_mean
 
 COMMON_OPTIONS = frozenset({"skip", "title", "meta"})
@@ -46,29 +47,25 @@ class GossRule(Struct, frozen=True, kw_only=True):
         return bool(self.options.get("skip"))
 
 
-def parse_rules(raw: Any) -> list[GossRule]:
+def parse_rules(raw: Any, *, is_strict: bool = False) -> list[GossRule]:
     """
     Parse rules, in the order in which they are written.
 
     Args:
-        raw: A mapping of kinds, or its text.
+        raw: A mapping of kinds, or its text. Files that it names were replaced by their rules.
+        is_strict: Refuse unknown kinds, which goss ignores beside known ones, and allow files that were not read yet.
 
     Raises:
-        PropertyError: A rule is not valid; the message names it.
+        PropertyError: A rule is not valid; the message names it. Or there is none.
     """
-    if isinstance(raw, str):
-        from ccm_agent.model import codec
-
-        try:
-            raw = codec.decode_document(raw)
-        except DocumentError as err:
-            raise PropertyError(f"`goss_rules` cannot be read: {err.message}") from err
-    if not isinstance(raw, dict) or not raw:
-        raise PropertyError(
-            "`goss_rules` must be a mapping from kinds such as `file` to what is expected of them"
-        )
+    raw = read_mapping(raw)
     rules = []
     for name, things in raw.items():
+        if name == GOSSFILE:
+            _check_files(things, is_strict=is_strict)
+            continue
+        if not is_strict and (things is None or str(name) not in KINDS):
+            continue
         kind = _kind(str(name))
         if not isinstance(things, dict):
             raise PropertyError(f"`{name}` of `goss_rules` must be a mapping from names to what is expected")
@@ -77,7 +74,16 @@ def parse_rules(raw: Any) -> list[GossRule]:
                 rules.append(_rule(kind, str(thing), body))
             except PropertyError as err:
                 raise PropertyError(f"`goss_rules`, {name} `{thing}`: {err.message}") from err
+    if not rules and not is_strict:
+        raise PropertyError(f"found 0 tests: `goss_rules` has none of {', '.join(KINDS)}")
     return rules
+
+
+def _check_files(files: Any, *, is_strict: bool) -> None:
+    if not is_strict:
+        raise PropertyError(f"the rules of `{GOSSFILE}` were not read")
+    if not holds_templates(files):
+        gossfiles(files, "")
 
 
 def holds_templates(raw: Any) -> bool:
@@ -92,8 +98,6 @@ def holds_templates(raw: Any) -> bool:
 def _kind(name: str) -> GossType:
     kind = KINDS.get(name)
     if kind is None:
-        if name in NOT_HERE:
-            raise PropertyError(f"`{name}` of `goss_rules` is not supported: {NOT_HERE[name]}")
         raise PropertyError(
             f"`goss_rules` knows no `{name}`{did_you_mean(name, KINDS)}; there are {', '.join(KINDS)}"
         )

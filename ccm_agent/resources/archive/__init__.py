@@ -7,7 +7,7 @@ from typing import Any
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.archive.command import COMMAND
 from ccm_agent.resources.archive.model import ArchiveProperties, ArchiveState
-from ccm_agent.resources.archive.resource import check, decide, reach
+from ccm_agent.resources.archive.resource import check, check_by_lint, decide, reach
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 
 
@@ -28,6 +28,7 @@ TYPE: ResourceType[ArchiveProperties, ArchiveState] = ResourceType(
     state=ArchiveState,
     decide=decide,
     check=check,
+    check_by_lint=check_by_lint,
     ensure=(PRESENT, ABSENT),
     providers=(ProviderSpec(name="http", make=_make_http, rank=10, takes=_is_web),),
     stable_when_changed=True,

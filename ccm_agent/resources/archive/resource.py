@@ -35,12 +35,21 @@ def check(wanted: ArchiveProperties) -> None:
         _check_url,
         _check_cleanup,
         lambda wanted: _check_path(wanted.name, "name"),
-        lambda wanted: _check_path(wanted.extract_parent, "extract_parent"),
+        lambda wanted: _check_canonical(wanted.extract_parent, "extract_parent"),
         _check_creates,
         lambda wanted: _check_given(wanted, "owner"),
         lambda wanted: _check_given(wanted, "group"),
-        _check_checksum,
         _check_timeout,
+    )
+
+
+def check_by_lint(wanted: ArchiveProperties) -> None:
+    """Refuse what a download or an extraction refuses; see `ResourceType`."""
+    check_each(
+        wanted,
+        _check_port,
+        lambda wanted: _check_path(wanted.extract_parent, "extract_parent"),
+        _check_checksum,
     )
 
 
@@ -55,8 +64,12 @@ def _check_cleanup(wanted: ArchiveProperties) -> None:
 
 
 def _check_creates(wanted: ArchiveProperties) -> None:
-    if wanted.creates and posixpath.normpath(wanted.creates) != wanted.creates:
-        _refuse(f"`creates` must be a path without `.` and `..`, not `{wanted.creates}`", "creates")
+    _check_canonical(wanted.creates, "creates")
+
+
+def _check_canonical(path: str, field: str) -> None:
+    if path and posixpath.normpath(path) != path:
+        _refuse(f"`{field}` must be a path without `.` and `..`, not `{path}`", field)
 
 
 def _check_given(wanted: ArchiveProperties, field: str) -> None:
@@ -83,12 +96,14 @@ def _check_url(wanted: ArchiveProperties) -> None:
         _refuse("`url` cannot be empty", "url")
     try:
         parts = urlsplit(wanted.url)
-        _ = parts.port
     except ValueError as err:
         _refuse(f"`url` cannot be read: {err}", "url")
+    _, _, port = parts.netloc.rpartition("@")[2].rpartition("]")[2].rpartition(":")
+    if ":" in parts.netloc and not all("0" <= digit <= "9" for digit in port):
+        _refuse("`url` cannot be read: its port is not a number", "url")
     if not parts.scheme:
         _refuse("`url` must be absolute: begin it with http:// or https://", "url")
-    file = posixpath.basename(parts.path)
+    file = posixpath.basename(parts.path) if parts.netloc or parts.path.startswith("/") else ""
     ends = ", ".join(KINDS)
     if not file:
         _refuse("`url` must end in the name of a file", "url")
@@ -103,8 +118,15 @@ def _check_url(wanted: ArchiveProperties) -> None:
         )
 
 
+def _check_port(wanted: ArchiveProperties) -> None:
+    try:
+        _ = urlsplit(wanted.url).port
+    except ValueError as err:
+        _refuse(f"`url` cannot be read: {err}", "url")
+
+
 def _check_path(path: str, field: str) -> None:
-    if path and not (path.startswith("/") and posixpath.normpath(path) == path):
+    if path and not (path.startswith("/") and not path.startswith("//") and posixpath.normpath(path) == path):
         _refuse(f"`{field}` must be an absolute path without `.` and `..`, not `{path}`", field)
 
 
@@ -134,6 +156,10 @@ def decide(wanted: ArchiveProperties, found: ArchiveState, context: DecisionCont
         return Decision()
     if context.verifying:
         return Decision(steps=(_download(wanted),), reason=reason)
+    if _must_extract(wanted, metadata) and not wanted.extract_parent.startswith("/"):
+        # Choria CCM downloads first, and fails then
+        message = f"`extract_parent` must be an absolute path, not `{wanted.extract_parent}`"
+        return Decision(error=PropertyError(message))
     return Decision(
         steps=tuple(_steps(wanted, metadata)),
         reason=reason,

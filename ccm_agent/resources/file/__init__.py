@@ -8,7 +8,14 @@ from typing import Any
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.file.command import COMMAND
 from ccm_agent.resources.file.model import FileProperties, FileState
-from ccm_agent.resources.file.resource import check, decide, finalize, find_extensions, reach
+from ccm_agent.resources.file.resource import (
+    check,
+    check_when_applied,
+    decide,
+    finalize,
+    find_extensions,
+    reach,
+)
 from ccm_agent.resources.file.undo import earlier, identify
 from ccm_agent.resources.undo import UndoRules
 
@@ -26,6 +33,7 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     state=FileState,
     decide=decide,
     check=check,
+    check_when_applied=check_when_applied,
     finalize=finalize,
     ensure=("present", "absent", "directory"),
     find_extensions=find_extensions,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import FileError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
+from ccm_agent.model.scalars import explain_unquoted
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.file.model import (
@@ -44,6 +45,17 @@ def check(wanted: FileProperties) -> None:
         lambda wanted: _check_given(wanted, "group"),
         lambda wanted: _check_given(wanted, "mode"),
     )
+
+
+def check_when_applied(wanted: FileProperties, written: Mapping[str, Any]) -> None:
+    """Refuse the mode of a file without quotes; see `ResourceType`. Choria CCM takes it for a directory."""
+    mode = written.get("mode")
+    if isinstance(mode, int) and wanted.ensure == PRESENT:
+        _refuse(
+            f"failed to reach desired state: present: mode mismatch: state=0{mode} requested={mode}; "
+            + explain_unquoted("mode", mode),
+            "mode",
+        )
 
 
 def _check_force(wanted: FileProperties) -> None:

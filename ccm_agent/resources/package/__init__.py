@@ -8,7 +8,7 @@ from typing import Any
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import CommandLine, Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.package.model import PackageProperties, PackageState
-from ccm_agent.resources.package.resource import check, decide, has_changed, reach
+from ccm_agent.resources.package.resource import check, check_when_applied, decide, has_changed, reach
 from ccm_agent.resources.package.undo import earlier, identify
 from ccm_agent.resources.undo import UndoRules
 
@@ -59,6 +59,7 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     state=PackageState,
     decide=decide,
     check=check,
+    check_when_applied=check_when_applied,
     has_changed=has_changed,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),

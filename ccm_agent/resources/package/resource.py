@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT, PRESENT
@@ -14,7 +15,8 @@ from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, 
 from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState
 from ccm_agent.resources.package.provider import PackageProvider
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]*")
+NAME = re.compile(r"[A-Za-z0-9._+:~-]+")
+FIRST = re.compile(r"[A-Za-z0-9]")
 DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
@@ -29,8 +31,7 @@ def _check_name(wanted: PackageProperties) -> None:
         raise PropertyError(f"package name contains dangerous characters: {name!r}", place=place)
     if not NAME.fullmatch(name):
         raise PropertyError(
-            f"package name contains invalid characters: {name!r} (allowed: alphanumeric, ._+:~-, a letter or digit first)",
-            place=place,
+            f"package name contains invalid characters: {name!r} (allowed: alphanumeric, ._+:~-)", place=place
         )
 
 
@@ -38,10 +39,19 @@ def _check_version(wanted: PackageProperties) -> None:
     ensure, place = wanted.ensure, Place(path="$.ensure")
     if DANGEROUS.search(ensure):
         raise PropertyError(f"package version/ensure contains dangerous characters: {ensure!r}", place=place)
-    if ensure.startswith("-"):
+
+
+def check_when_applied(wanted: PackageProperties, written: Mapping[str, Any]) -> None:
+    """Refuse what a package manager reads as an option or a pattern; see `ResourceType`."""
+    if not FIRST.match(wanted.name):
         raise PropertyError(
-            f"package version {ensure!r} begins with a hyphen, which a package manager reads as an option",
-            place=place,
+            f"package name {wanted.name!r} begins with neither a letter nor a digit: no package does",
+            place=Place(path="$.name"),
+        )
+    if wanted.ensure.startswith("-"):
+        raise PropertyError(
+            f"package version {wanted.ensure!r} begins with a hyphen, which a package manager reads as an option",
+            place=Place(path="$.ensure"),
         )
 
 

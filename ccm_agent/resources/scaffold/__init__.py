@@ -8,7 +8,7 @@ from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.scaffold.command import COMMAND
 from ccm_agent.resources.scaffold.model import ScaffoldProperties, ScaffoldState
-from ccm_agent.resources.scaffold.resource import check, decide, find_extensions, reach
+from ccm_agent.resources.scaffold.resource import check, check_when_applied, decide, find_extensions, reach
 
 
 def _make_choria(context: ResourceContext) -> Any:
@@ -24,6 +24,7 @@ TYPE: ResourceType[ScaffoldProperties, ScaffoldState] = ResourceType(
     state=ScaffoldState,
     decide=decide,
     check=check,
+    check_when_applied=check_when_applied,
     ensure=(PRESENT, ABSENT),
     providers=(ProviderSpec(name="choria", make=_make_choria, rank=1),),
     find_extensions=find_extensions,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
 from ccm_agent.model.resource import ABSENT
+from ccm_agent.model.urls import mask_url
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.scaffold.model import (
@@ -42,8 +43,16 @@ def _check_purge(wanted: ScaffoldProperties) -> None:
 def _check_source(wanted: ScaffoldProperties) -> None:
     if not wanted.source:
         _refuse("`source` cannot be empty: name the directory of templates", "source")
+
+
+def check_when_applied(wanted: ScaffoldProperties, written: Mapping[str, Any]) -> None:
+    """Refuse a source that is a URL; see `ResourceType`."""
     if "://" in wanted.source:
-        _refuse("`source` cannot be a URL: fetch it with an `archive` resource first", "source")
+        _refuse(
+            f"cannot read source directory: stat {mask_url(wanted.source)}: no such file or directory; "
+            "`source` cannot be a URL: fetch it with an `archive` resource first",
+            "source",
+        )
 
 
 def _check_engine(wanted: ScaffoldProperties) -> None:

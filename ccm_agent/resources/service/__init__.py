@@ -8,7 +8,7 @@ from typing import Any
 from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.service.command import COMMAND
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
-from ccm_agent.resources.service.resource import check, decide, reach
+from ccm_agent.resources.service.resource import check, check_when_applied, decide, reach
 
 
 def _make_systemd(context: ResourceContext) -> Any:
@@ -28,6 +28,7 @@ TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
     state=ServiceState,
     decide=decide,
     check=check,
+    check_when_applied=check_when_applied,
     ensure=(RUNNING, STOPPED),
     default_ensure=RUNNING,
     command=COMMAND,

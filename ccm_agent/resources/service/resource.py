@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource_diff import PropertyChange
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 
-NAME = re.compile(r"[A-Za-z0-9._+:~][A-Za-z0-9._+:~-]*")
+NAME = re.compile(r"[A-Za-z0-9._+:~-]+")
 DANGEROUS = re.compile(r"""[;&|$`()\[\]{}<>*?'"\\!\s]""")
 
 
@@ -22,7 +23,16 @@ def check(wanted: ServiceProperties) -> None:
         )
     if not NAME.fullmatch(wanted.name):
         raise PropertyError(
-            f"service name contains invalid characters: {wanted.name!r} (allowed: alphanumeric, ._+:~-, no hyphen first)",
+            f"service name contains invalid characters: {wanted.name!r} (allowed: alphanumeric, ._+:~-)",
+            place=Place(path="$.name"),
+        )
+
+
+def check_when_applied(wanted: ServiceProperties, written: Mapping[str, Any]) -> None:
+    """Refuse a name that systemctl reads as an option; see `ResourceType`."""
+    if wanted.name.startswith("-"):
+        raise PropertyError(
+            f"service name {wanted.name!r} begins with a hyphen, which systemctl reads as an option",
             place=Place(path="$.name"),
         )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import CcmError
 from ccm_agent.model.health import HealthResult, HealthStatus
 from tests.support.engine import Bench, bench
 
@@ -148,11 +148,13 @@ async def test_the_rules_of_the_page_are_accepted() -> None:
     )
 
 
-async def test_the_matcher_xml_is_refused_before_anything_is_changed() -> None:
+async def test_the_matcher_xml_fails_its_resource() -> None:
     on = bench()
     on.files.put("/work/m.yaml", MANIFEST % 'file: {/srv/x: {exists: true, contents: {xml: {"//a": b}}}}')
 
-    with pytest.raises(CcmError, match=r"the matcher `xml` is not supported.*use `match-regexp`"):
-        await on.engine.apply(ManifestSource(path="m.yaml"), on.options())
+    summary = await on.engine.apply(ManifestSource(path="m.yaml"), on.options())
 
-    assert on.board.notes == {}
+    assert summary.failed_resources == 1
+    assert re.search(
+        r"UNKNOWN: .*the matcher `xml` is not supported.*use `match-regexp`", on.events[0].error[0]
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.health.run import normalise, run_check
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.model.health import HealthCheck, HealthResult
+from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.runner import FakeRunner
@@ -44,39 +44,73 @@ class Host:
             id="the format of the other",
         ),
         pytest.param(
-            HealthCheck(goss_rules={"fil": {"/x": {"exists": True}}}),
-            "`goss_rules` knows no `fil`, did you mean `file`?; there are file, package, service, port, process, command, "
+            HealthCheck(goss_rules=["file"]),
+            "`goss_rules` must be a mapping from kinds such as `file` to what is expected of them",
+            id="a list of rules",
+        ),
+    ],
+)
+def test_invalid_checks_are_refused_before_anything_runs(check: HealthCheck, message: str) -> None:
+    with pytest.raises(PropertyError) as caught:
+        normalise(check)
+
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        pytest.param(
+            {"fil": {"/x": {"exists": True}}},
+            "found 0 tests: `goss_rules` has none of file, package, service, port, process, command, "
             "http, addr, dns, group, user, interface, kernel-param, mount, matching",
-            id="an unknown kind",
+            id="an unknown kind alone",
+        ),
+        pytest.param({}, "found 0 tests: ", id="no rules"),
+        pytest.param(
+            {"gossfile": {"/x.yaml": {}}},
+            "the rules of `gossfile` were not read",
+            id="a file that was not read",
         ),
         pytest.param(
-            HealthCheck(goss_rules={"gossfile": {"x.yaml": {}}}),
-            "`gossfile` of `goss_rules` is not supported: write its rules here, or give `goss_rules` as a template that "
-            "prints them",
-            id="a kind that has no place here",
-        ),
-        pytest.param(
-            HealthCheck(goss_rules={"file": {"/x": {"exists": True, "moed": "0644"}}}),
+            {"file": {"/x": {"exists": True, "moed": "0644"}}},
             "`goss_rules`, file `/x`: there is no `moed`, did you mean `mode`?",
             id="an unknown attribute",
         ),
         pytest.param(
-            HealthCheck(goss_rules={"file": {"/x": {"mode": "0644"}}}),
+            {"file": {"/x": {"mode": "0644"}}},
             "`goss_rules`, file `/x`: `exists` is missing: it says what must hold first",
             id="without what must hold first",
         ),
         pytest.param(
-            HealthCheck(goss_rules={"file": {"/x": {"exists": True, "contents": ["/(/"]}}}),
+            {"file": {"/x": {"exists": True, "contents": ["/(/"]}}},
             "`goss_rules`, file `/x`: `contents`: the regular expression `/(/` is wrong: ",
             id="an expression that does not parse",
         ),
     ],
 )
-def test_invalid_rules_are_refused_before_anything_runs(check: HealthCheck, message: str) -> None:
-    with pytest.raises(PropertyError) as caught:
-        normalise(check)
+async def test_rules_that_goss_refuses_are_an_unknown_check(rules: Any, message: str) -> None:
+    result = await run_check(normalise(HealthCheck(goss_rules=rules)), Host())
 
-    assert caught.value.message.startswith(message)
+    assert result.status == HealthStatus.UNKNOWN
+    assert result.output.startswith(message)
+
+
+async def test_an_unknown_kind_beside_a_known_one_is_ignored() -> None:
+    rules = {"nosuch": {"a": {"b": 1}}, "service": None, "file": {"/nosuch": {"exists": False}}}
+
+    result = await run_check(normalise(HealthCheck(goss_rules=rules)), Host())
+
+    assert result == HealthResult(status=HealthStatus.OK, output="Count: 1, Failed: 0, Skipped: 0")
+
+
+async def test_a_negative_timeout_is_none() -> None:
+    rules = {"file": {"/nosuch": {"exists": False}}}
+    check = HealthCheck(goss_rules=rules, timeout="-1s", try_sleep="-1s", tries=2)
+
+    result = await run_check(normalise(check), Host())
+
+    assert result.status == HealthStatus.OK
 
 
 def test_rules_that_are_templates_are_looked_at_when_they_are_rendered() -> None:

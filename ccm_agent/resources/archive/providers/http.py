@@ -148,7 +148,8 @@ class Http:
         if wanted.checksum and got.sha256 != wanted.checksum.lower():
             await self._files.remove(staged)
             raise DownloadError(
-                f"{mask_url(wanted.url)}: checksum mismatch: wanted {wanted.checksum}, got {got.sha256}; nothing was changed"
+                f'download failed: checksum mismatch, expected "{wanted.checksum}" got "{got.sha256}"; '
+                f"{mask_url(wanted.url)} was not put in place"
             )
         self._got[wanted.name] = got
 

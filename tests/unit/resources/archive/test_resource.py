@@ -9,7 +9,8 @@ import pytest
 from ccm_agent.model.errors import DocumentError, PropertyError
 from ccm_agent.resources.archive import TYPE
 from ccm_agent.resources.archive.model import ArchiveMetadata, ArchiveProperties, ArchiveState
-from ccm_agent.resources.archive.resource import check, decide
+from ccm_agent.resources.archive.resource import check, check_by_lint, decide
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import DecisionContext
 
 RIGHT, WRONG = "a" * 64, "b" * 64
@@ -64,7 +65,7 @@ class TestCheck:
         self, properties: dict[str, Any], path: str, sentence: str
     ) -> None:
         with pytest.raises(PropertyError) as caught:
-            check(wanted(**properties))
+            check_each(wanted(**properties), check, check_by_lint)
 
         assert sentence in caught.value.message
         assert caught.value.place is not None

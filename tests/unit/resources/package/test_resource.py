@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import PropertyError
+from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.package.model import PackageMetadata, PackageProperties, PackageState
-from ccm_agent.resources.package.resource import check, decide, has_changed
+from ccm_agent.resources.package.resource import check, check_when_applied, decide, has_changed
 
 
 def found(version: str, provider: str = "apt", **extended: str) -> PackageState:
@@ -112,12 +113,12 @@ def test_names_of_packages_are_accepted(name: str) -> None:
         (
             "-y",
             "present",
-            "package name contains invalid characters: '-y' (allowed: alphanumeric, ._+:~-, a letter or digit first)",
+            "package name '-y' begins with neither a letter nor a digit: no package does",
         ),
         (
             "a/b",
             "present",
-            "package name contains invalid characters: 'a/b' (allowed: alphanumeric, ._+:~-, a letter or digit first)",
+            "package name contains invalid characters: 'a/b' (allowed: alphanumeric, ._+:~-)",
         ),
         ("zsh", "1.0$(id)", "package version/ensure contains dangerous characters: '1.0$(id)'"),
         (
@@ -128,7 +129,10 @@ def test_names_of_packages_are_accepted(name: str) -> None:
     ],
 )
 def test_ambiguous_names_are_refused(name: str, ensure: str, sentence: str) -> None:
+    def refuse(wanted: PackageProperties) -> None:
+        check_when_applied(wanted, {})
+
     with pytest.raises(PropertyError) as caught:
-        check(PackageProperties(name=name, ensure=ensure))
+        check_each(PackageProperties(name=name, ensure=ensure), check, refuse)
 
     assert caught.value.message == sentence

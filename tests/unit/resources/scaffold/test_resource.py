@@ -8,7 +8,7 @@ from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.scaffold import TYPE
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
-from ccm_agent.resources.scaffold.resource import check, decide
+from ccm_agent.resources.scaffold.resource import check, check_when_applied, decide
 
 
 def wanted(**properties: Any) -> ScaffoldProperties:
@@ -36,12 +36,6 @@ class TestCheck:
                 "source",
                 "`source` cannot be empty: name the directory of templates",
                 id="no source",
-            ),
-            pytest.param(
-                {"source": "https://example.net/src"},
-                "source",
-                "`source` cannot be a URL: fetch it with an `archive` resource first",
-                id="a URL as source",
             ),
             pytest.param(
                 {"engine": "erb"},
@@ -117,6 +111,18 @@ class TestCheck:
         assert caught.value.message == message
         assert caught.value.place is not None
         assert caught.value.place.path == f"$.{path}"
+
+    def test_a_url_as_source_is_refused_when_it_is_applied(self) -> None:
+        given = wanted(source="https://joe:secret@example.net/x")
+
+        check(given)
+        with pytest.raises(PropertyError) as caught:
+            check_when_applied(given, {})
+
+        assert caught.value.message == (
+            "cannot read source directory: stat https://***@example.net/x: no such file or directory; "
+            "`source` cannot be a URL: fetch it with an `archive` resource first"
+        )
 
     @pytest.mark.parametrize(
         ("given", "engine", "left", "right"),

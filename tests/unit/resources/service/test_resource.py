@@ -7,7 +7,7 @@ import pytest
 from ccm_agent.model.errors import PropertyError
 from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.service.model import ServiceMetadata, ServiceProperties, ServiceState
-from ccm_agent.resources.service.resource import check, decide
+from ccm_agent.resources.service.resource import check, check_when_applied, decide
 
 
 def found(ensure: str, *, enabled: bool = False, said: str = "") -> ServiceState:
@@ -101,9 +101,13 @@ def test_names_of_units_are_accepted(name: str) -> None:
         *((f"a{mark}b", "dangerous") for mark in (*";|&$`()[]{}<>*?!'\"\\", *" \t\n")),
         ("app@instance", "invalid"),
         ("a/b", "invalid"),
-        ("-x", "invalid"),
     ],
 )
 def test_an_invalid_unit_name_is_refused(name: str, word: str) -> None:
     with pytest.raises(PropertyError, match=f"service name contains {word} characters"):
         check(ServiceProperties(name=name, ensure="running"))
+
+
+def test_a_name_that_systemctl_reads_as_an_option_is_refused() -> None:
+    with pytest.raises(PropertyError, match="begins with a hyphen, which systemctl reads as an option"):
+        check_when_applied(ServiceProperties(name="-x", ensure="running"), {})

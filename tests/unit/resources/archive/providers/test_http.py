@@ -110,7 +110,9 @@ async def test_another_checksum_leaves_the_previous_content() -> None:
 
     event = await host.apply(checksum="0" * 64)
 
-    assert event.error == [f"{URL}: checksum mismatch: wanted {'0' * 64}, got {NEW}; nothing was changed"]
+    assert event.error == [
+        f'download failed: checksum mismatch, expected "{"0" * 64}" got "{NEW}"; {URL} was not put in place'
+    ]
     assert host.there == {FILE: b"old"}
 
 
