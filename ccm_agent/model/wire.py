@@ -484,13 +484,20 @@ class FactsRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class Presence(Struct, kw_only=True, omit_defaults=True):
-    """`presence.<n>` in CCM_NODES; every heartbeat renews it, otherwise it expires. `run` is the current run."""
+    """
+    `presence.<n>` in CCM_NODES; every heartbeat renews it, otherwise it expires.
+
+    Attributes:
+        run: The current run; "" for none.
+        ttl_s: So many seconds after a heartbeat it expires: three intervals. 0 from agents that do not report it.
+    """
 
     node: str
     machine: str = ""
     started: Moment | None = None
     time: Moment | None = None
     run: str = ""
+    ttl_s: Count = 0
 
 
 STOPPED_CODE = "run.stopped"

@@ -110,7 +110,6 @@ def dashboard(
     application.goes_on_for_ever = True
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.diagnosis import explain
         from ccm_ctl.commands.why import describe
         from ccm_ctl.dashboard.server import Dashboard, DashboardOptions
         from ccm_ctl.studio.fleet_pages import StudioFleetPages
@@ -135,7 +134,7 @@ def dashboard(
             names=names,
             tls=context,
             access=access,
-            explain=lambda evidence: describe(evidence, explain(evidence, fleet.clock.now())),
+            explain=lambda evidence: describe(evidence, fleet.clock.now()),
             on_sign_in=on_sign_in if is_local else lambda: None,
             pages=(
                 StudioPages(None),

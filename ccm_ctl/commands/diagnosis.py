@@ -1,8 +1,7 @@
 """
 Diagnose a node: the main reason for its state in one sentence, and the commands to run next.
 
-Reasons that block everything else come first: the node is offline, has a duplicate identity, or is disabled. Then come failed,
-refused and waiting runs. This module does no I/O.
+`fleet.node_condition` decides the state; this module explains it. It does no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from ccm_agent.bus.layout import ASSIGNMENTS, FACTS
 from ccm_agent.clikit.text import ago, clock, ended, lasting, one_line, plural, shortened, span
 from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
-from ccm_ctl.fleet.node_diagnostics import ANSWERED, SILENT
+from ccm_ctl.fleet import node_condition as condition
+from ccm_ctl.fleet.node_diagnostics import ANSWERED, SILENT, decide_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 UNIT = "ccm-agent"
 """The agent's service, as the packages install it."""
-
-REFUSED_LATELY_S = 600.0
-"""An agent that does not answer and refused a request so lately, or by a clock that is ahead, refuses this operator's, too."""
 
 HEADLINE_ERROR = 160
 """The most characters of an error in the sentence."""
@@ -49,29 +46,27 @@ class Reason(Struct, frozen=True, kw_only=True):
     Why a node is as it is.
 
     Attributes:
-        state: In a word: never seen, offline, duplicate, disabled, failed, refused, silent, running, waiting, expired,
-            refresh pending, undelivered, disk, clock, well.
         sentence: For people; begins with the node's name.
-        meaning: Its color: a key of `render.table.COLORS`.
+        state, meaning: The state of its condition, and its color; `explain` sets both.
         next: Commands to run, the most useful first.
         failed: The resources that failed, where that is the reason.
         run: The run that it concerns; "" for none.
     """
 
-    state: str
     sentence: str
-    meaning: str = "bad"
+    state: str = ""
+    meaning: str = ""
     next: tuple[Next, ...] = ()
     failed: tuple[FailedResource, ...] = ()
     run: str = ""
 
 
 def explain(evidence: Evidence, now: datetime) -> Reason:
-    """Return the first reason that applies."""
-    for judge in _JUDGES:
-        if (reason := judge(evidence, now)) is not None:
-            return _with_kill(reason, evidence)
-    return _well(evidence, now)
+    """Explain the state of a node."""
+    found = decide_node(evidence, now)
+    reason = _EXPLAIN[found.state](evidence, now)
+    reason = msgspec.structs.replace(reason, state=found.state, meaning=found.meaning)
+    return _with_kill(reason, evidence)
 
 
 def _with_kill(reason: Reason, evidence: Evidence) -> Reason:
@@ -132,15 +127,11 @@ def format_due(moment: datetime, now: datetime) -> str:
     return f"in {span(seconds)}" if seconds >= 1 else "due"
 
 
-def _never_seen(evidence: Evidence, now: datetime) -> Reason | None:
+def _never_seen(evidence: Evidence, _now: datetime) -> Reason:
     node = evidence.node
-    if node.record is not None or node.is_present:
-        return None
     why = "facts are assigned to it" if node.assigned else "its record was removed"
     return Reason(
-        state="never seen",
         sentence=f"{node.name} was never seen: {why}, and no agent of that name has written its record.",
-        meaning="gone",
         next=(
             Next(f"systemctl status {UNIT}", "is the agent installed and running?", node.name),
             Next(f"ccmctl node add {node.name} > {node.name}.creds", "credentials, if it has none"),
@@ -149,10 +140,8 @@ def _never_seen(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _offline(evidence: Evidence, now: datetime) -> Reason | None:
+def _offline(evidence: Evidence, now: datetime) -> Reason:
     node = evidence.node
-    if node.is_present:
-        return None
     goodbye = went(evidence)
     if goodbye is not None:
         words = f"its agent was stopped at {clock(goodbye.timestamp)} ({ago(goodbye.timestamp, now)})"
@@ -161,9 +150,7 @@ def _offline(evidence: Evidence, now: datetime) -> Reason | None:
         since = f"last heard of at {heard}" if heard else "it is not known since when"
         words = f"{since}, without a goodbye: the machine, its network or its agent is down"
     return Reason(
-        state="offline",
         sentence=f"{node.name} is off: {words}.",
-        meaning="gone",
         next=(
             Next(f"systemctl status {UNIT}; journalctl -u {UNIT} -n 50", "what became of it", node.name),
             Next(f"ccmctl node rm {node.name}", "if it is gone for good"),
@@ -171,12 +158,9 @@ def _offline(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _duplicate(evidence: Evidence, now: datetime) -> Reason | None:
-    if not is_duplicate(evidence):
-        return None
+def _duplicate(evidence: Evidence, _now: datetime) -> Reason:
     name = evidence.node.name
     return Reason(
-        state="duplicate",
         sentence=f"{name} is the identity of two agents, so both refuse all work until one of them is gone.",
         next=(
             Next(
@@ -187,12 +171,9 @@ def _duplicate(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _clock(evidence: Evidence, now: datetime) -> Reason | None:
+def _clock(evidence: Evidence, _now: datetime) -> Reason:
     name, why = evidence.node.name, evidence.node.wrong_clock
-    if not why:
-        return None
     return Reason(
-        state="clock",
         sentence=ended(
             f"{name} has a wrong clock, so it refuses signed requests and documents: {one_line(why)}"
         ),
@@ -203,19 +184,17 @@ def _clock(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _disabled(evidence: Evidence, now: datetime) -> Reason | None:
+def _disabled(evidence: Evidence, now: datetime) -> Reason:
     record = evidence.node.record
-    if record is None or record.disabled is None:
-        return None
+    assert record is not None
+    assert record.disabled is not None
     return Reason(
-        state="disabled",
         sentence=ended(f"{evidence.node.name} was disabled {format_disabled(record.disabled, now)}"),
-        meaning="change",
         next=(Next(f"ccmctl enable -t node={evidence.node.name}", "to let it converge again"),),
     )
 
 
-def _failed(evidence: Evidence, now: datetime) -> Reason | None:
+def _failed(evidence: Evidence, now: datetime) -> Reason:
     record = evidence.node.record
     found = next((item for item in evidence.judged.items() if item[1].state == NodeState.FAILED), None)
     if found is not None:
@@ -223,8 +202,7 @@ def _failed(evidence: Evidence, now: datetime) -> Reason | None:
         return _failure(
             evidence, judged.run, f"the assignment {name}", judged.reason, lasting(judged.since, now)
         )
-    if record is None or record.last_state != NodeState.FAILED:
-        return None
+    assert record is not None
     return _failure(evidence, record.last_run, "its last run", "", lasting(record.last_time, now))
 
 
@@ -242,7 +220,6 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
     # untrusted text of a node must not get into a suggested shell command
     is_run = is_id(run)
     return Reason(
-        state="failed",
         sentence=ended(f"{name} has failed{since}: {one_line(why)}"),
         next=(*((looking,) if is_run else ()), *_again(evidence, run)),
         failed=failed,
@@ -269,14 +246,11 @@ def _again(evidence: Evidence, run: str) -> tuple[Next, ...]:
     return (Next(f"ccmctl run-now -t node={name}", "to try again at once when the cause is fixed"),)
 
 
-def _outdated(evidence: Evidence, now: datetime) -> Reason | None:
+def _outdated(evidence: Evidence, _now: datetime) -> Reason:
     name, record = evidence.node.name, evidence.node.record
-    if record is None or not record.plans_only:
-        return None
+    assert record is not None
     return Reason(
-        state="plans only",
         sentence=one_line(ended(f"{name} obeys plans only: {record.plans_only}")),
-        meaning="bad",
         next=(
             Next("ccmctl signers renew", "to confirm the signers list, as an administrator"),
             Next("ccmctl doctor", "whether the broker has the newest list"),
@@ -284,7 +258,7 @@ def _outdated(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _refused(evidence: Evidence, now: datetime) -> Reason | None:
+def _refused(evidence: Evidence, _now: datetime) -> Reason:
     name, record = evidence.node.name, evidence.node.record
     found = next((item for item in evidence.judged.items() if item[1].has_failed), None)
     if found is not None:
@@ -298,37 +272,49 @@ def _refused(evidence: Evidence, now: datetime) -> Reason | None:
         what = f"the facts that are assigned to it, and goes on with those it had: {why}"
         following = Next(f"ccmctl facts history {name}", "who wrote them")
     else:
-        return None
-    return Reason(state="refused", sentence=one_line(ended(f"{name} refuses {what}")), next=(following,))
+        what = f"requests: {evidence.told['refused'].message}"
+        following = Next("ccmctl doctor", "are the clocks right, and does the node trust this operator?")
+    return Reason(sentence=one_line(ended(f"{name} refuses {what}")), next=(following,))
 
 
-def _silent(evidence: Evidence, now: datetime) -> Reason | None:
-    if evidence.asked != SILENT:
-        return None
-    name = evidence.node.name
-    refused = evidence.told.get("refused")
-    if refused is not None and (now - refused.timestamp).total_seconds() < REFUSED_LATELY_S:
-        return Reason(
-            state="refused",
-            sentence=one_line(ended(f"{name} refuses requests: {refused.message}")),
-            next=(Next("ccmctl doctor", "are the clocks right, and does the node trust this operator?"),),
-        )
+def _stopped(evidence: Evidence, now: datetime) -> Reason:
+    name, node = (
+        next(item for item in evidence.judged.items() if item[1].state == NodeState.STOPPED),
+        evidence.node.name,
+    )
+    assignment, judged = name
+    why = f": {judged.reason}" if judged.reason else ""
     return Reason(
-        state="silent",
-        sentence=f"{name} gives signs of life, and its agent does not answer: it hangs, or the machine is overloaded.",
-        meaning="gone",
-        next=(Next(f"journalctl -u {UNIT} -n 50", "what it is at", name),),
+        sentence=one_line(
+            ended(f"{node} was stopped{lasting(judged.since, now)} in the assignment {assignment}{why}")
+        ),
+        next=_again(evidence, judged.run),
+        run=judged.run,
     )
 
 
-def _disk(evidence: Evidence, now: datetime) -> Reason | None:
+def _silent(evidence: Evidence, now: datetime) -> Reason:
+    name, heard = evidence.node.name, condition.last_heartbeat(evidence.node)
+    last = f"its last heartbeat came {ago(heard, now)}" if heard is not None else "its heartbeats arrive"
+    words = (
+        f"{last}, and its agent does not answer: it hangs, or the machine is overloaded or down"
+        if evidence.asked == SILENT
+        else f"{last}, so it missed one: its agent, its network or the machine may be down"
+    )
+    return Reason(
+        sentence=f"{name} is silent: {words}.",
+        next=(
+            Next(f"ccmctl ping -t node={name}", "whether it answers now"),
+            Next(f"journalctl -u {UNIT} -n 50", "what it is at", name),
+        ),
+    )
+
+
+def _disk(evidence: Evidence, _now: datetime) -> Reason:
     """The state folder cannot be written, so a kill would lose events, and runs cannot be undone."""
     trouble = evidence.status.spool.trouble
-    if not trouble:
-        return None
     name = evidence.node.name
     return Reason(
-        state="disk",
         sentence=one_line(
             f"{name} cannot write its state: {trouble} Events wait in memory, where a restart loses them, and runs cannot be "
             "undone."
@@ -337,21 +323,16 @@ def _disk(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _running(evidence: Evidence, now: datetime) -> Reason | None:
-    presence, status = evidence.node.presence, evidence.status
-    run = status.run if evidence.answer is not None else presence.run if presence else ""
-    if not run:
-        return None
+def _running(evidence: Evidence, now: datetime) -> Reason:
+    run, status = decide_node(evidence, now).run, evidence.status
     name, blocked = evidence.node.name, _behind(evidence)
     words = format_current_run(run, status)
     return Reason(
-        state="waiting" if blocked else "running",
         sentence=one_line(
             f"{name} waits with {blocked} until this run ends: {words}."
             if blocked
             else f"{name} is at work: {words}."
         ),
-        meaning="change",
         next=(
             Next(f"ccmctl events -n {name} -r {short_id(run)}", "to look on"),
             *(
@@ -390,20 +371,15 @@ def format_current_run(run: str, status: Status) -> str:
     return words
 
 
-def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
-    found = next((item for item in evidence.judged.items() if not item[1].is_converged), None)
-    if found is None:
-        return None
-    name, judged = found
+def _waiting(evidence: Evidence, now: datetime) -> Reason:
+    name, judged = next(item for item in evidence.judged.items() if not item[1].is_converged)
     node, revision = evidence.node.name, evidence.standing[name].revision
     when = f"; it tries {_when(judged.next_time, now)}" if judged.next_time else ""
     is_late = judged.state == NodeState.EXPIRED
     did = "did not begin in time" if is_late else "waits"
     why = judged.reason or "its turn comes"
     return Reason(
-        state="expired" if is_late else "waiting",
         sentence=one_line(f"{node} {did} with the assignment {name}, revision {revision}: {why}{when}."),
-        meaning="change",
         next=(
             Next(f"ccmctl run-now -t node={node}", "not to wait"),
             Next(f"ccmctl assignment status {name}", "how the others stand to it"),
@@ -411,19 +387,16 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _refresh_pending(evidence: Evidence, now: datetime) -> Reason | None:
+def _refresh_pending(evidence: Evidence, _now: datetime) -> Reason:
     """A resource changed, but its subscriber has not been refreshed and still uses the old state."""
     record = evidence.node.record
-    if record is None or not record.refresh_pending:
-        return None
+    assert record is not None
     name, pending = evidence.node.name, record.refresh_pending
     more = f" and {len(pending) - 1} more" if len(pending) > 1 else ""
     return Reason(
-        state="refresh pending",
         sentence=one_line(
             f"{name} has not refreshed {pending[0]}{more}: an earlier run ended before it did."
         ),
-        meaning="change",
         next=(
             Next(f"ccmctl run-now -t node={name}", "to refresh what its assignments and manifests declare"),
             Next(f"ccmctl apply MANIFEST -t node={name}", "to refresh what a request declared"),
@@ -431,13 +404,10 @@ def _refresh_pending(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
-def _undelivered(evidence: Evidence, now: datetime) -> Reason | None:
+def _undelivered(evidence: Evidence, _now: datetime) -> Reason:
     status = evidence.status
-    if not status.trouble:
-        return None
     count = plural(status.spool.events, "event")
     return Reason(
-        state="undelivered",
         sentence=one_line(
             f"{evidence.node.name} cannot tell what it did ({count} in its spool): {status.trouble}."
         ),
@@ -445,11 +415,27 @@ def _undelivered(evidence: Evidence, now: datetime) -> Reason | None:
     )
 
 
+def _drifted(evidence: Evidence, now: datetime) -> Reason:
+    name, node = (
+        next(one for one, judged in evidence.judged.items() if judged.has_drifted),
+        evidence.node.name,
+    )
+    judged = evidence.judged[name]
+    looking = (
+        (Next(f"ccmctl run diff {judged.run} -n {node}", "what would change"),) if is_id(judged.run) else ()
+    )
+    return Reason(
+        sentence=f"{node} has drifted{lasting(judged.since, now)}: the assignment {name} only plans, and would change it.",
+        next=(*looking, Next(f"ccmctl assignment status {name}", "how the other nodes are")),
+        run=judged.run,
+    )
+
+
 def _well(evidence: Evidence, now: datetime) -> Reason:
     name, record = evidence.node.name, evidence.node.record
     count = len(evidence.judged)
     if record is None or not (record.last_run or count):
-        sentence = f"{name} is well, and nothing has been applied to it yet."
+        sentence = f"{name} is present, and nothing has been applied to it yet."
     else:
         kept = f"{plural(count, 'assignment')} converged" if count else "nothing is assigned to it"
         last = (
@@ -457,9 +443,7 @@ def _well(evidence: Evidence, now: datetime) -> Reason:
         )
         sentence = f"{name} is in the desired state: {', '.join(part for part in (kept, last) if part)}."
     return Reason(
-        state="well",
         sentence=sentence,
-        meaning="good",
         next=(Next(f"ccmctl events --no-follow -n {name}", "its recent events"),),
     )
 
@@ -474,20 +458,24 @@ def _first(errors: Sequence[str]) -> str:
     return shortened(line, HEADLINE_ERROR)
 
 
-_JUDGES: tuple[Callable[[Evidence, datetime], Reason | None], ...] = (
-    _never_seen,
-    _offline,
-    _duplicate,
-    _clock,
-    _disabled,
-    _outdated,
-    _failed,
-    _refused,
-    _silent,
-    _disk,
-    _running,
-    _waiting,
-    _refresh_pending,
-    _undelivered,
-)
-"""In order of priority: each reason makes the later ones irrelevant."""
+_EXPLAIN: dict[str, Callable[[Evidence, datetime], Reason]] = {
+    condition.NEVER_SEEN: _never_seen,
+    condition.OFFLINE: _offline,
+    condition.DUPLICATE: _duplicate,
+    condition.CLOCK: _clock,
+    condition.DISABLED: _disabled,
+    condition.PLANS_ONLY: _outdated,
+    condition.FAILED: _failed,
+    condition.STOPPED: _stopped,
+    condition.REFUSED: _refused,
+    condition.SILENT: _silent,
+    condition.DISK: _disk,
+    condition.RUNNING: _running,
+    condition.EXPIRED: _waiting,
+    condition.WAITING: _waiting,
+    condition.REFRESH_PENDING: _refresh_pending,
+    condition.UNDELIVERED: _undelivered,
+    condition.DRIFTED: _drifted,
+    condition.CONVERGED: _well,
+    condition.UNASSIGNED: _well,
+}

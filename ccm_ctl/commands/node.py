@@ -42,30 +42,36 @@ def _show(application: Application, name: str) -> Exit:
     """Show a node's presence, versions, assigned and routed facts, and last run."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.text import ago, clock
+        from ccm_agent.clikit.text import ago, clock, one_line
         from ccm_ctl.fleet.discovery import read_inventory, read_twins
         from ccm_ctl.fleet.node_state import mark_unverified
+        from ccm_ctl.fleet.overview import read_conditions
         from ccm_ctl.render.tree import tree
 
-        found = (await read_inventory(fleet)).need(name)
+        inventory = await read_inventory(fleet)
+        found = inventory.need(name)
         await mark_unverified(fleet, [found])
+        condition = (await read_conditions(fleet, inventory, [found]))[name]
         now = fleet.clock.now()
-        record, presence = found.record, found.presence
+        record = found.record
         twins = await read_twins(fleet, name) if is_disputed(found) else []
         application.terminal.record(
-            records.NODE, **node_fields(found), assigned=found.assigned, agents=twins or None
+            records.NODE, **node_fields(found, condition), assigned=found.assigned, agents=twins or None
         )
-        seen = f", last seen {ago(presence.time, now)}" if presence and presence.time else ""
+        seen = f", last heard {ago(condition.heard, now)}" if condition.heard else ""
+        late = ", missed its heartbeat" if condition.is_late else ""
+        detail = f": {one_line(condition.detail)}" if condition.detail else ""
         told: dict[str, object] = {
             "node": found.name,
-            "state": f"{found.state}{seen}",
+            "state": f"{condition.state}{detail}",
+            "agent": f"{found.state}{seen}{late}",
             "note": format_note(found, twins),
         }
         if record:
             started = f", started {clock(record.started)}" if record.started else ""
             told |= {
                 "last run": f"{short_id(record.last_run)} {record.last_state} {ago(record.last_time, now)}".strip(),
-                "agent": f"{record.version}{started}",
+                "version": f"{record.version}{started}",
                 "machine": record.machine,
             }
         told |= {"assigned facts": found.assigned, "routed facts": found.routed}

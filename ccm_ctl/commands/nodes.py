@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.discovery import DuplicateIdentity, Node
+    from ccm_ctl.fleet.node_condition import NodeCondition
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -33,29 +34,35 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         from ccm_agent.clikit.text import natural, plural
         from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
         from ccm_ctl.fleet.node_state import mark_unverified, warn_of_length
+        from ccm_ctl.fleet.overview import read_conditions
 
         terminal = application.terminal
         wish = target_spec(options)
         if wish.is_empty:
-            found = list((await read_inventory(fleet)).nodes.values())
+            inventory = await read_inventory(fleet)
+            found = list(inventory.nodes.values())
             await mark_unverified(fleet, found)
             warn_of_length(fleet, len(found))
         else:
             inventory, resolved = await resolve(fleet, wish)
             found = [inventory.nodes[name] for name in resolved.nodes]
         found.sort(key=lambda node: natural(node.name))
+        conditions = await read_conditions(fleet, inventory, found)
         now = fleet.clock.now()
         twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
         for node in found:
-            terminal.record(records.NODE, **node_fields(node), agents=twins.get(node.name))
+            terminal.record(
+                records.NODE, **node_fields(node, conditions[node.name]), agents=twins.get(node.name)
+            )
         columns = [
             Column("NODE", names=True),
             Column("STATE"),
+            Column("AGENT"),
             Column("FACTS", fold=True),
             Column("LAST RUN"),
         ]
         columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
-        rows = [_row(node, twins.get(node.name, []), now) for node in found]
+        rows = [_row(node, conditions[node.name], twins.get(node.name, []), now) for node in found]
         terminal.table(columns, rows, NOBODY)
         if not found:
             return Exit.OK
@@ -63,6 +70,8 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         unsigned = sum(node.record is not None and not node.record.signatures for node in found)
         parts = [plural(len(found), "node")]
         parts += [f"{absent} not present"] if absent else []
+        late = sum(one.is_late for one in conditions.values())
+        parts += [f"{late} missed a heartbeat"] if late else []
         parts += [f"{unsigned} in unsigned operation"] if unsigned else []
         outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
         parts += [f"{outdated} with plans only"] if outdated else []
@@ -89,12 +98,15 @@ nodes = group("nodes", invoke_without_command=True, examples=_EXAMPLES, options=
 nodes.add_command(remove_nodes)
 
 
-def node_fields(node: Node) -> dict[str, Any]:
+def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
     """A node for programs."""
     record = node.record
     return {
         "node": node.name,
         "state": node.state,
+        "condition": condition.state,
+        "heard": condition.heard,
+        "late": condition.is_late or None,
         "facts": node.routed | node.assigned,
         "version": record.version if record else None,
         "machine": record.machine if record else None,
@@ -110,6 +122,13 @@ def node_fields(node: Node) -> dict[str, Any]:
         "wrong_clock": node.wrong_clock or None,
         "unverified": node.unverified or None,
     }
+
+
+def format_agent(node: Node, condition: NodeCondition) -> tuple[str, str]:
+    """Whether its agent is there, and the color; of what is shown, this is the age."""
+    if condition.is_late:
+        return "late", "gone"
+    return node.state, "" if node.is_present else "quiet"
 
 
 def is_disputed(node: Node) -> bool:
@@ -140,18 +159,20 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
     return "; ".join(notes)
 
 
-def _row(node: Node, twins: Sequence[DuplicateIdentity], now: datetime) -> list[str | Cell]:
+def _row(
+    node: Node, condition: NodeCondition, twins: Sequence[DuplicateIdentity], now: datetime
+) -> list[str | Cell]:
     from ccm_agent.clikit.table import Cell, elapsed
     from ccm_ctl.render.outcome import MEANINGS
     from ccm_ctl.render.tree import scalar
 
-    state = node.state
     facts = node.routed | dict(_leaves(node.assigned))
     record = node.record
     meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
     return [
         node.name,
-        Cell(state, "good" if state == "present" else "quiet"),
+        Cell(condition.state, condition.meaning),
+        Cell(*format_agent(node, condition), elapsed(condition.heard, now)),
         ", ".join(f"{path}={scalar(value)}" for path, value in sorted(facts.items())),
         Cell(
             record.last_state if record else "", meaning, elapsed(record.last_time if record else None, now)

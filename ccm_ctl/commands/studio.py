@@ -95,7 +95,6 @@ def _access(operator: str, *, may_act: bool) -> Access:
 def _options(
     application: Application, fleet: Fleet | None, access: Access, workspace: Workspace, port: int
 ) -> DashboardOptions:
-    from ccm_ctl.commands.diagnosis import explain
     from ccm_ctl.commands.why import describe
     from ccm_ctl.dashboard.server import DashboardOptions
     from ccm_ctl.fleet.ports import LocalClock
@@ -111,7 +110,7 @@ def _options(
         listen="127.0.0.1",
         port=port,
         access=access,
-        explain=lambda evidence: describe(evidence, explain(evidence, LocalClock().now())),
+        explain=lambda evidence: describe(evidence, LocalClock().now()),
         on_sign_in=on_sign_in,
         pages=(files,)
         if fleet is None

@@ -39,7 +39,7 @@ def top(application: Application) -> Exit:
         await fleet.nodes.revision()  # without streams there is nothing to show
         watch = FleetWatch(fleet)
         with silent_second_screen(terminal.out, sys.stdin):
-            await watch.refresh()
+            await watch.read_first()
             draw_first_screen(terminal.out, watch, fleet.clock.now(), color=terminal.style.color)
             return await show(fleet, watch)
 

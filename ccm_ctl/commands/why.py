@@ -55,11 +55,10 @@ def why(application: Application, name: str) -> Exit:
 
         evidence = await read_evidence(fleet, name)
         now = fleet.clock.now()
-        reason = explain(evidence, now)
         terminal = application.terminal
-        terminal.record(records.WHY, **describe(evidence, reason))
+        terminal.record(records.WHY, **describe(evidence, now))
         if not terminal.json:
-            terminal.show(why_screen(evidence, reason, now, terminal.style))
+            terminal.show(why_screen(evidence, explain(evidence, now), now, terminal.style))
         return Exit.OK
 
     return application.run(work)
@@ -74,17 +73,20 @@ def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) 
     return screen(reason.sentence, reason.meaning, list(_facts(evidence, reason, now)), output, steps, style)
 
 
-def describe(evidence: Evidence, reason: Reason) -> dict[str, Any]:
+def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
     """Return all of it for programs."""
     import msgspec
 
     from ccm_ctl.commands.assignment import standing_fields
+    from ccm_ctl.commands.diagnosis import explain
     from ccm_ctl.commands.nodes import node_fields
+    from ccm_ctl.fleet.node_diagnostics import decide_node
 
+    reason = explain(evidence, now)
     summary = evidence.summaries.get(reason.run)
     built = msgspec.to_builtins
     return {
-        **node_fields(evidence.node),
+        **node_fields(evidence.node, decide_node(evidence, now)),
         "present": evidence.node.is_present,
         "state": reason.state,
         "reason": reason.sentence,

@@ -10,15 +10,20 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import BusError, BusUnavailableError, NoTargetError
+from ccm_ctl.dashboard.attention_lines import find_attention
+from ccm_ctl.fleet.attention import read_open_rollouts
 from ccm_ctl.fleet.fact_edits import flat_facts
 from ccm_ctl.fleet.followed_data import FollowedData
 from ccm_ctl.fleet.overview import choose_nodes, read_overview
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
+    from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.discovery import Node, TargetSpec
+    from ccm_ctl.fleet.node_condition import NodeCondition
     from ccm_ctl.fleet.overview import FleetOverview
     from ccm_ctl.fleet.ports import Fleet
 
@@ -63,12 +68,17 @@ class FleetState:
         self._overview: FleetOverview | None = None
         self._rows: dict[str, Row] = {}
         self._gone: dict[str, int] = {}
-        self._summary = b""
+        self._summary = self._attention = b""
         self._facts: dict[str, dict[str, Any]] = {}
         self._facts_at = float("-inf")
         self._wanted = asyncio.Event()
         self._soon = asyncio.Event()
         self._ready = asyncio.Event()
+
+    @property
+    def read_at(self) -> datetime | None:
+        """When the fleet was read last; None before the first reading."""
+        return self._overview.time if self._overview is not None else None
 
     async def run(self, is_watched: Callable[[], bool]) -> None:
         """Read the fleet until cancelled, while pages are open."""
@@ -99,11 +109,12 @@ class FleetState:
         """Read the fleet now; a broker that is unavailable leaves what is known."""
         try:
             overview = await read_overview(self._fleet, self._data)
+            rollouts = await read_open_rollouts(self._fleet)
         except BusError as err:
             self.problem = err.message
             return
         self.problem = ""
-        await self._take(overview)
+        await self._take(overview, rollouts)
         self._ready.set()
 
     async def current(self) -> FleetOverview:
@@ -151,6 +162,7 @@ class FleetState:
             "rows": [msgspec.Raw(row.encoded) for name, row in changed.items() if name in meant],
             "gone": gone,
             "assignments": msgspec.Raw(self._summary),
+            "attention": msgspec.Raw(self._attention),
             "total": len(overview.inventory.nodes),
             "matching": len(meant),
             "problem": problem,
@@ -171,32 +183,36 @@ class FleetState:
         }
         return set(found)
 
-    async def _take(self, overview: FleetOverview) -> None:
+    async def _take(self, overview: FleetOverview, rollouts: list[RolloutState]) -> None:
         version, rows = self.version + 1, dict[str, Row]()
         for place, (name, node) in enumerate(overview.inventory.nodes.items()):
-            encoded = msgspec.json.encode(row_of(node, overview.standings[name]))
+            encoded = msgspec.json.encode(row_of(node, overview.standings[name], overview.conditions[name]))
             before = self._rows.get(name)
             rows[name] = before if before is not None and before.encoded == encoded else Row(version, encoded)
             if place % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
         removed = [name for name in self._rows if name not in rows]
         summary = msgspec.json.encode(assignments_of(overview))
-        is_new = self._overview is None or bool(removed) or summary != self._summary
+        attention = msgspec.json.encode(find_attention(overview, rollouts, overview.time))
+        is_new = self._overview is None or bool(removed)
+        is_new |= (summary, attention) != (self._summary, self._attention)
         is_new |= any(row.version == version for row in rows.values())
         self._gone = {name: at for name, at in self._gone.items() if name not in rows}
         self._gone |= dict.fromkeys(removed, version)
-        self._overview, self._rows, self._summary = overview, rows, summary
+        self._overview, self._rows = overview, rows
+        self._summary, self._attention = summary, attention
         if is_new:
             self.version = version
-            self._on_change()
+        self._on_change()  # pages show when the fleet was read, also if nothing changed
 
 
-def row_of(node: Node, standings: dict[str, NodeStanding]) -> dict[str, Any]:
+def row_of(node: Node, standings: dict[str, NodeStanding], condition: NodeCondition) -> dict[str, Any]:
     """A node as the page of the fleet shows it."""
     record = node.record
     row: dict[str, Any] = {
         "node": node.name,
         "state": node.state,
+        "status": condition.state,
         "facts": node.routed | dict(flat_facts(node.assigned)),
         "standings": {name: cell_of(one) for name, one in standings.items()},
     }
@@ -213,8 +229,13 @@ def row_of(node: Node, standings: dict[str, NodeStanding]) -> dict[str, Any]:
             row["disabled"] = record.disabled.sentence
     if node.presence is not None and node.presence.run:
         row["run"] = node.presence.run
-    if not node.is_present and node.written is not None:
-        row["written"] = node.written
+    if condition.detail:
+        row["detail"] = condition.detail
+    if condition.heard is not None and (condition.is_late or not node.is_present):
+        # of others it is a moment ago, and would change every row with every heartbeat
+        row["heard"] = condition.heard
+    if condition.is_late:
+        row["late"] = True
     if node.unverified:
         row["unverified"] = node.unverified_note
     return row

@@ -12,6 +12,8 @@ from aiohttp import web
 from ccm_ctl.dashboard.middleware import refusal, set_headers
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ccm_ctl.dashboard.feed import EventFeed
     from ccm_ctl.dashboard.fleet_state import FleetState
 
@@ -57,7 +59,8 @@ class EventStreams:
         return response
 
     async def _follow(self, response: web.StreamResponse, after: int) -> None:
-        epoch, shown = self._feed.epoch, (-1, False)
+        epoch = self._feed.epoch
+        shown: tuple[int, bool, datetime | None] = (-1, False, None)
         while True:
             news = self._feed.news  # what happens from here on sets it
             if self._feed.epoch != epoch or not self._feed.has(after):
@@ -66,9 +69,10 @@ class EventStreams:
             after, encoded = self._feed.after(after)
             if encoded:
                 await self._write(response, encoded)
-            if (state := (self._state.version, self._feed.is_current)) != shown:
+            if (state := (self._state.version, self._feed.is_current, self._state.read_at)) != shown:
                 shown = state
-                await self._write(response, _message("state", {"version": state[0], "broker": state[1]}))
+                fields = dict(zip(("version", "broker", "read"), state, strict=True))
+                await self._write(response, _message("state", fields))
             if not encoded:
                 await self._wait(response, news)
 

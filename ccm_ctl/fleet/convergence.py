@@ -77,6 +77,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
         next_time: When it tries again.
         away: It is offline, and since when; None: it is present.
         unverified: Which of the node's entries it did not sign, where they were judged; "" for none.
+        has_drifted: The assignment only plans, and its last plan would change something.
     """
 
     node: str
@@ -94,6 +95,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     next_time: datetime | None = None
     away: AbsentSince | None = None
     unverified: str = ""
+    has_drifted: bool = False
 
     @property
     def is_converged(self) -> bool:
@@ -246,7 +248,13 @@ def judge(
         next_time=told.next_time if told and state != CONVERGED and away is None else None,
         away=away,
         unverified=node.unverified_note,
+        has_drifted=state == CONVERGED and told is not None and _has_drifted(told, standing),
     )
+
+
+def _has_drifted(told: AssignmentState, standing: Standing) -> bool:
+    """Whether the last plan would change something."""
+    return standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
 
 
 def _current(
@@ -255,9 +263,8 @@ def _current(
     """Return state and reason of a node that knows the current revision; `left` describes its remaining work."""
     record = node.record
     if told.state in COMPLIANT_STATES and not left:
-        is_drift = standing.assignment.mode == "plan" and told.state == NodeState.CHANGED
         notes = (
-            "would change" if is_drift else "",
+            "would change" if _has_drifted(told, standing) else "",
             _format_unreported(told, standing),
             _format_absence(away),
             _format_disabled(record),

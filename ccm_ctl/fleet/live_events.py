@@ -39,8 +39,11 @@ BACKLOG = timedelta(hours=1)
 GATHER_S = 0.05
 """After the first hint, so long more hints are gathered before the stream is read."""
 
-LOOK_AGAIN_S = 5.0
-"""The stream is read at least so often: a hint may be lost."""
+LOOK_AGAIN_S = 1.0
+"""The stream is read at least so often: a hint may be lost, and a broker that is frozen sends none."""
+
+SILENT_S = 1.5
+"""A broker that has not answered for so long is unavailable; the reading goes on. With LOOK_AGAIN_S: known within 3 seconds."""
 
 RETRY_S = 0.5
 
@@ -114,6 +117,7 @@ class LiveEvents:
 
     async def _turn(self) -> None:
         self._woken.clear()
+        silence = asyncio.get_running_loop().call_later(SILENT_S, lambda: self._say(is_current=False))
         try:
             if self._authors is None:
                 self._authors = await read_authors(self._fleet)
@@ -123,6 +127,8 @@ class LiveEvents:
             self._say(is_current=False)
             await asyncio.sleep(RETRY_S)
             return
+        finally:
+            silence.cancel()
         self._say(is_current=self._fleet.link.connected)
         await self._wait()
 

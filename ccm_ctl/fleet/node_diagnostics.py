@@ -36,6 +36,7 @@ from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.node_clock import clock_off_s
+from ccm_ctl.fleet.node_condition import AgentAnswer, NodeCondition, decide_condition
 from ccm_ctl.fleet.node_state import ASSIGNED, mark_unverified
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
@@ -55,6 +56,9 @@ RUNS_READ = 20
 
 ROLLOUTS_READ = 20
 """The most open rollouts whose nodes are read."""
+
+REFUSED_LATELY_S = 600.0
+"""An agent that does not answer and refused a request so lately, or by a clock that is ahead, refuses this operator's, too."""
 
 ANSWERED, SILENT, NOT_ASKED, DENIED = "answered", "silent", "not asked", "denied"
 
@@ -208,6 +212,28 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         status=read_status(answer),
         asked=asked,
         rollouts=await _read_rollouts(fleet, name),
+    )
+
+
+def decide_node(evidence: Evidence, now: datetime) -> NodeCondition:
+    """Return the condition of a node, with what its agent answered."""
+    return decide_condition(evidence.node, evidence.judged, now, _answer(evidence, now))
+
+
+def _answer(evidence: Evidence, now: datetime) -> AgentAnswer | None:
+    """What its agent answered; None: it was not asked, or this operator may not ask."""
+    if evidence.asked not in (ANSWERED, SILENT):
+        return None
+    refused, status = evidence.told.get("refused"), evidence.status
+    is_silent = evidence.asked == SILENT
+    is_lately = refused is not None and (now - refused.timestamp).total_seconds() < REFUSED_LATELY_S
+    return AgentAnswer(
+        is_silent=is_silent,
+        refuses_requests=is_silent and is_lately,
+        run=status.run,
+        refused_facts=status.refused_facts,
+        disk=status.spool.trouble,
+        undelivered=status.trouble,
     )
 
 

@@ -11,12 +11,13 @@ from ccm_ctl.fleet.assignments import Assignments, read_assignments
 from ccm_ctl.fleet.convergence import NodeStanding, judge, read_away
 from ccm_ctl.fleet.discovery import Inventory, lacking_facts, read_facts, read_inventory, select
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
+from ccm_ctl.fleet.node_condition import NodeCondition, decide_condition
 from ccm_ctl.fleet.node_state import mark_unverified
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ccm_ctl.fleet.discovery import TargetSpec
+    from ccm_ctl.fleet.discovery import Node, TargetSpec
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -29,12 +30,14 @@ class FleetOverview(Struct, frozen=True, kw_only=True):
         inventory: The nodes.
         assignments: The assignments.
         standings: By node and by the assignment's name, how the node stands to the assignment that counts for it.
+        conditions: The state of each node.
     """
 
     time: datetime
     inventory: Inventory
     assignments: Assignments
     standings: dict[str, dict[str, NodeStanding]]
+    conditions: dict[str, NodeCondition]
 
 
 async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> FleetOverview:
@@ -53,17 +56,37 @@ async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> Fleet
     await assignments.fill_in(fleet, inventory)
     nodes = list(inventory.nodes.values())
     await mark_unverified(fleet, nodes)
+    standings = await judge_nodes(fleet, nodes, assignments, data)
+    now = fleet.clock.now()
+    conditions = {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
+    return FleetOverview(
+        time=now, inventory=inventory, assignments=assignments, standings=standings, conditions=conditions
+    )
+
+
+async def judge_nodes(
+    fleet: Fleet, nodes: list[Node], assignments: Assignments, data: FollowedData | None = None
+) -> dict[str, dict[str, NodeStanding]]:
+    """Return how each of these nodes stands to the assignments that apply to it, by node and by name."""
     newest = await (data or FollowedData(fleet.data)).newest(followed_keys(nodes, assignments))
     away = await read_away(fleet, (node for node in nodes if not node.is_present))
     now = fleet.clock.now()
-    standings = {
+    return {
         node.name: {
             name: judge(node, standing, now, away.get(node.name), newest)
             for name, standing in assignments.of_node(node).items()
         }
         for node in nodes
     }
-    return FleetOverview(time=now, inventory=inventory, assignments=assignments, standings=standings)
+
+
+async def read_conditions(fleet: Fleet, inventory: Inventory, nodes: list[Node]) -> dict[str, NodeCondition]:
+    """Return the state of these nodes of an inventory, by name."""
+    assignments = await read_assignments(fleet)
+    await assignments.fill_in(fleet, inventory)
+    standings = await judge_nodes(fleet, nodes, assignments)
+    now = fleet.clock.now()
+    return {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
 
 
 async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:

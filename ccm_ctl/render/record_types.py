@@ -68,9 +68,21 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
     state: Annotated[
         str,
         Meta(
-            description="`present`, `offline`, `expected`, `silent`; `removed` or `reset` by a command; a reason in `why`."
+            description="`present`, `offline`, `expected`, `silent`; `removed` or `reset` by a command; the condition in `why`."
         ),
     ]
+    condition: Annotated[
+        Text,
+        Meta(
+            description="The node in one word, as lists, `why` and the dashboard show it: `failed`, `duplicate`, `clock`, "
+            "`refused`, `plans only`, `stopped`, `disk`, `expired`, `silent`, `refresh pending`, `undelivered`, `drifted`, "
+            "`offline`, `never seen`, `disabled`, `waiting`, `running`, `unassigned` or `converged`."
+        ),
+    ] = UNSET
+    heard: Annotated[
+        Time, Meta(description="Its last heartbeat, or when it was last there if it is offline.")
+    ] = UNSET
+    late: Annotated[Flag, Meta(description="It missed a heartbeat, so what is shown may be old.")] = UNSET
     facts: Annotated[dict[str, Any] | Maybe, Meta(description="Routed and assigned facts.")] = UNSET
     version: Annotated[Text, Meta(description="Version of the agent.")] = UNSET
     machine: Machine = UNSET

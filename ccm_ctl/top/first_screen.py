@@ -77,7 +77,7 @@ def first_screen(watch: FleetWatch, now: datetime, columns: int, lines: int, *, 
         look = COLORS[row.meaning]
         table.append([(_in_columns(row.cells, widths), look if place else f"{look} reverse")])
     blank: list[list[Part]] = [[]] * (lines - AROUND_TABLE - len(shown))
-    picture = [counts_line(watch), status_line(watch, view), *table, *blank, keys_line(view)]
+    picture = [counts_line(watch, now), status_line(watch, view), *table, *blank, keys_line(view)]
     return [_painted(parts, columns, color=color) for parts in picture[:lines]]
 
 

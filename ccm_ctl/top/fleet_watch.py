@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusUnavailableError, CcmError, NoTargetError
 from ccm_ctl.dashboard.feed import frame_of
+from ccm_ctl.fleet.attention import read_open_rollouts
 from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.fleet.followed_data import FollowedData
 from ccm_ctl.fleet.live_events import LiveEvents
 from ccm_ctl.fleet.overview import choose_nodes, read_overview
 
 if TYPE_CHECKING:
+    from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.dashboard.feed import EventFrame
     from ccm_ctl.fleet.live_events import LiveEvent
     from ccm_ctl.fleet.overview import FleetOverview
@@ -45,7 +47,7 @@ class FleetWatch:
         overview: Nodes and assignments with their states; None before the first reading.
         events: The newest events, the oldest first.
         runs: The newest runs; None before they were read.
-        waves: The states of open rollouts, in words, by run.
+        rollouts: The rollouts that are not over; they are read after the first picture, with which they would take longer.
         selector: The filter in the selector language; "": none.
         shown: The nodes that the filter selects; None: all.
         filter_problem: Why the filter selects no nodes; "": it does.
@@ -59,7 +61,7 @@ class FleetWatch:
         self.overview: FleetOverview | None = None
         self.events: deque[EventFrame] = deque(maxlen=KEPT_EVENTS)
         self.runs: list[ListedRun] | None = None
-        self.waves: dict[str, str] = {}
+        self.rollouts: list[RolloutState] = []
         self.selector = ""
         self.shown: set[str] | None = None
         self.filter_problem = ""
@@ -135,8 +137,7 @@ class FleetWatch:
         while True:
             self._soon.clear()
             began = loop.time()
-            if not was_read:
-                await self.refresh()
+            await (self._refresh_rollouts() if was_read else self.refresh())
             was_read = False
             try:
                 async with asyncio.timeout(max(LOOK_AGAIN_S, (loop.time() - began) * SHARE)):
@@ -146,10 +147,23 @@ class FleetWatch:
 
     async def refresh(self) -> None:
         """Read the fleet now; when the broker does not answer, what was read before stays."""
+        await self._read(with_fleet=True)
+
+    async def read_first(self) -> None:
+        """Read what the first picture shows: the fleet without its rollouts."""
+        await self._read(with_fleet=True, with_rollouts=False)
+
+    async def _refresh_rollouts(self) -> None:
+        await self._read(with_fleet=False)
+
+    async def _read(self, *, with_fleet: bool, with_rollouts: bool = True) -> None:
         try:
-            overview = await read_overview(self._fleet, self._data)
-            await self._choose(overview)
-            self.overview = overview
+            if with_fleet:
+                overview = await read_overview(self._fleet, self._data)
+                await self._choose(overview)
+                self.overview = overview
+            if with_rollouts:
+                self.rollouts = await read_open_rollouts(self._fleet)
             if self.wants_runs:
                 await self._read_runs()
         except CcmError as err:
@@ -172,11 +186,6 @@ class FleetWatch:
 
     async def _read_runs(self) -> None:
         # imported when runs are shown: the first picture comes sooner without
-        from ccm_ctl.fleet.rollout.store import RolloutStore
         from ccm_ctl.fleet.run_list import RunFilter, list_runs
-        from ccm_ctl.render.rollout import rollout_line
 
-        listed = await list_runs(self._fleet, RunFilter(folds=True), RUNS_READ)
-        rollouts = await RolloutStore(self._fleet).open_rollouts()
-        self.runs = listed.runs
-        self.waves = {state.run: rollout_line(state) for state in rollouts}
+        self.runs = (await list_runs(self._fleet, RunFilter(folds=True), RUNS_READ)).runs

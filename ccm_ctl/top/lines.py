@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.table import COLORS
 from ccm_agent.clikit.text import one_line, plural
-from ccm_ctl.top.rows import STATES, VIEWS, count_states
+from ccm_ctl.dashboard.attention_lines import find_rollout_items
+from ccm_ctl.fleet.node_condition import MEANINGS
+from ccm_ctl.top.rows import FIRST, VIEWS, count_states
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ccm_ctl.top.fleet_watch import FleetWatch
 
 Part = tuple[str, str]
 
 SUBJECTS = {
-    "nodes": "{nodes}",
+    "nodes": "{nodes}, what needs attention first; Enter shows why, and what to do next",
     "runs": "newest runs; the filter does not apply",
     "events": "events of {nodes}",
     "failing": "failing resources of {nodes}",
@@ -22,15 +27,19 @@ SUBJECTS = {
 """What a table shows, as the second line says it."""
 
 
-def counts_line(watch: FleetWatch) -> list[Part]:
-    """How many nodes there are, how many in which state, and the rate of events."""
+def counts_line(watch: FleetWatch, now: datetime) -> list[Part]:
+    """How many nodes there are, how many nodes and rollouts in which state, and the rate of events."""
     if watch.overview is None:
         return [("reading the fleet …", "")]
     counts = count_states(watch)
     parts = [(plural(counts.total(), "node"), "bold")]
-    for state, meaning in STATES.items():
+    rollouts = Counter(item.state for item in find_rollout_items(watch.rollouts, now))
+    for state in FIRST:
         if counts[state]:
-            parts += [("  ", ""), (f"{counts[state]} {state}", COLORS[meaning])]
+            parts += [("  ", ""), (f"{counts[state]} {state}", COLORS[MEANINGS[state]])]
+        elif rollouts[state]:
+            words = f"{plural(rollouts[state], 'rollout')} {state}"
+            parts += [("  ", ""), (words, COLORS["change"])]
     return [*parts, (f"  {watch.events_per_second():.1f} events/s", "")]
 
 

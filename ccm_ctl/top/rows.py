@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.clikit.text import ago, one_line, short_id
+from ccm_agent.clikit.text import ago, natural, one_line
+from ccm_agent.model.ids import short_id
+from ccm_ctl.dashboard.attention_lines import find_rollout_items
+from ccm_ctl.fleet.attention import ORDER, needs_attention
+from ccm_ctl.fleet.node_condition import MEANINGS, OFFLINE
 from ccm_ctl.render.records import title_of
+from ccm_ctl.render.rollout import rollout_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from ccm_ctl.dashboard.attention_lines import AttentionLine
     from ccm_ctl.dashboard.feed import EventFrame
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.node_condition import NodeCondition
     from ccm_ctl.fleet.run_list import ListedRun
     from ccm_ctl.top.fleet_watch import FleetWatch
 
@@ -24,7 +31,7 @@ VIEWS = ("nodes", "runs", "events", "failing")
 """The tables, in the order of their keys 1 to 4."""
 
 COLUMNS = {
-    "nodes": ("NODE", "STATE", "LAST RUN", "ASSIGNMENTS"),
+    "nodes": ("NODE", "STATE", "LAST RUN", "NOTE"),
     "runs": ("RUN", "WHEN", "NODES", "WHAT", "STATE"),
     "events": ("TIME", "NODE", "EVENT"),
     "failing": ("RESOURCE", "NODES", "LAST", "ERROR"),
@@ -35,13 +42,8 @@ ROWS_SHOWN = 500
 
 CELL_CHARACTERS = 200
 
-FAILING, DRIFT, DISABLED, OFFLINE, EXPECTED, RUNNING, PRESENT = (
-    "failing", "drift", "disabled", "offline", "expected", "running", "present",
-)  # fmt: skip
-STATES = {
-    FAILING: "bad", DRIFT: "change", DISABLED: "change", OFFLINE: "gone", EXPECTED: "quiet", RUNNING: "good", PRESENT: "good",
-}  # fmt: skip
-"""States of nodes with their meanings as keys of COLORS; nodes that need attention come first."""
+FIRST = (*ORDER, *(state for state in MEANINGS if state not in ORDER))
+"""States of nodes and rollouts; those that need attention come first."""
 
 
 class TableRow(Struct, frozen=True):
@@ -68,47 +70,70 @@ def rows_of(view: str, watch: FleetWatch, now: datetime) -> list[TableRow]:
     return make(watch, now)[:ROWS_SHOWN]
 
 
-def node_state(node: Node, standings: Mapping[str, NodeStanding]) -> str:
-    """The state of a node; of several, the one that needs attention most."""
-    if not node.is_present:
-        return OFFLINE if node.record is not None else EXPECTED
-    if any(one.has_failed for one in standings.values()) or (
-        node.record is not None and node.record.last_state == "failed"
-    ):
-        return FAILING
-    if node.record is not None and node.record.disabled is not None:
-        return DISABLED
-    if node.presence is not None and node.presence.run:
-        return RUNNING
-    return PRESENT if all(one.is_converged for one in standings.values()) else DRIFT
-
-
 def count_states(watch: FleetWatch) -> Counter[str]:
     """How many of the shown nodes are in which state."""
-    return Counter(node_state(node, standings) for node, standings in _shown(watch))
+    return Counter(found.state for _, found, _ in _shown(watch))
 
 
 def node_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """The nodes, those that need attention first."""
-    order = list(STATES)
-    found = [(node_state(node, standings), node, standings) for node, standings in _shown(watch)]
-    found.sort(key=lambda one: (order.index(one[0]), one[1].name))
-    rows = []
-    for state, node, standings in found[:ROWS_SHOWN]:
-        record = node.record
-        last = f"{record.last_state} {ago(record.last_time, now)}" if record and record.last_run else "none"
-        lagging = [f"{name} {one.state}" for name, one in sorted(standings.items()) if not one.is_converged]
-        converged = len(standings) - len(lagging)
-        assignments = ", ".join([*lagging, *([f"{converged} converged"] if converged else [])])
-        shown_state = f"{state} (unverified)" if node.unverified else state
-        cells = _safe(node.name, shown_state, last, assignments)
-        rows.append(TableRow(node.name, cells, STATES[state], node=node.name))
-    return rows
+    """Nodes, and rollouts that wait for an operator: what needs attention first, the worst before the rest."""
+    found = [
+        (_rank(one, now), natural(node.name), _node_row(node, one, standings, now))
+        for node, one, standings in _shown(watch)
+    ]
+    for item in rollout_items(watch, now):
+        cells = _safe(
+            f"run {short_id(item.run)}", item.state, ago(item.since, now), f"{item.sentence}; Enter opens it"
+        )
+        found.append(
+            (
+                ORDER.index(item.state),
+                natural(item.run),
+                TableRow(item.run, cells, item.meaning, run=item.run),
+            )
+        )
+    found.sort(key=lambda one: one[:2])
+    return [row for *_, row in found[:ROWS_SHOWN]]
+
+
+def rollout_items(watch: FleetWatch, now: datetime) -> list[AttentionLine]:
+    """The rollouts that wait for an operator."""
+    return find_rollout_items(watch.rollouts, now)
+
+
+def _rank(found: NodeCondition, now: datetime) -> float:
+    """The place of a node; one that was offline only for a moment comes right behind those that need attention."""
+    if found.state in ORDER and not needs_attention(found, now):
+        return len(ORDER) - 0.5
+    return FIRST.index(found.state)
+
+
+def _node_row(
+    node: Node, found: NodeCondition, standings: Mapping[str, NodeStanding], now: datetime
+) -> TableRow:
+    record = node.record
+    last = f"{record.last_state} {ago(record.last_time, now)}" if record and record.last_run else "none"
+    state = f"{found.state} (unverified)" if node.unverified else found.state
+    cells = _safe(node.name, state, last, _note(found, standings, now))
+    return TableRow(node.name, cells, found.meaning, node=node.name)
+
+
+def _note(found: NodeCondition, standings: Mapping[str, NodeStanding], now: datetime) -> str:
+    """What is wrong, how old that is, and the state of each assignment."""
+    lagging = [f"{name} {one.state}" for name, one in sorted(standings.items()) if not one.is_converged]
+    converged = len(standings) - len(lagging)
+    heard = f"heard {ago(found.heard, now)}" if found.is_late or found.state == OFFLINE else ""
+    about = found.detail if found.state in ORDER and found.state != OFFLINE else ""
+    parts = [heard, *lagging, f"{converged} converged" if converged else "", about]
+    return "; ".join(part for part in parts if part)
 
 
 def run_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
-    """The runs, the newest first."""
-    return [_run_row(one, watch.waves.get(one.record.run, ""), now) for one in watch.runs or []]
+    """The runs: rollouts that wait for an operator first, then the newest."""
+    waves = {state.run: rollout_line(state) for state in watch.rollouts}
+    waiting = {item.run for item in rollout_items(watch, now)}
+    rows = [_run_row(one, waves.get(one.record.run, ""), now) for one in watch.runs or []]
+    return sorted(rows, key=lambda row: row.run not in waiting)
 
 
 def _run_row(one: ListedRun, wave: str, now: datetime) -> TableRow:
@@ -161,12 +186,15 @@ def failing_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
     return rows
 
 
-def _shown(watch: FleetWatch) -> list[tuple[Node, dict[str, NodeStanding]]]:
+def _shown(watch: FleetWatch) -> list[tuple[Node, NodeCondition, dict[str, NodeStanding]]]:
     overview, shown = watch.overview, watch.shown
     if overview is None:
         return []
-    nodes = overview.inventory.nodes.items()
-    return [(node, overview.standings[name]) for name, node in nodes if shown is None or name in shown]
+    return [
+        (node, overview.conditions[name], overview.standings[name])
+        for name, node in overview.inventory.nodes.items()
+        if shown is None or name in shown
+    ]
 
 
 def _shown_events(watch: FleetWatch) -> list[EventFrame]:

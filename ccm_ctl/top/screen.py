@@ -177,7 +177,7 @@ class TopApp(App[None]):
         if state == self._drawn:
             return
         self._drawn = state
-        self._line("#counts", assemble(counts_line(watch)))
+        self._line("#counts", assemble(counts_line(watch, now)))
         self._line("#status", assemble(status_line(watch, self._view)))
         self._fill(rows_of(self._view, watch, now))
 
@@ -253,7 +253,7 @@ class TopApp(App[None]):
             return
         row = self._rows[message.cursor_row]
         if self._view in ("nodes", "runs"):
-            self.open_page(self._view[:-1], row.node, row.run)
+            self.open_page("node" if row.node else "run", row.node, row.run)
             return
         text = "\n\n".join(self._full_texts(row))
 

@@ -72,6 +72,8 @@ FROM_AGENT_BY_ROOM = {
     "render": {"model", "clikit"},
     # testing: the broker of tests
     "demo": {"model", "testing"},
+    # clikit: the sentences of what needs attention, which `top` shows as well
+    "dashboard": {"model", "clikit"},
     "top": {"model", "clikit", "templates"},
     # resources: their schemas, which none of the code that changes a host is imported for
     "studio": {"model", "clikit", "templates", "hiera", "manifest", "resources"},

@@ -35,6 +35,19 @@ def test_nodes_are_shown_with_the_state_of_each_assignment(page: Page) -> None:
     expect(page.get_by_role("columnheader", name="database")).to_be_visible()
 
 
+def test_the_page_opens_with_what_needs_attention(page: Page) -> None:
+    attention = page.get_by_role("region", name="Needs attention")
+    first = attention.get_by_role("listitem").first
+    expect(first).to_contain_text("failed")
+    expect(first).to_contain_text("ccmctl why db1")
+    expect(attention.get_by_text("web1")).to_have_count(0)
+
+    first.get_by_role("link").click()
+
+    expect(page.get_by_role("heading", name="db1")).to_be_visible()
+    expect(page.locator(".title .state")).to_contain_text("failed")
+
+
 def test_filter_is_in_the_url_and_works_in_another_browser(page: Page) -> None:
     page.get_by_label("Nodes", exact=True).fill("role=web")
     page.get_by_label("Facts as columns").fill("role, host.info.os")
@@ -131,7 +144,7 @@ def test_tables_are_saved_as_csv_and_json(page: Page, tmp_path: Path) -> None:
     document.value.save_as(tmp_path / "fleet.json")
 
     head, *rows = (tmp_path / "fleet.csv").read_text().splitlines()
-    assert head.startswith("node,state,agent,database,web,")
+    assert head.startswith("node,state,agent,heard,database,web,")
     assert [line.partition(",")[0] for line in rows] == ["db1", "old1", "web1", "web2"]
     assert [one["node"] for one in json.loads((tmp_path / "fleet.json").read_text())] == [
         "db1",

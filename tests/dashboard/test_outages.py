@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +43,44 @@ def test_a_broker_that_was_gone_is_noticed_and_its_events_come_afterwards(
 
         expect(page.locator(".connection")).to_contain_text("live")
         expect(page.locator(".events .text").filter(has_text="afterwards").first).to_be_visible()
+
+
+def test_a_broker_that_is_frozen_is_noticed_within_three_seconds(browser: Browser, fragile: Site) -> None:
+    with context_of(browser) as context:
+        page = context.new_page()
+        page.goto(fragile.printed)
+        expect(page.locator(".connection")).to_contain_text("live")
+
+        os.kill(fragile.fleet.broker.pid, signal.SIGSTOP)
+        try:
+            expect(page.locator(".connection")).to_contain_text("broker unavailable", timeout=3000)
+        finally:
+            os.kill(fragile.fleet.broker.pid, signal.SIGCONT)
+
+        expect(page.locator(".connection")).to_contain_text("live")
+
+
+def test_a_killed_agent_is_marked_before_it_counts_as_offline(browser: Browser, fragile: Site) -> None:
+    agent = fragile.fleet.agents["web1"]
+    with context_of(browser) as context:
+        page = context.new_page()
+        page.goto(fragile.printed)
+        row = page.locator(".heat-map .body [role=row]")
+        expect(row).to_contain_text("unassigned")
+        expect(page.locator(".sub time").first).to_contain_text("ago")
+
+        agent.kill()
+        expect(row).to_contain_text("silent")
+        [listed] = fragile.fleet.ctl("node", "list", "--json").named("node")
+        expect(
+            page.get_by_role("region", name="Needs attention").get_by_role("link", name="web1")
+        ).to_be_visible()
+
+        agent.start()
+        fragile.fleet.wait_present(["web1"])
+        expect(row).to_contain_text("unassigned")
+
+    assert (listed["state"], listed["condition"], listed["late"]) == ("present", "silent", True)
 
 
 def test_a_page_that_was_asleep_shows_what_happened_meanwhile(browser: Browser, fragile: Site) -> None:

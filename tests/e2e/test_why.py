@@ -95,7 +95,7 @@ def test_a_disabled_node_shows_the_operator_and_the_reason(ward: Fleet) -> None:
 
 
 def test_a_node_that_was_stopped_is_off_since_then(ward: Fleet) -> None:
-    wait_until(ward, "off1", "well")
+    wait_until(ward, "off1", "unassigned")
     ward.agents["off1"].stop()
 
     record = wait_until(ward, "off1", "offline")
@@ -110,16 +110,17 @@ def test_a_waiting_node_shows_the_reason(ward: Fleet) -> None:
     wait_until(ward, "waits1", "running")
     assign(ward, "later", "waits1", a_file("later"))
 
-    record = wait_until(ward, "waits1", "waiting")
+    ward.wait_for(lambda: "waits with the assignment later" in why(ward, "waits1")["reason"], "it to wait")
+    record = why(ward, "waits1")
 
-    assert [one["state"] for one in record["assignments"]] == ["waiting"]
+    assert (record["state"], [one["state"] for one in record["assignments"]]) == ("running", ["waiting"])
     screen = shown(ward, "waits1")
     assert screen.startswith(
         f"waits1 waits with the assignment later until this run ends: run {record['run']} of long"
     )
     assert "at exec#gate-go (1 of 1) for " in " ".join(screen.split())
     ward.open_gates("waits1")
-    assert wait_until(ward, "waits1", "well")["assignments"][0]["state"] == "converged"
+    assert wait_until(ward, "waits1", "converged")["assignments"][0]["state"] == "converged"
 
 
 def test_two_agents_of_one_identity_are_distinguished_and_both_refuse(ward: Fleet) -> None:
@@ -163,7 +164,7 @@ def test_a_node_whose_disk_is_full_says_so_until_there_is_space(ward: Fleet) -> 
 
     record = wait_until(ward, "full1", "disk")
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
-    after = wait_until(ward, "full1", "well")
+    after = wait_until(ward, "full1", "unassigned")
 
     assert done.code == 0, done.err
     assert record["reason"].startswith("full1 cannot write its state: ")

@@ -208,5 +208,5 @@ def _check_readers(ground: Ground, played: Played, run: str, states: dict[str, s
         if last != (run, state):
             yield f"{node}: node list reports {last}, and run show {(run, state)}"
         reason = ground.fleet.ctl("why", node, "--json").named("why")[0]["state"]
-        if (reason == "well") != (state in ("changed", "stable")):
+        if (reason in ("converged", "unassigned")) != (state in ("changed", "stable")):
             yield f"{node}: why reports `{reason}`, and run show {state}"

@@ -137,7 +137,12 @@ class NodePresence:
         record = self.record
         now = self._clock.now()
         presence = Presence(
-            node=record.node, machine=record.machine, started=record.started, time=now, run=run
+            node=record.node,
+            machine=record.machine,
+            started=record.started,
+            time=now,
+            run=run,
+            ttl_s=self._ttl_s,
         )
         key, body = f"presence.{record.node}", encode_message(presence)
         age_s = self._clock.monotonic() - self._beat_at

@@ -1,28 +1,20 @@
 // The Fleet page: nodes × assignments as a heat map, with filters that stand in the address.
-import { html, useEffect, useMemo, useRef, useState, ask, go, withQuery, natural, number, plural, signOf, meaningOf, fact, Export, Problem, STATES } from "./lib.js";
+import { html, useEffect, useMemo, useRef, useState, ask, go, withQuery, natural, number, plural, signOf, meaningOf, nodePath, runPath, Ago, Export, Link, Problem, State } from "./lib.js";
 import { live, useLive } from "./live.js";
 import { HeatMap } from "./heat.js";
 import { Timeline } from "./timeline.js";
 import { EventList } from "./events.js";
 import { NodePanel } from "./panel.js";
 
-const WORST = ["refused", "failed", "stopped", "expired", "waiting"];
-const ORDER = ["failed", "waiting", "disabled", "offline", "never seen", "converged", "unassigned"];
-
-// One word for a node: what an operator would look at first.
-export function statusOf(row) {
-  if (row.state === "expected") return "never seen";
-  const states = Object.values(row.standings).map((one) => one.state);
-  if (row.conflict || states.some((state) => ["failed", "refused", "stopped", "expired"].includes(state))) return "failed";
-  if (row.disabled) return "disabled";
-  if (row.state === "offline") return "offline";
-  if (states.some((state) => state !== "converged")) return "waiting";
-  return states.length ? "converged" : "unassigned";
-}
+// The states of nodes, the worst first, as `ccm_ctl.fleet.node_condition` decides them.
+const ORDER = [
+  "failed", "duplicate", "clock", "refused", "plans only", "stopped", "disk", "expired", "silent", "refresh pending", "undelivered", "drifted",
+  "offline", "never seen", "disabled", "waiting", "running", "unassigned", "converged",
+];
 
 // The rows of the nodes that the filter means, kept up with the fleet by asking for what changed.
 function useRows(filter) {
-  const [shown, set] = useState({ rows: null, assignments: [], problem: "", error: null });
+  const [shown, set] = useState({ rows: null, assignments: [], attention: [], problem: "", error: null });
   const kept = useRef({ filter: null, version: 0, rows: new Map(), isAsking: false, wanted: "" });
   const { version, loads } = useLive();
   useEffect(() => {
@@ -46,10 +38,10 @@ async function read(mine, set) {
     const said = await ask(`/api/fleet?since=${mine.version}${filter && `&${filter}`}`);
     const rows = said.since ? new Map(mine.rows) : new Map();
     for (const name of said.gone) rows.delete(name);
-    for (const row of said.rows) rows.set(row.node, { ...row, status: statusOf(row) });
+    for (const row of said.rows) rows.set(row.node, row);
     Object.assign(mine, { rows, version: said.version });
     if (mine.wanted !== filter) return;
-    set({ rows, assignments: said.assignments, total: said.total, problem: said.problem || said.broker_problem, error: null });
+    set({ rows, assignments: said.assignments, attention: said.attention, total: said.total, problem: said.problem || said.broker_problem, error: null });
   } catch (error) {
     mine.version = 0;
     set((before) => ({ ...before, rows: before.rows || new Map(), error }));
@@ -106,6 +98,32 @@ function Counts({ rows, chosen }) {
   </div>`;
 }
 
+const ATTENTION_SHOWN = 8;
+const where = ({ run, nodes, state }) => (!nodes.length ? runPath(run) : nodes.length === 1 ? nodePath(nodes[0]) : withQuery({ state }));
+
+// What needs an operator, the worst first: what is wrong, since when, the command to run, and the page that shows it.
+function Attention({ items }) {
+  const [isOpen, setOpen] = useState(false);
+  const shown = isOpen ? items : items.slice(0, ATTENTION_SHOWN);
+  return html`<section class="card attention" aria-labelledby="attention-title">
+    <h2 id="attention-title">Needs attention</h2>
+    ${
+      items.length
+        ? html`<ul>${shown.map(
+            (item) => html`<li key=${`${item.state} ${item.sentence}`}><${State} state=${item.state} /> <${Link} to=${where(item)}>${item.sentence}<//>${item.since && html` <span class="quiet"><${Ago} time=${item.since} /></span>`} <code>${item.command}</code></li>`,
+          )}</ul>`
+        : html`<p class="quiet">Nothing: no node failed, drifted or is missing, and no rollout waits for you.</p>`
+    }
+    ${items.length > ATTENTION_SHOWN && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Show fewer" : `Show all ${number(items.length)}`}</button>`}
+  </section>`;
+}
+
+// How old what is shown is: the dashboard reads the fleet every few seconds while the broker answers.
+function ReadAt() {
+  const { read } = useLive();
+  return read ? html`, read <${Ago} time=${read} every=${1000} />` : "";
+}
+
 const SORTS = { name: "name", problems: "problems first", run: "last run" };
 function sorted(rows, by) {
   const byName = (one, other) => natural(one.node, other.node);
@@ -115,12 +133,12 @@ function sorted(rows, by) {
 }
 
 function exported(rows, assignments, paths, factOf) {
-  const columns = ["node", "state", "agent", ...assignments.map((one) => one.name), ...paths, "last_run", "last_state", "last_time", "version", "note"];
+  const columns = ["node", "state", "agent", "heard", ...assignments.map((one) => one.name), ...paths, "last_run", "last_state", "last_time", "version", "note"];
   return [
     columns,
     rows.map((row) => [
-      row.node, row.status, row.state, ...assignments.map((one) => row.standings[one.name]?.state), ...paths.map((path) => factOf(row, path)),
-      row.last_run, row.last_state, row.last_time, row.version, [row.unverified && `unverified ${row.unverified}`, row.conflict || row.disabled].filter(Boolean).join("; "),
+      row.node, row.status, row.state, row.heard, ...assignments.map((one) => row.standings[one.name]?.state), ...paths.map((path) => factOf(row, path)),
+      row.last_run, row.last_state, row.last_time, row.version, [row.unverified && `unverified ${row.unverified}`, row.late && "missed its heartbeat", row.detail].filter(Boolean).join("; "),
     ]),
   ];
 }
@@ -133,7 +151,7 @@ export function FleetPage({ address }) {
     if (query.get("where")) said.set("where", query.get("where"));
     return said.toString();
   }, [address.search]);
-  const { rows, assignments, problem, error, total } = useRows(filter);
+  const { rows, assignments, attention, problem, error, total } = useRows(filter);
   const paths = words(query.get("facts") || "").slice(0, 8);
   const factOf = useFacts(paths, rows);
   const chosen = query.get("state") || "";
@@ -146,13 +164,14 @@ export function FleetPage({ address }) {
   return html`
     <div class="title">
       <h1>Fleet</h1>
-      ${rows && html`<p class="sub">${isFiltered ? `${number(list.length)} of ${plural(total || 0, "node")}` : plural(list.length, "node")}, ${plural(assignments.length, "assignment")}</p>`}
+      ${rows && html`<p class="sub">${isFiltered ? `${number(list.length)} of ${plural(total || 0, "node")}` : plural(list.length, "node")}, ${plural(assignments.length, "assignment")}<${ReadAt} /></p>`}
       <span class="spacer"></span>
       <label class="sort">Sort by <select value=${sort} onChange=${(event) => go(withQuery({ sort: event.target.value === "name" ? "" : event.target.value }))}>
         ${Object.entries(SORTS).map(([key, text]) => html`<option value=${key}>${text}</option>`)}
       </select></label>
       <${Export} isOfPage name="fleet" table=${() => exported(list, assignments, paths, factOf)} />
     </div>
+    ${rows && rows.size + total > 0 && html`<${Attention} items=${attention} />`}
     <${Filters} query=${query} factNames=${factNames} />
     <${Problem} error=${error} />
     ${problem && html`<p class="problem" role="status">${problem}</p>`}

@@ -1,5 +1,5 @@
 // The heat map: only the rows that can be seen are in the document, so that thousands of nodes scroll well.
-import { html, useEffect, useLayoutEffect, useRef, useState, signOf, meaningOf, fact, Ago, State, short, stamp } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, signOf, meaningOf, fact, Ago, State, stamp } from "./lib.js";
 
 const ROW = 30;
 const MARGIN = 12;
@@ -55,12 +55,15 @@ function Cell({ name, cell }) {
 }
 
 // that a node was never seen is its state already
-const note = (row) => (row.unverified ? `unverified ${row.unverified}` : "") || row.conflict || row.disabled || Object.values(row.standings).find((one) => one.reason && one.reason !== "never seen")?.reason || "";
+const note = (row) => (row.unverified ? `unverified ${row.unverified}` : "") || row.detail || row.conflict || Object.values(row.standings).find((one) => one.reason && one.reason !== "never seen")?.reason || "";
+
+// A node that missed a heartbeat may be down, and one that is offline is: what is shown of it is so old.
+const Heard = ({ row }) => (row.heard ? html` <span class="late" title=${`last heard ${stamp(row.heard)}`}><${Ago} time=${row.heard} every=${1000} /></span>` : "");
 
 function Row({ row, place, assignments, paths, factOf, onOpen, isOpen }) {
-  return html`<div role="row" aria-rowindex=${place + 2} class=${`row${row.state === "present" ? "" : " absent"}${isOpen ? " open" : ""}`} style=${{ top: `${place * ROW}px` }}>
+  return html`<div role="row" aria-rowindex=${place + 2} class=${`row${row.state === "present" && !row.late ? "" : " absent"}${isOpen ? " open" : ""}`} style=${{ top: `${place * ROW}px` }}>
     <div role="rowheader" class="name"><button type="button" class="plain" aria-expanded=${isOpen} onClick=${() => onOpen(isOpen ? "" : row.node)} title=${row.node}>${row.node}</button></div>
-    <div role="cell" class="status"><${State} state=${row.status} />${row.run && html` <span class="busy" title=${`in run ${row.run}`}>▸<span class="hidden">in a run</span></span>`}</div>
+    <div role="cell" class="status"><${State} state=${row.status} /><${Heard} row=${row} />${row.run && html` <span class="busy" title=${`in run ${row.run}`}>▸<span class="hidden">in a run</span></span>`}</div>
     ${assignments.map((one) => html`<${Cell} name=${one.name} cell=${row.standings[one.name]} key=${one.name} />`)}
     ${paths.map((path) => html`<div role="cell" class="fact" title=${fact(factOf(row, path))} key=${path}>${fact(factOf(row, path))}</div>`)}
     <div role="cell" class="last">${row.last_run ? html`<span class=${meaningOf(row.last_state)}>${row.last_state}</span> <${Ago} time=${row.last_time} />` : html`<span class="quiet">none yet</span>`}</div>

@@ -111,8 +111,8 @@ export function stamp(time) {
   return Number.isNaN(at.getTime()) ? "" : `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
-export function Ago({ time }) {
-  useTick(10000);
+export function Ago({ time, every = 10000 }) {
+  useTick(every);
   return time ? html`<time dateTime=${time} title=${stamp(time)}>${ago(time)}</time>` : "";
 }
 
@@ -144,13 +144,18 @@ export const STATES = {
   lost: ["?", "gone"],
   unreachable: ["?", "gone"],
   disabled: ["‖", "quiet"],
-  offline: ["○", "quiet"],
+  offline: ["○", "gone"],
+  paused: ["‖", "change"],
+  "not driven": ["‖", "change"],
+  "plans only": ["⊘", "bad"],
+  clock: ["!", "bad"],
+  disk: ["!", "bad"],
+  drifted: ["≠", "change"],
   "never seen": ["·", "quiet"],
   unassigned: ["–", "quiet"],
   healthy: ["✓", "good"],
   gone: ["✗", "bad"],
   present: ["●", "good"],
-  well: ["✓", "good"],
   running: ["▸", "change"],
   refreshed: ["±", "change"],
   skipped: ["–", "quiet"],

@@ -11,6 +11,7 @@ export const live = {
   last: 0,
   version: 0,
   broker: true,
+  read: null,
   connected: null,
   events: [],
   timeline: new Map(),
@@ -112,9 +113,10 @@ function again() {
 }
 
 function state(changes) {
-  const before = JSON.stringify([live.connected, live.broker, live.version]);
+  const parts = () => JSON.stringify([live.connected, live.broker, live.version, live.read]);
+  const before = parts();
   Object.assign(live, changes);
-  if (JSON.stringify([live.connected, live.broker, live.version]) !== before) tell();
+  if (parts() !== before) tell();
 }
 
 // Browsers allow six connections to a host, so a tab that is hidden gives its own back.

@@ -13,10 +13,11 @@ export function NodePanel({ row, onClose }) {
     <div class="title"><h2>${row.node}</h2><${State} state=${row.status} /><span class="spacer"></span><${Link} class="button" to=${nodePath(row.node)}>Open the node<//>
       <button type="button" onClick=${onClose}>Close</button></div>
     ${row.conflict && html`<p class="problem">${row.conflict}</p>`}
+    ${row.late && html`<p class="problem">It missed its heartbeat, so what is shown may be old: its agent, its network or the machine may be down.</p>`}
     ${row.unverified && html`<p><${Unverified} reason=${row.unverified} /></p>`}
     ${row.disabled && html`<p class="quiet">${row.disabled}</p>`}
     <dl class="pairs">
-      <dt>Agent</dt><dd>${row.state === "expected" ? "has never connected" : row.state}${row.version && `, version ${row.version}`}${row.written && html`, wrote its record <${Ago} time=${row.written} />`}</dd>
+      <dt>Agent</dt><dd>${row.state === "expected" ? "has never connected" : row.state}${row.version && `, version ${row.version}`}${row.heard && html`, last heard <${Ago} time=${row.heard} every=${1000} />`}</dd>
       ${row.last_run && html`<dt>Last run</dt><dd><${Link} to=${runPath(row.last_run)}><code>${short(row.last_run)}</code><//> ${row.last_state} <${Ago} time=${row.last_time} /></dd>`}
       ${row.run && html`<dt>In run</dt><dd><${Link} to=${runPath(row.run)}><code>${short(row.run)}</code><//></dd>`}
       ${Object.entries(row.standings).map(

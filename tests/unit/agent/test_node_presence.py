@@ -61,7 +61,7 @@ async def test_a_heartbeat_contains_identity_start_time_and_current_run(bus: Bus
     await heartbeat(bus, clock).beat("r1")
 
     assert msgspec.json.decode(await value(bus, "presence") or b"", type=Presence) == Presence(
-        node=NODE, machine="m1", started=STARTED, time=clock.now(), run="r1"
+        node=NODE, machine="m1", started=STARTED, time=clock.now(), run="r1", ttl_s=180
     )
 
 

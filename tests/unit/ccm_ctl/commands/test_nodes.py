@@ -49,12 +49,12 @@ def test_nodes_are_listed_with_their_state() -> None:
 
     assert (said.code, said.out) == (
         0,
-        "NODE  STATE    FACTS             LAST RUN       VERSION  NOTE\n"
-        "db1   present  role=db           failed 1h ago  1.2.3    another agent uses this identity; "
+        "NODE  STATE       AGENT             FACTS             LAST RUN       VERSION  NOTE\n"
+        "db1   duplicate   present just now  role=db           failed 1h ago  1.2.3    another agent uses this identity; "
         "machine m-a started 2026-11-21T11:00:00Z; machine m-b started 2026-11-21T11:00:00Z; "
         "disabled: restoring; in run 2zFY\n"
-        "web1  present  rack=7, role=web                 1.2.3\n"
-        "web2  offline  role=web                         1.2.3\n"
+        "web1  unassigned  present just now  rack=7, role=web                 1.2.3\n"
+        "web2  offline     offline just now  role=web                         1.2.3\n"
         "3 nodes, 1 not present, 3 in unsigned operation\n",
     )
 
@@ -64,13 +64,13 @@ def test_nodes_are_listed_by_selector_and_for_programs() -> None:
 
     assert said.records == [
         {
-            "record": "node", "node": "web1", "state": "present", "facts": {"role": "web", "rack": 7}, "version": "1.2.3",
-            "machine": "m-web1",
+            "record": "node", "node": "web1", "state": "present", "condition": "unassigned", "heard": "2026-11-21T12:00:00Z",
+            "facts": {"role": "web", "rack": 7}, "version": "1.2.3", "machine": "m-web1",
             "signatures": False,
         },
         {
-            "record": "node", "node": "web2", "state": "offline", "facts": {"role": "web"}, "version": "1.2.3",
-            "machine": "m-web2",
+            "record": "node", "node": "web2", "state": "offline", "condition": "offline", "heard": "2026-11-21T12:00:00Z",
+            "facts": {"role": "web"}, "version": "1.2.3", "machine": "m-web2",
             "signatures": False,
         },
     ]  # fmt: skip
@@ -81,7 +81,7 @@ def test_a_node_that_has_never_come_is_expected() -> None:
     desk.ccmctl("facts", "set", "web9", "role=web", "--new")
 
     assert desk.ccmctl("node", "list", "-t", "role=web").out == (
-        "NODE  STATE     FACTS\nweb9  expected  role=web\n1 node, 1 not present\n"
+        "NODE  STATE       AGENT     FACTS\nweb9  never seen  expected  role=web\n1 node, 1 not present\n"
     )
 
 
@@ -92,7 +92,8 @@ def test_one_node_is_shown_whole() -> None:
     assert desk.ccmctl("node", "show", "web2").out == (
         "node: web2\n"
         "state: offline\n"
-        "agent: 1.2.3\n"
+        "agent: offline, last heard just now\n"
+        "version: 1.2.3\n"
         "machine: m-web2\n"
         "assigned facts:\n"
         "  env: prod\n"
@@ -106,9 +107,9 @@ def test_facts_are_listed_as_targets_name_them_and_nodes_in_the_order_of_their_n
     desk.ccmctl("facts", "set", "web2", "site.dc=ams", "is_new=true", "tags:=[1]")
 
     assert desk.ccmctl("node", "list").out == (
-        "NODE   STATE    FACTS                               VERSION\n"
-        "web2   present  is_new=true, site.dc=ams, tags=[1]  1.2.3\n"
-        "web10  present                                      1.2.3\n"
+        "NODE   STATE       AGENT             FACTS                               VERSION\n"
+        "web2   unassigned  present just now  is_new=true, site.dc=ams, tags=[1]  1.2.3\n"
+        "web10  unassigned  present just now                                      1.2.3\n"
         "2 nodes, 2 in unsigned operation\n"
     )
 

@@ -360,7 +360,7 @@ def test_a_resolved_duplicate_is_no_longer_a_reason() -> None:
 
     [record] = a_desk(a_record(), *told, assigned=False).ccmctl("why", "web1", "--json").records
 
-    assert record["state"] == "well"
+    assert record["state"] == "unassigned"
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,12 @@ async def test_nodes_are_counted_and_those_that_need_attention_come_first() -> N
         text = await view.until(lambda text: text.startswith("3 nodes"))
 
     lines = text.splitlines()
-    assert lines[0].startswith("3 nodes  1 failing  1 offline  1 present  0.0 events/s")
-    assert [line.split()[:2] for line in lines[3:6]] == [["z", "failing"], ["a", "offline"], ["m", "present"]]
+    assert lines[0].startswith("3 nodes  1 failed  1 offline  1 unassigned  0.0 events/s")
+    assert [line.split()[:2] for line in lines[3:6]] == [
+        ["z", "failed"],
+        ["a", "offline"],
+        ["m", "unassigned"],
+    ]
     assert len(lines) == 24
     assert lines[-1] == "1 nodes  2 runs  3 events  4 failing  / filter  Enter open  ? keys  q quit"
 
