@@ -60,11 +60,17 @@ def command(ctx: click.Context, config: str, context: str, check_config: bool) -
             ctx=ctx, param=next(one for one in command.params if one.name == "config")
         )
     from ccm_agent import app_agent
+    from ccm_agent.model.errors import DocumentError
 
-    if check_config:
-        path = config or CONFIG
-        app_agent.check_agent(path)
-        sys.stdout.write(f"{path}: the configuration is valid\n")
-        return Exit.OK
-    app_agent.run_agent(config, context)
+    try:
+        if check_config:
+            path = config or CONFIG
+            app_agent.check_agent(path)
+            sys.stdout.write(f"{path}: the configuration is valid\n")
+            return Exit.OK
+        app_agent.run_agent(config, context)
+    except DocumentError as err:
+        from ccm_agent.cli.error_report import report_document
+
+        raise report_document(err) from err
     return Exit.OK

@@ -10,14 +10,17 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ccm_agent.cli import options, output
+from ccm_agent.cli.error_report import report_manifest, report_reason
 from ccm_agent.cli.inputs import environment, more_facts
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import Option, examples
-from ccm_agent.model.errors import CcmError, UsageError
+from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccm_agent.app import App, ApplyOptions
 
 
@@ -62,7 +65,7 @@ if TYPE_CHECKING:
 @click.option(
     "--report/--no-report",
     default=None,
-    help="Print the full summary at the end, or none. [one line on a terminal, else the full one]",
+    help="Print the full summary at the end, or none. [one line on a terminal and for failures, else the full one]",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per resource, and a summary at the end."
@@ -113,7 +116,11 @@ async def _apply(given: dict[str, Any]) -> int:
         if sink is not None:
             _write(sink, event)
 
+    failed: list[TransactionEvent] = []
+
     def on_event(event: TransactionEvent) -> None:
+        if event.outcome in output.NOT_REACHED:
+            failed.append(event)
         is_shown = event.code != NOT_SELECTED or terminal.json
         if is_shown and (not event.health_check_only or event.health_check or event.failed):
             terminal.event(event)
@@ -135,14 +142,17 @@ async def _apply(given: dict[str, Any]) -> int:
         on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
     )
     try:
-        summary = await _run(app, given, asked, terminal)
+        try:
+            summary = await _run(app, given, asked, terminal)
+        except InputError as err:
+            raise report_manifest(app, err) from err
         if summary is not None and sink is not None:
             _write(sink, summary)
     finally:
         await app.close()
         if sink is not None and sink is not terminal.out:
             sink.close()
-    return Exit.OK if summary is None else _finish(summary, terminal, given)
+    return Exit.OK if summary is None else _finish(app, summary, terminal, given, failed)
 
 
 async def _run(
@@ -165,17 +175,25 @@ async def _run(
         return summary
 
 
-def _finish(summary: SessionSummary, terminal: HostTerminal, given: dict[str, Any]) -> int:
+def _finish(
+    app: App,
+    summary: SessionSummary,
+    terminal: HostTerminal,
+    given: dict[str, Any],
+    failed: Sequence[TransactionEvent],
+) -> int:
     if summary.reason:
         terminal.flush()
-        terminal.fail(CcmError(summary.reason))
+        terminal.fail(report_reason(app, summary.reason))
         terminal.end(Exit.COULD_NOT_RUN, summary)
         return Exit.COULD_NOT_RUN
-    if given["report"] or (given["report"] is None and not terminal.has_reader):
+    code = Exit.FAILED if summary.state == "failed" else Exit.OK
+    has_line = terminal.has_reader or (code is Exit.FAILED and failed)
+    if given["report"] or (given["report"] is None and not has_line):
         terminal.text("\n" + output.summary_text(summary))
     elif given["report"] is None:
-        terminal.text("\n" + output.summary_line(given["manifest"], summary, terminal.log_style))
-    code = Exit.FAILED if summary.state == "failed" else Exit.OK
+        listed = "" if terminal.has_reader else output.failure_lines(failed)
+        terminal.text(f"\n{listed}{output.summary_line(given['manifest'], summary, terminal.log_style)}")
     terminal.end(code, summary)
     terminal.flush()
     return code

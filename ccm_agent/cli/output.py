@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ccm_agent.clikit.table import Style, paint
-from ccm_agent.clikit.text import counted, plural, span
+from ccm_agent.clikit.text import counted, one_line, plural, span
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
@@ -24,6 +24,9 @@ _LEVEL_OF = {
 }
 _COLORS = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "debug": "\x1b[36m"}
 _RESET = "\x1b[0m"
+
+NOT_REACHED = frozenset((Outcome.FAILED, Outcome.UNMET))
+"""Outcomes of resources that are not in their desired state."""
 
 OUTPUT_LINES = 12
 """The last lines of a command's output that are shown; errors are usually at the end."""
@@ -89,6 +92,16 @@ def summary_text(summary: SessionSummary) -> str:
         ("Total Errors", summary.total_errors),
     ]
     return _table("Manifest Run Summary", rows)
+
+
+def failure_lines(events: Sequence[TransactionEvent]) -> str:
+    """A line for each resource that failed or was not reached: `exec#false failed: exit code 1 …`."""
+    lines = []
+    for event in events:
+        unmet = ", ".join(event.unmet_requirements)
+        reason = f"not applied: requires {unmet}" if unmet else f"failed: {'; '.join(event.error)}"
+        lines.append(f"{plain(f'{event.type}#{event.name}')} {one_line(reason)}\n")
+    return "".join(lines)
 
 
 def summary_line(title: str, summary: SessionSummary, style: Style) -> str:

@@ -76,8 +76,7 @@ def format_finding(finding: Finding, text: str, paint: Callable[[str, str], str]
         paint: Colors a word by its level.
     """
     place = finding.place
-    where = f"{Place(place.source, place.line, place.column)}" if place.line else str(place)
-    head = f"{where}: " if where else ""
+    head = f"{place}: " if str(place) else ""
     level = paint(f"{finding.level}:", finding.level)
     return "\n".join([f"{head}{level} {finding.message} [{finding.rule}]", *_excerpt(text, place)])
 

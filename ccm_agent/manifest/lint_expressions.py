@@ -40,8 +40,20 @@ def lint_templates(
     elif isinstance(value, str) and has_markers(value):
         from ccm_agent.templates.scan import find_spans
 
-        for span in find_spans(value):
+        spans = find_spans(value)
+        for span in spans:
             _lint(report, span.expression, path, names, functions, is_condition=False)
+        _unclosed(report, value, spans[-1].end if spans else 0, path)
+
+
+def _unclosed(report: Report, text: str, end: int, path: Path) -> None:
+    """Warn of an opener behind the last expression."""
+    rest = text[end:]
+    for opener, closer in (("{{", "}}"), ("${", "}")):
+        if opener in rest and closer not in rest[rest.index(opener) :]:
+            message = f"`{opener}` has no `{closer}`, so it is text and not an expression: close it"
+            report.add(WARNING, "unclosed", message, path)
+            return
 
 
 def lint_condition(report: Report, expression: str, path: Path) -> None:

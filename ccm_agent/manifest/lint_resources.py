@@ -46,6 +46,7 @@ class ResourceLinter:
         self._catalog = catalog
         self._templated: set[str] = set()
         self._known: set[Key] = set()
+        self._declared: dict[Key, Path] = {}
         self._everywhere: set[Key] = set()
         self._has_children = False
         self._inherited: dict[str, Path] = {}
@@ -76,7 +77,7 @@ class ResourceLinter:
         wanted = self._properties(kind, raw, path)
         if wanted is not None and self._report.document is not None:
             self._references(kind, wanted, path)
-            self._remember(kind, wanted)
+            self._remember(kind, wanted, path)
 
     def extension(self, message: str, path: Path) -> None:
         """Report what Choria CCM does not support."""
@@ -222,7 +223,13 @@ class ResourceLinter:
             return "is declared later: move it up" if is_certain else ""
         return "" if has_markers(text) or found.type in self._templated else "is not declared"
 
-    def _remember(self, kind: AnyType, wanted: CommonProperties) -> None:
+    def _remember(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
+        first = self._declared.setdefault((kind.name, wanted.name), path)
+        if first is not path and wanted.name != "?":
+            message = (
+                f"{kind.name}#{wanted.name}: declared twice, first on line {self._report.place(first).line}"
+            )
+            self._report.add(WARNING, "duplicate", message, path)
         self._known |= {(kind.name, one) for one in (wanted.name, wanted.alias) if one}
         if has_markers(wanted.name) or has_markers(wanted.alias):
             self._templated.add(kind.name)

@@ -16,6 +16,8 @@ RULES = {
     "reference": "`require` or `subscribe` names a resource that is not declared before it.",
     "expression": "An expression does not parse, has an unknown name, or its types do not go together.",
     "fact": "An expression reads a field that no gathered fact has.",
+    "unclosed": "A `{{` or `${` has no end, so it is text and not an expression.",
+    "duplicate": "Two resources have the same type and name.",
     "order": "The order of the hierarchy lets a general value replace a specific one.",
     "annotation": "A comment looks like a rule for data and is not one.",
     "strict-ccm": "Choria CCM does not support it. Only with `--strict-ccm`.",

@@ -58,7 +58,8 @@ class Place(Struct, frozen=True):
         source: File name, bucket key or other name of the text; "" if it has none.
         line: Line, from 1; 0 if unknown.
         column: Column in characters, from 1; 0 if unknown.
-        path: Path to a value, similar to JSONPath, such as `$.ccm.resources[0].file`; "" if unknown.
+        path: Path to a value, similar to JSONPath, such as `$.ccm.resources[0].file`; "" if unknown. The text of a place has it
+            only if the line is unknown.
     """
 
     source: str = ""
@@ -72,7 +73,7 @@ class Place(Struct, frozen=True):
             text += f":{self.line}" if text else f"line {self.line}"
             if self.column:
                 text += f":{self.column}"
-        if self.path:
+        elif self.path:
             text += f": {self.path}" if text else self.path
         return text
 
@@ -95,9 +96,20 @@ class InputError(CcmError):
 
 
 class DocumentError(InputError):
-    """A document does not parse or does not fit its schema."""
+    """
+    A document does not parse or does not fit its schema.
+
+    Attributes:
+        others: Further errors of the same document.
+    """
 
     code = "input.document"
+
+    def __init__(
+        self, message: str, *, place: Place | None = None, others: tuple[DocumentError, ...] = ()
+    ) -> None:
+        self.others = others
+        super().__init__(message, place=place)
 
 
 class MisfitError(DocumentError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.text import short_id
@@ -16,14 +17,25 @@ if TYPE_CHECKING:
     from ccm_agent.model.wire import RunAhead
     from ccm_ctl.fleet.node_run import NodeRun
 
+_PLACE = re.compile(r"(?P<place>(?P<source>[^\s:]{1,255}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})): ")
+"""The place in a manifest that an error begins with."""
+
 MISSING_TOLD = 1000
 """The most numbers of missing events in `--json`, the lowest first; `missing_count` holds the total."""
 
 
-def build_result(node: NodeRun, *, is_every_output: bool = False) -> NodeResult:
-    """What there is to show of a node; of outputs those whose resources say `logoutput`, or every one."""
+def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str = "") -> NodeResult:
+    """
+    What there is to show of a node.
+
+    Args:
+        node: The node in the run.
+        is_every_output: Show all outputs, not only those of resources with `logoutput`.
+        manifest: The manifest that was sent, for the line of an error; "" if it is not known here.
+    """
     events = [node.events[number] for number in sorted(node.events)]
     summary = node.summary
+    placed = _PLACE.match(node.reason) if node.state is NodeState.FAILED else None
     told = [
         event
         for event in events
@@ -32,17 +44,30 @@ def build_result(node: NodeRun, *, is_every_output: bool = False) -> NodeResult:
     return NodeResult(
         node=node.node,
         state=node.state,
-        reason=format_reason(node),
+        reason=format_reason(node) if placed is None else placed["place"],
         joined=node.joined,
         seconds=summary.total_duration / 1e9 if summary else 0,
         resources=tuple(_resource(event) for event in told),
         stable=summary.stable_resources if summary else 0,
-        failures=_failures(node, events),
+        failures=(*_failures(node, events), *_session_failure(node, placed, manifest)),
         missing=len(node.lacking),
         outputs=tuple(
             output for output in map(_output, events) if output.text and (is_every_output or output.is_logged)
         ),
     )
+
+
+def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str) -> tuple[Failure, ...]:
+    """The error that ended the session of a node, as `ccm lint` shows it; none if it names no place in the manifest."""
+    if placed is None:
+        return ()
+    from ccm_agent.manifest.findings import ERROR, Finding, format_finding
+    from ccm_agent.model.errors import Place
+
+    place = Place(placed["source"], int(placed["line"]), int(placed["column"]))
+    message = node.reason[placed.end() :]
+    finding = Finding(level=ERROR, message=message, rule=node.code or "session", place=place)
+    return (Failure("", format_finding(finding, manifest)),)
 
 
 def format_reason(node: NodeRun) -> str:

@@ -75,6 +75,7 @@ class RunView:
         proof: What verifies the run's messages; None when these credentials cannot.
         shows_output: Show the output of all commands, not only of resources with `logoutput`.
         is_on_record: An operator's record describes it, and is kept up to date.
+        manifest: The manifest that was sent, whose lines errors show; "" if it is not known here.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class RunView:
         proof: RunProof | None = None,
         shows_output: bool = False,
         is_on_record: bool = True,
+        manifest: str = "",
     ) -> None:
         self.record = record
+        self._manifest = manifest
         self._shows_output = shows_output
         self._proof = proof
         self._terminal = application.terminal
@@ -181,7 +184,10 @@ class RunView:
             self._show_command()
             return
         is_every_output = self._shows_output or self.record.action == "ensure"
-        results = [build_result(node, is_every_output=is_every_output) for node in self._run.nodes.values()]
+        results = [
+            build_result(node, is_every_output=is_every_output, manifest=self._manifest)
+            for node in self._run.nodes.values()
+        ]
         seconds = _took_s(self.record, self._run, self._fleet.clock.now())
         style = self._terminal.style
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
@@ -373,7 +379,17 @@ async def start_and_watch(
     """
     run = new_run(fleet, launch, timeout_s)
     proof = await read_proof(fleet)
-    view = RunView(application, fleet, launch.record, run, offline_ok=offline_ok, offer=offer, proof=proof)
+    manifest = getattr(launch.request, "manifest", None) or ""
+    view = RunView(
+        application,
+        fleet,
+        launch.record,
+        run,
+        offline_ok=offline_ok,
+        offer=offer,
+        proof=proof,
+        manifest=manifest,
+    )
     await follow_run(fleet, launch, run, proof, on_begin=view.begin, on_turn=view.on_turn)
     code = await view.finish()
     if on_end is not None:

@@ -135,6 +135,7 @@ class FakeNode:
         status: What it answers to a question, besides its version; None: it is asked in vain.
         ahead: The run that it finishes first, to which it answers `queued`.
         stop: What it answers to a stop; "" is nothing.
+        reason: Why its sessions end before their resources; "": they do not.
         root: It signs its events with a key that this root certified; None: it does not sign.
         delivered: What the broker makes of the events of a run.
         may_go_on: Whether it may do more than accept a run; it waits until then.
@@ -144,6 +145,7 @@ class FakeNode:
     name: str
     facts: dict[str, Any] = field(default_factory=dict)
     does: Sequence[TransactionEvent] | str = ()
+    reason: str = ""
     is_present: bool = True
     heard: list[dict[str, Any]] = field(default_factory=list)
     progress: Progress | None = None
@@ -267,6 +269,8 @@ class FakeNode:
             summary.state = "failed" if summary.failed else "changed"
         else:
             summary.stable_resources = summary.total_resources = 3
+        if self.reason:
+            summary.state, summary.reason = "failed", self.reason
         summary.number = summary.events_sent = len(said) + 1
         if self.progress is not None:
             told = msgspec.structs.replace(self.progress, node=self.name, run=run)

@@ -8,6 +8,7 @@ Tests make Settings directly, with windows as short as they like; what a person 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.signing import is_public_key
 from ccm_agent.bus.trust import Signer, SignersList, check_signers
-from ccm_agent.model.codec import decode_as, locate
+from ccm_agent.model.codec import convert_as, decode_document, locate
 from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, FileError, Place, UsageError
 from ccm_agent.model.secret import Secret
@@ -323,40 +324,45 @@ def parse_config(text: str, source: str = "") -> Settings:
         # the file as a package installs it: the administrator has not configured the agent yet
         message = "this file contains only comments; set nats.url, or write {} to run without a broker"
         raise DocumentError(message, place=Place(source))
-    config = decode_as(text if text.strip() else "{}", AgentConfig, source)
+    document = decode_document(text if text.strip() else "{}", source)
+    errors: list[DocumentError] = []
+    config = _convert(document, text, source, errors)
+    if config is None:
+        raise _all_of(errors)
+
+    def refuse(message: str, *path: str) -> None:
+        errors.append(DocumentError(message, place=locate(text, path, source)))
 
     def seconds(key: str, minimum_s: float) -> float:
         written: str = getattr(config, key)
         try:
             value = parse_duration(written)
         except DocumentError as err:
-            raise DocumentError(err.message, place=locate(text, (key,), source)) from err
+            refuse(f"`{key}`: {err.message}", key)
+            return minimum_s
         if value < minimum_s:
-            message = f"`{key}` is {written}: it must be at least {minimum_s:g}s"
-            raise DocumentError(message, place=locate(text, (key,), source))
+            refuse(f"`{key}` is {written}: it must be at least {minimum_s:g}s", key)
         return value
 
     def absolute(key: str) -> str:
         written: str = getattr(config, key)
         if written and not written.startswith("/"):
-            message = f"`{key}` is `{written}`: write an absolute path"
-            raise DocumentError(message, place=locate(text, (key,), source))
+            refuse(f"`{key}` is `{written}`: write an absolute path", key)
         return written
 
     def stream(key: str) -> str:
         written: str = getattr(config, key)
         if not _STREAM.fullmatch(written):
-            message = f"`{key}` is `{written}`: no name of a stream, which is letters, digits, - and _"
-            raise DocumentError(message, place=locate(text, (key,), source))
+            refuse(f"`{key}` is `{written}`: a stream's name has only letters, digits, - and _", key)
         return written
 
     heartbeat_s = seconds("heartbeat", MINIMUM_HEARTBEAT_S)
     interval_s = seconds("interval", MINIMUM_INTERVAL_S)
     state_dir = absolute("state_dir")
-    return Settings(
+    settings = Settings(
         state_dir=state_dir,
         identity=config.identity,
-        broker=_broker(config, text, source),
+        broker=_broker(config, refuse),
         interval_s=interval_s,
         health_check_interval_s=seconds("health_check_interval", 1) if config.health_check_interval else 0,
         manifests=tuple(config.manifests),
@@ -380,8 +386,8 @@ def parse_config(text: str, source: str = "") -> Settings:
         watch_interval_s=seconds("watch_interval", 1),
         change_pause_s=seconds("change_pause", 0),
         stamped_data=config.stamped_data,
-        trusted_root=_public_key(config.trusted_root, text, source),
-        trusted_signers=_signers(config.trusted_signers, text, source),
+        trusted_root=_public_key(config.trusted_root, refuse),
+        trusted_signers=_signers(config.trusted_signers, refuse),
         unsigned_objects=config.unsigned_objects,
         policy_file=absolute("policy_file"),
         is_policy_required=bool(config.policy_file),
@@ -397,6 +403,35 @@ def parse_config(text: str, source: str = "") -> Settings:
         log_level=config.log_level,
         log_format=config.log_format,
     )
+    if errors:
+        raise _all_of(errors)
+    return settings
+
+
+def _convert(document: object, text: str, source: str, errors: list[DocumentError]) -> AgentConfig | None:
+    """The configuration; None where a key is unknown or has a wrong value, each of which is added to the errors."""
+    try:
+        return convert_as(document, AgentConfig, source, text)
+    except DocumentError as err:
+        if not isinstance(document, dict):
+            errors.append(err)
+            return None
+    nats = document.get("nats")
+    parts: list[dict[object, object]] = [{key: value} for key, value in document.items() if key != "nats"]
+    parts += [{"nats": {key: value}} for key, value in nats.items()] if isinstance(nats, dict) else []
+    parts += [{"nats": nats}] if "nats" in document and not isinstance(nats, dict) else []
+    for part in parts:
+        try:
+            convert_as(part, AgentConfig, source, text)
+        except DocumentError as err:
+            errors.append(err)
+    return None
+
+
+def _all_of(errors: list[DocumentError]) -> DocumentError:
+    """The first error of the file, with the others."""
+    first, *others = sorted(errors, key=lambda one: one.place.line if one.place is not None else 0)
+    return DocumentError(first.message, place=first.place, others=tuple(others))
 
 
 def with_context(settings: Settings, context: str) -> Settings:
@@ -424,30 +459,34 @@ def read_secret(path: str) -> Secret:
     return Secret(text)
 
 
-def _public_key(key: str, text: str, source: str) -> str:
+Refuse = Callable[..., None]
+"""Adds an error: its message, then the keys to the value that it is about."""
+
+
+def _public_key(key: str, refuse: Refuse) -> str:
     if key and not is_public_key(key):
-        message = f"`trusted_root` is `{key}`: it is not a public key; `ccmctl signers` shows the fleet's"
-        raise DocumentError(message, place=locate(text, ("trusted_root",), source))
+        refuse(
+            f"`trusted_root` is `{key}`: it is not a public key; `ccmctl signers` shows the fleet's",
+            "trusted_root",
+        )
     return key
 
 
-def _signers(signers: list[Signer], text: str, source: str) -> tuple[Signer, ...]:
+def _signers(signers: list[Signer], refuse: Refuse) -> tuple[Signer, ...]:
     try:
         check_signers(SignersList(number=0, issued=0, signers=tuple(signers)))
     except UsageError as err:
-        raise DocumentError(err.message, place=locate(text, ("trusted_signers",), source)) from err
+        refuse(err.message, "trusted_signers")
     return tuple(signers)
 
 
-def _broker(config: AgentConfig, text: str, source: str) -> BrokerSettings:
+def _broker(config: AgentConfig, refuse: Refuse) -> BrokerSettings:
     nats = config.nats
     context = nats.context or config.nats_context
     if nats.url and nats.context:
-        message = "`url` and `context` both say where the broker is: keep one"
-        raise DocumentError(message, place=locate(text, ("nats", "url"), source))
+        refuse("`url` and `context` both name the broker: keep one", "nats", "url")
     if nats.tls and bool(nats.tls.cert) != bool(nats.tls.key):
-        message = "`cert` and `key` belong together: give both or neither"
-        raise DocumentError(message, place=locate(text, ("nats", "tls"), source))
+        refuse("`cert` and `key` belong together: give both or neither", "nats", "tls")
     servers = tuple(url.strip() for url in nats.url.split(",") if url.strip())
     return BrokerSettings(
         context="" if servers else context or DEFAULT_CONTEXT,

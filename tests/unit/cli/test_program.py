@@ -342,7 +342,117 @@ def test_events_on_standard_output_push_the_log_aside(
     printed = capsys.readouterr()
     assert lines_of(printed.out)[1]["failed"]
     assert "exec#false failed" in printed.err
-    assert "Manifest Run Summary" in printed.err
+    assert "Manifest Run Summary" not in printed.err
+
+
+FAILED_LINES = """\
+exec#false failed: exit code 1 is not a success code: expected 0
+exec#true not applied: requires exec#false
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "tail", "has_table"),
+    [
+        pytest.param([], FAILED_LINES, False, id="what failed"),
+        pytest.param(["--report"], "", True, id="the table that was requested"),
+        pytest.param(["--no-report"], "", False, id="nothing"),
+    ],
+)
+def test_failed_apply_in_a_pipe_ends_with_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], tail: str, has_table: bool
+) -> None:
+    path = manifest(tmp_path, {"exec": [{"false": {}}, {"true": {"require": ["exec#false"]}}]})
+
+    assert main.run(["apply", path, *words]) == 2
+
+    printed = capsys.readouterr().out
+    assert (tail in printed, "Manifest Run Summary" in printed) == (True, has_table)
+    if tail:
+        last = printed.rpartition(tail)[2]
+        assert last.startswith(f"{path}: 2 resources: 1 skipped, 1 failed, 1 with unmet requirements in ")
+    else:
+        assert "exec#false failed: " not in printed
+
+
+def test_successful_apply_in_a_pipe_ends_with_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["apply", manifest(tmp_path, {"exec": [{"true": {}}]})]) == 0
+
+    assert "Manifest Run Summary" in capsys.readouterr().out
+
+
+WRONG = """\
+ccm:
+  resources:
+    - exec:
+        - 'true': {creats: x}
+        - 'false': {timeout: [1]}
+        - 'date': {cwd: "{{ 1 + }}"}
+"""
+
+
+def test_all_errors_of_a_manifest_are_shown_with_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(WRONG)
+
+    assert main.run(["lint", "m.yaml"]) == 1
+    found = capsys.readouterr().out.rstrip("\n").splitlines()
+    assert main.run(["apply", "m.yaml"]) == 1
+    printed = capsys.readouterr()
+
+    assert (printed.out, found[-1]) == ("", "3 errors")
+    assert printed.err.splitlines() == ["ccm: m.yaml: 3 errors; nothing was changed", *found[:-1]]
+
+
+def test_run_that_breaks_off_shows_the_line_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(
+        "ccm:\n  resources:\n    - exec:\n        - 'true': {cwd: '{{ Facts.nope.x() }}'}\n"
+    )
+
+    assert main.run(["apply", "m.yaml"]) == 1
+
+    [first, second, excerpt, mark] = capsys.readouterr().err.splitlines()
+    assert first == "ccm: m.yaml: 1 error; the run stopped there"
+    assert second.startswith("m.yaml:4:")
+    assert (excerpt, "^" in mark) == ("  4 |         - 'true': {cwd: '{{ Facts.nope.x() }}'}", True)
+
+
+def test_all_errors_of_the_configuration_are_shown_with_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "keys.yaml").write_text("intervall: 5m\nnats:\n  ulr: x\n  cred: y\n")
+    (tmp_path / "values.yaml").write_text("interval: 1s\nstate_dir: var\n")
+
+    codes = [main.run(["agent", "--config", name, "--check-config"]) for name in ("keys.yaml", "values.yaml")]
+
+    assert codes == [1, 1]
+    assert capsys.readouterr().err == (
+        "ccm: keys.yaml: 3 errors\n"
+        "keys.yaml:1:1: error: unknown key `intervall`, did you mean `interval`? [input.document]\n"
+        "  1 | intervall: 5m\n"
+        "    | ^^^^^^^^^\n"
+        "keys.yaml:3:3: error: unknown key `ulr`, did you mean `url`? [input.document]\n"
+        "  3 |   ulr: x\n"
+        "    |   ^^^\n"
+        "keys.yaml:4:3: error: unknown key `cred`, did you mean `creds`? [input.document]\n"
+        "  4 |   cred: y\n"
+        "    |   ^^^^\n"
+        "ccm: values.yaml: 2 errors\n"
+        "values.yaml:1:1: error: `interval` is 1s: it must be at least 30s [input.document]\n"
+        "  1 | interval: 1s\n"
+        "    | ^^^^^^^^\n"
+        "values.yaml:2:1: error: `state_dir` is `var`: write an absolute path [input.document]\n"
+        "  2 | state_dir: var\n"
+        "    | ^^^^^^^^^\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,34 +99,33 @@ def test_a_document_resolves(document: str, data: dict[str, Any]) -> None:
         ),
         pytest.param(
             "data: {}\nhierarchy:\n",
-            "s.yaml:2:1: $.hierarchy: `hierarchy` must be a mapping with `order`, not nothing",
+            "s.yaml:2:1: `hierarchy` must be a mapping with `order`, not nothing",
             id="hierarchy without content",
         ),
         pytest.param(
             "hierarchy:\n  merge: deep\n",
-            "s.yaml:1:1: $.hierarchy.order: `hierarchy.order` is missing: write the names of overrides, one a line",
+            "s.yaml:1:1: `hierarchy.order` is missing: write the names of overrides, one a line",
             id="no order",
         ),
         pytest.param(
             "hierarchy:\n  order: default\n",
-            "s.yaml:2:3: $.hierarchy.order: `hierarchy.order` must be a list, not text: "
+            "s.yaml:2:3: `hierarchy.order` must be a list, not text: "
             "write the names of overrides, one a line",
             id="an order that is not a list",
         ),
         pytest.param(
             "hierarchy:\n  order:\n    - a\n    - 5\n",
-            "s.yaml:4:7: $.hierarchy.order[1]: the entries of `hierarchy.order` must be text, not a number: "
-            "put it in quotes",
+            "s.yaml:4:7: the entries of `hierarchy.order` must be text, not a number: put it in quotes",
             id="an entry that is not text",
         ),
         pytest.param(
             "hierarchy: {order: [x], merge: deeep}\ndata: {a: 1}\noverrides: {x: {a: 2}}\n",
-            "s.yaml:1:25: $.hierarchy.merge: there is no merge `deeep`: write `first` or `deep`",
+            "s.yaml:1:25: there is no merge `deeep`: write `first` or `deep`",
             id="unknown merge",
         ),
         pytest.param(
             "data: {}\noverrides:\n",
-            "s.yaml:2:1: $.overrides: `overrides` must be a mapping, not nothing: remove the key or fill it",
+            "s.yaml:2:1: `overrides` must be a mapping, not nothing: remove the key or fill it",
             id="overrides without content",
         ),
     ],
@@ -141,11 +140,11 @@ def test_an_invalid_value_is_reported_with_its_place(document: str, said: str) -
 @pytest.mark.parametrize(
     ("document", "place"),
     [
-        ("data:\n  a:\n    - x\n    - '{{ nope }}'\n", "s.yaml:4:7: $.data.a[1]"),
-        ("hierarchy:\n  order:\n    - '{{ nope }}'\n", "s.yaml:3:7: $.hierarchy.order[0]"),
+        ("data:\n  a:\n    - x\n    - '{{ nope }}'\n", "s.yaml:4:7"),
+        ("hierarchy:\n  order:\n    - '{{ nope }}'\n", "s.yaml:3:7"),
         (
             "hierarchy: {order: [x]}\noverrides:\n  x:\n    k: '{{ readFile(1) }}'\n",
-            "s.yaml:4:5: $.overrides.x.k",
+            "s.yaml:4:5",
         ),
     ],
 )

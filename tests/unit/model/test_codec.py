@@ -71,23 +71,23 @@ def test_a_document_becomes_a_struct() -> None:
     [
         pytest.param(
             SITE,
-            's.yaml:7:7: $.things[0]["/etc/b [c]"].contnet: unknown key `contnet`, did you mean `content`?',
+            "s.yaml:7:7: unknown key `contnet`, did you mean `content`?",
             id="unknown key, with line and nearest key",
         ),
         pytest.param(
-            "nam: x\nname: y\n", "s.yaml:1:1: $.nam: unknown key `nam`, did you mean `name`?", id="at the top"
+            "nam: x\nname: y\n", "s.yaml:1:1: unknown key `nam`, did you mean `name`?", id="at the top"
         ),
-        pytest.param("name: x\nzzz: 1\n", "s.yaml:2:1: $.zzz: unknown key `zzz`", id="nothing is near"),
+        pytest.param("name: x\nzzz: 1\n", "s.yaml:2:1: unknown key `zzz`", id="nothing is near"),
         pytest.param(
             "name: x\nthings:\n- a: {}\n- b: {mode: 0644}\n",
-            "s.yaml:4:7: $.things[1].b.mode: expected text, got a whole number",
+            "s.yaml:4:7: expected text, got a whole number",
             id="wrong type",
         ),
-        pytest.param("things: []\n", "s.yaml:1:1: $: `name` is missing", id="missing key"),
+        pytest.param("things: []\n", "s.yaml:1:1: `name` is missing", id="missing key"),
         pytest.param("", "s.yaml: $: expected a mapping, got nothing", id="empty document"),
         pytest.param(
             '{"name": "x",\n "things": 5}',
-            "s.yaml:2:2: $.things: expected a list, got a whole number",
+            "s.yaml:2:2: expected a list, got a whole number",
             id="JSON has lines too",
         ),
         pytest.param('{"name": \n tru}', "s.yaml:2:6: not JSON: invalid character", id="broken JSON"),

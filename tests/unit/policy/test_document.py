@@ -70,9 +70,9 @@ def rule(text: str) -> str:
         pytest.param("", "the policy is empty", id="nothing"),
         pytest.param("rules: []", "`default` is missing", id="no default"),
         pytest.param("default: maybe", "policy.yaml:1", id="a default that is none"),
-        pytest.param("default: deny\nrulez: []", "policy.yaml:2:1: $.rulez: unknown key `rulez`, did you mean", id="key"),
+        pytest.param("default: deny\nrulez: []", "policy.yaml:2:1: unknown key `rulez`, did you mean", id="key"),
         pytest.param(
-            rule("alow: [apply]"), "policy.yaml:4:5: $.rules[0].alow: unknown key `alow`, did you mean `allow`?",
+            rule("alow: [apply]"), "policy.yaml:4:5: unknown key `alow`, did you mean `allow`?",
             id="a key of a rule",
         ),
         pytest.param(
@@ -90,7 +90,7 @@ def rule(text: str) -> str:
         ),
         pytest.param(rule("allow: [all]\n    forbid: {}"), "`forbid` is empty", id="empty limits"),
         pytest.param(
-            rule("allow: [all]\n    only: {paths: [/a, etc/x]}"), "$.rules[0].only.paths[1]: `etc/x` is not an absolute path",
+            rule("allow: [all]\n    only: {paths: [/a, etc/x]}"), "policy.yaml:5:24: `etc/x` is not an absolute path",
             id="a path",
         ),
         pytest.param(rule("allow: [all]\n    only: {packages: ['']}"), "is not the name of anything", id="a package"),

@@ -577,3 +577,23 @@ def test_older_agents_get_the_names_of_the_nodes_instead_of_a_pattern(motd: str)
 
     assert said.code == 0
     assert (older.heard, [one["targets"] for one in newer.heard]) == ([], [["node in (web1)"]])
+
+
+def test_template_error_on_nodes_is_shown_once_as_lint_shows_it(tmp_path: Path) -> None:
+    path = tmp_path / "motd.yaml"
+    path.write_text("ccm:\n  resources:\n    - exec:\n        - 'true': {cwd: '{{ Facts.a.b.c }}'}\n")
+    reason = "motd:4:20: there is no c in nil; use ?. where it may be missing"
+    desk = Desk(*(FakeNode(name, {"role": "web"}, reason=reason) for name in ("web1", "web2")))
+
+    said = desk.ccmctl("apply", str(path), "--all", "--yes", environ={"COLUMNS": "80"})
+
+    assert said.code == 2
+    assert said.out.partition("\napply motd: ")[0] == (
+        "NODES     STATE   WHAT       TIME\n"
+        "web[1-2]  failed  motd:4:20  12ms\n"
+        "\n"
+        "web[1-2]: the session failed\n"
+        "  motd:4:20: error: there is no c in nil; use ?. where it may be missing [session]\n"
+        "    4 |         - 'true': {cwd: '{{ Facts.a.b.c }}'}\n"
+        "      |                    ^^^\n"
+    )

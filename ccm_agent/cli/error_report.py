@@ -1,0 +1,109 @@
+"""Errors in a file that a person wrote, in the form of `ccm lint`: all of them, each with its line and a mark below the place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccm_agent.clikit.text import plural
+from ccm_agent.model.errors import CcmError, DocumentError, InputError, Place
+
+if TYPE_CHECKING:
+    from ccm_agent.app import App
+    from ccm_agent.manifest.findings import Finding
+
+SHOWN = 20
+"""Errors of one file that are shown."""
+
+_PLACE = re.compile(r"(?P<source>[^\n:]{1,4096}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9}): ")
+"""The place that an error begins with."""
+
+LIMIT_BYTES = 16 << 20
+"""Of a larger file no lines are shown."""
+
+
+class ReportedError(InputError):
+    """Several lines: how many errors a file has, then each as `ccm lint` shows it."""
+
+    def __init__(self, cause: InputError, message: str) -> None:
+        self.code = cause.code
+        super().__init__(message)
+
+
+def report_manifest(app: App, err: InputError, ending: str = "; nothing was changed") -> InputError:
+    """
+    All errors of the manifest that cannot be applied.
+
+    Args:
+        app: Checks the manifest.
+        err: The error that ended the command.
+        ending: What the first line says about the run.
+
+    Returns:
+        The report, or the same error if it names no line of a file.
+    """
+    text = _text_of(err)
+    if text is None or err.place is None:
+        return err
+    from ccm_agent.manifest.findings import ERROR
+
+    source = err.place.source
+    found = [one for one in app.lint(source, text) if one.level == ERROR]
+    if not any(one.place.line == err.place.line for one in found):
+        found = [_finding(err), *found] if _is_manifest(found) else [_finding(err)]
+    return _report(err, source, ending, text, found)
+
+
+def report_reason(app: App, reason: str) -> CcmError:
+    """The reason why a run ended early; with the lines of the manifest if it begins with a place in a file."""
+    found = _PLACE.match(reason)
+    if found is None:
+        return CcmError(reason)
+    place = Place(found["source"], int(found["line"]), int(found["column"]))
+    err = InputError(reason[found.end() :], place=place)
+    report = report_manifest(app, err, ending="; the run stopped there")
+    return CcmError(reason) if report is err else report
+
+
+def report_document(err: DocumentError) -> InputError:
+    """All errors of a configuration file; the same error if it names no line of a file."""
+    text = _text_of(err)
+    if text is None or err.place is None:
+        return err
+    return _report(err, err.place.source, "", text, [_finding(one) for one in (err, *err.others)])
+
+
+def _text_of(err: InputError) -> str | None:
+    """The file in which an error is; None if it is in no line of a file."""
+    if err.place is None or not err.place.line:
+        return None
+    path = Path(err.place.source)
+    try:
+        if not path.is_file() or path.stat().st_size > LIMIT_BYTES:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def _is_manifest(found: Sequence[Finding]) -> bool:
+    """Whether the file is a manifest; of another one, such as a template, the check would find nonsense."""
+    return all(one.rule not in ("syntax", "form", "no-resources", "unknown-key") for one in found)
+
+
+def _finding(err: InputError) -> Finding:
+    from ccm_agent.manifest.findings import ERROR, Finding
+
+    return Finding(level=ERROR, message=err.message, rule=err.code, place=err.place or Place())
+
+
+def _report(err: InputError, source: str, ending: str, text: str, found: Sequence[Finding]) -> ReportedError:
+    from ccm_agent.manifest.findings import format_finding
+
+    ordered = sorted(found, key=lambda one: (one.place.line, one.place.column))
+    more = [f"and {len(ordered) - SHOWN} more"] if len(ordered) > SHOWN else []
+    lines = [f"{source}: {plural(len(ordered), 'error')}{ending}"]
+    lines += [format_finding(one, text) for one in ordered[:SHOWN]]
+    return ReportedError(err, "\n".join([*lines, *more]))
