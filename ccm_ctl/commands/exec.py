@@ -38,10 +38,10 @@ TITLE_LENGTH = 100
 SHELL = "/bin/sh"
 
 MISPLACED = "ccm.exec.misplaced"
-"""The key under which the context holds what `Misplaced` describes."""
+"""The key under which the context holds what `MisplacedOptions` describes."""
 
 
-class Misplaced(Struct, frozen=True, kw_only=True):
+class MisplacedOptions(Struct, frozen=True, kw_only=True):
     """
     Options of `exec` behind the command, where they belong to the command.
 
@@ -66,7 +66,7 @@ class Exec(CtlCommand):
         words: tuple[str, ...] = ctx.params.get("words", ())
         own, command = _split(self.get_params(ctx), words)
         before = given[: len(given) - len(words)]
-        ctx.meta[MISPLACED] = Misplaced(
+        ctx.meta[MISPLACED] = MisplacedOptions(
             options=own,
             is_separated="--" in before[-1:],
             line=shlex.join(
@@ -151,7 +151,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
 
 
 def _notice_misplaced(
-    application: Application, words: Sequence[str], spec: TargetSpec, misplaced: Misplaced
+    application: Application, words: Sequence[str], spec: TargetSpec, misplaced: MisplacedOptions
 ) -> None:
     """
     Notice options of `exec` behind the command: without a target they are an error, else they may be meant for the command.

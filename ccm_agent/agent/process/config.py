@@ -409,7 +409,7 @@ def parse_config(text: str, source: str = "") -> Settings:
 
 
 def _convert(document: object, text: str, source: str, errors: list[DocumentError]) -> AgentConfig | None:
-    """The configuration; None where a key is unknown or has a wrong value, each of which is added to the errors."""
+    """The configuration; None if a key is unknown or has a wrong value. Each of them is added to the errors."""
     try:
         return convert_as(document, AgentConfig, source, text)
     except DocumentError as err:
@@ -417,9 +417,9 @@ def _convert(document: object, text: str, source: str, errors: list[DocumentErro
             errors.append(err)
             return None
     nats = document.get("nats")
-    parts: list[dict[object, object]] = [{key: value} for key, value in document.items() if key != "nats"]
-    parts += [{"nats": {key: value}} for key, value in nats.items()] if isinstance(nats, dict) else []
-    parts += [{"nats": nats}] if "nats" in document and not isinstance(nats, dict) else []
+    inside = nats if isinstance(nats, dict) else {}
+    parts = [{key: value} for key, value in document.items() if key != "nats" or not inside]
+    parts += [{"nats": {key: value}} for key, value in inside.items()]
     for part in parts:
         try:
             convert_as(part, AgentConfig, source, text)
@@ -459,8 +459,7 @@ def read_secret(path: str) -> Secret:
     return Secret(text)
 
 
-Refuse = Callable[..., None]
-"""Adds an error: its message, then the keys to the value that it is about."""
+Refuse = Callable[..., None]  # adds an error: its message, then the keys to the value
 
 
 def _public_key(key: str, refuse: Refuse) -> str:
