@@ -45,6 +45,7 @@ Duration = Annotated[str, Meta(extra_json_schema={"format": "duration"})]
 """A duration as `parse_duration` reads it: 30s, 5m, 1h30m."""
 
 _STREAM = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+Refuse = Callable[..., None]  # adds an error: its message, then the keys to the value
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -457,9 +458,6 @@ def read_secret(path: str) -> Secret:
     if not text:
         raise FileError(f"{path}: empty: put the secret into it, and nothing else")
     return Secret(text)
-
-
-Refuse = Callable[..., None]  # adds an error: its message, then the keys to the value
 
 
 def _public_key(key: str, refuse: Refuse) -> str:
