@@ -324,6 +324,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         bundle: The packed directory, pinned.
         data: URLs of hiera documents that override the manifest's own data, such as `kv://CCM_DATA/common`.
         data_revision: Read documents in CCM_DATA as of this revision of the bucket; 0: the current ones.
+        data_numbers: The numbers of those documents, by key; of keys that templates name, and from older controllers, none.
         mode: "apply" or "plan".
         interval_s: Time between convergences; 0: the node's own interval.
         deadline: A node that has not started with this revision by then does not start. None: no limit.
@@ -344,6 +345,7 @@ class Assignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     manifest: str = ""
     data: list[str] = []
     data_revision: int = 0
+    data_numbers: dict[str, Count] = {}
     mode: str = "apply"
     interval_s: float = 0
     deadline: Moment | None = None

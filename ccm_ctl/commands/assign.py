@@ -179,7 +179,8 @@ async def _assign(
         commit_dirty=commit is not None and commit.is_dirty,
     )
     gone = _moved(known, assignment, options)
-    await _check_data(fleet, assignment)
+    numbers = await _check_data(fleet, assignment)
+    assignment = msgspec.structs.replace(assignment, data_numbers=numbers)
     inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
     own = [Authored.from_files()]
     change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed, own)
@@ -235,7 +236,8 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
             rollout="",
             next=None,
         )
-        await check_pinned(fleet, assignment)
+        numbers = await check_pinned(fleet, assignment)
+        assignment = msgspec.structs.replace(assignment, data_numbers=numbers)
         inside = await read_inside(fleet, old.bundle)
         change = _Change(application, fleet, inventory, known, assignment, inside, [], b"", [base])
         return await change.make(options)
@@ -268,9 +270,12 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     return []
 
 
-async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
+async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     """
     Refuse pinned documents that do not exist, because they cannot appear in a past revision, and those that are not verified.
+
+    Returns:
+        The numbers of the documents, by key.
 
     Raises:
         UsageError: A document is missing; the message names it and says what to do.
@@ -278,12 +283,13 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> None:
     """
     from ccm_ctl.fleet.pinned_data import absent_data, check_pinned
 
-    await check_pinned(fleet, assignment)
+    numbers = await check_pinned(fleet, assignment)
     for key in await absent_data(fleet.data, assignment):
         raise UsageError(
             f"kv://CCM_DATA/{key}: there is no such document; `ccmctl data put {key} FILE` stores one, "
             "and with --follow-data it may come later"
         )
+    return numbers
 
 
 class _Change:

@@ -237,6 +237,7 @@ def is_same(one: Assignment, other: Assignment) -> bool:
             rolled_back_from=0,
             commit="",
             commit_dirty=False,
+            data_numbers={},
             number=0,
             rollout="",
             next=None,

@@ -12,7 +12,7 @@ from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import DataError
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
-from ccm_ctl.fleet.verified_reader import open_reader
+from ccm_ctl.fleet.verified_reader import number_of, open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,15 +67,19 @@ async def lost_data(bucket: DocumentBucket, assignment: Assignment) -> list[str]
     return lost
 
 
-async def check_pinned(fleet: Fleet, assignment: Assignment) -> None:
+async def check_pinned(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     """
     Check that the documents that an assignment pins are verified.
+
+    Returns:
+        Their numbers, by key. Keys from templates, and documents without a number, are left out.
 
     Raises:
         SignatureError: One is not.
     """
+    numbers: dict[str, int] = {}
     if not assignment.data_revision:
-        return
+        return numbers
     snapshot = StoredSnapshot(fleet, await open_reader(fleet))
     for key in _plain_keys(assignment.data):
         judged, gap = await snapshot.judge_history(DATA, key, await fleet.data.history(key))
@@ -89,6 +93,9 @@ async def check_pinned(fleet: Fleet, assignment: Assignment) -> None:
                 f"{URL_PREFIX}{key}: revision {pinned[-1].value.revision} is not verified: {pinned[-1].reason}; "
                 f"`ccmctl data put {key} FILE` stores the document from your own file"
             )
+        if pinned and (number := number_of(pinned[-1].value)):
+            numbers[key] = number
+    return numbers
 
 
 def _plain_keys(urls: Iterable[str]) -> list[str]:

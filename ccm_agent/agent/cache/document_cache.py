@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -81,6 +81,7 @@ class CachedBucket(ForwardingReader):
         self._kept: dict[str, tuple[int, datetime]] = {}
         self._reported: dict[str, str] = {}
         self._used_pins: set[str] | None = None
+        self._numbers: dict[tuple[int, str], int] = {}
         self._dropping = asyncio.Lock()
 
     async def get(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
@@ -147,19 +148,36 @@ class CachedBucket(ForwardingReader):
         await self.drop_unused()
         path = self._pins / f"{revision}" / f"{encode_token(key)}.json"
         kept = await asyncio.to_thread(StateFile(path, _StoredEntry).load)
-        if kept is not None and kept.key == key and kept.revision <= revision:
+        is_kept = kept is not None and kept.key == key and kept.revision <= revision
+        if kept is not None and is_kept and self._is_pinned(key, revision, kept.value):
             return KeyValueEntry(key=key, value=kept.value, revision=kept.revision, created=kept.created)
         entry = await self._inner.as_of(key, revision)
         if entry is not None:
             if read_stamp(entry.value) is not None or self._refuses_plain:
                 self._revision_guard.check_pinned(self._bucket, entry)
+            if not self._is_pinned(key, revision, entry.value):
+                raise ProtocolError(
+                    f"kv://{self._bucket}/{key}: at revision {revision} the broker has another document than the one with number "
+                    f"{self._numbers[revision, key]}, which was assigned; assign again with --refresh"
+                )
             await _store_entry(path, entry)
         return entry
+
+    def pin_numbers(self, revision: int, numbers: Mapping[str, int]) -> None:
+        """Accept, at a revision of the bucket, only the documents with these numbers, by key."""
+        self._numbers.update({(revision, key): number for key, number in numbers.items()})
+
+    def _is_pinned(self, key: str, revision: int, value: bytes) -> bool:
+        """It is the document that was assigned, as far as that is known."""
+        wanted = self._numbers.get((revision, key))
+        stamped = read_stamp(value)
+        return wanted is None or (stamped.number if stamped is not None else 0) == wanted
 
     def forget_pins(self, used: Collection[int]) -> None:
         """Use nothing that is kept of the past, but for these revisions of the bucket; `drop_unused` takes it from the disk."""
         names = {f"{revision}" for revision in used}
         self._used_pins = names if self._used_pins is None else self._used_pins & names
+        self._numbers = {pin: number for pin, number in self._numbers.items() if pin[0] in used}
 
     @property
     def has_unused(self) -> bool:
@@ -231,16 +249,23 @@ class CachedBuckets:
             )
         return self._open[name]
 
-    async def fetch_pinned(self, url: str, pins: dict[str, int]) -> None:
+    async def fetch_pinned(self, url: str, pins: dict[str, int], numbers: Mapping[str, int]) -> None:
         """
         See that a document as it was is on this disk, if it is one that is pinned.
+
+        Args:
+            url: Where it is.
+            pins: Revisions by bucket.
+            numbers: The numbers of pinned documents, by key; another document is refused. None is known of keys without one.
 
         Raises:
             BusError: It cannot be had.
         """
         name, key = parse_kv_url(url) or ("", "")
         if pins.get(name):
-            await (await self.open(name)).as_of(key, pins[name])
+            bucket = await self.open(name)
+            bucket.pin_numbers(pins[name], numbers)
+            await bucket.as_of(key, pins[name])
 
     async def forget_pins(self, name: str, used: Collection[int]) -> None:
         """Use nothing that is kept of a bucket's past, but for these revisions."""

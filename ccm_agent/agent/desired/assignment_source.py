@@ -85,7 +85,7 @@ async def fetch_assignment(context: AgentContext, known: StoredAssignment) -> Ma
     inner = inner_path(assignment.bundle.manifest, assignment.name)
     folder = await context.bundles.unpacked(assignment.bundle)
     for url in assignment.data:
-        await context.documents.fetch_pinned(url, known.pins)
+        await context.documents.fetch_pinned(url, known.pins, assignment.data_numbers)
     return ManifestSource(
         path=f"{folder}/{inner}",
         directory=folder,

@@ -75,6 +75,7 @@ def test_a_manifest_is_pinned_with_the_data_and_represents_the_role(motd: str, t
         manifest="motd",
         data=["kv://CCM_DATA/common"],
         data_revision=1,
+        data_numbers={"common": BEFORE + 1},
         interval_s=1800,
         requester="op",
         time=NOW,
@@ -302,7 +303,8 @@ def test_the_current_one_is_brought_forward_to_the_data_of_now(motd: str, tmp_pa
     said = desk.ccmctl("assign", "web", "--refresh", "--yes")
 
     after = stored(desk)["fact.role.web.web"].body
-    assert (said.code, after) == (0, before | {"data_revision": 2})
+    renewed = {"data_revision": 2, "data_numbers": {"common": before["data_numbers"]["common"] + 1}}
+    assert (said.code, after) == (0, before | renewed)
     assert desk.ccmctl("assign", "web", "--refresh", "--yes").out == "web: unchanged, revision 2\n"
 
 
