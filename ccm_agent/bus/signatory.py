@@ -53,6 +53,10 @@ class Signatory:
         self._key = key
         self._now_ms = now_ms
 
+    def derive(self, purpose: str) -> bytes:
+        """See `SigningKey.derive`."""
+        return self._key.derive(purpose)
+
     def request(self, subject: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
         """Headers for a request that is sent now."""
         now = self._now_ms()

@@ -44,6 +44,7 @@ MAX_TIME_MS = 1 << 53
 
 _VERSION = "v1"
 _CONTEXT = b"ccm-signature-v1."
+_DERIVATION = b"ccm-derivation-v1."
 """Signed before the claims, so that no other use of the same key produces a valid signature."""
 
 _SEED_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN USER NKEY SEED-{3,}+\s*+(S[A-Z2-7]++)\s*+-{3,}+END")
@@ -167,6 +168,11 @@ class SigningKey:
         text = _encode(msgspec.json.encode(claims))
         signature: bytes = self._pair.sign(_CONTEXT + text.encode())
         return f"{_VERSION}.{text}.{_encode(signature)}"
+
+    def derive(self, purpose: str) -> bytes:
+        """Return 16 bytes that are always the same for a purpose, and that nobody without the key can compute."""
+        signature: bytes = self._pair.sign(_DERIVATION + purpose.encode())
+        return hashlib.sha256(signature).digest()[:16]
 
 
 def signing_key_in_credentials(text: str) -> SigningKey | None:

@@ -115,7 +115,10 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
 
     assert one.rollout is not None
     terminal = application.terminal
-    starts = await StartsStore(fleet).read(one.name)
+    stored = await StartsStore(fleet).look(one.name, one.rollout)
+    starts = stored.starts
+    if stored.unverified:
+        terminal.warn(f"{one.name}: the stored starts do not count, and are not shown: {stored.unverified}")
     missed = _missed(fleet, one, starts)
     for start in starts.starts:
         terminal.record(records.SCHEDULED_START, **_start_fields(one.name, start))

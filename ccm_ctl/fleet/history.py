@@ -403,7 +403,8 @@ class History:
             await self._put(f"{record.run}.{_REQUEST}", record)
             return
         key, body = f"{self._token}.{record.run}.{_REQUEST}", msgspec.json.encode(record)
-        await self._bucket.store_signed(key, body, 0, signatory.record(key_subject(RUNS, key), body, base))
+        signature = signatory.record(key_subject(RUNS, key), body, base)
+        await self._bucket.update(key, body, 0, signature=signature)
 
     async def _put(self, key: str, value: Struct) -> None:
         await self._bucket.put(f"{self._token}.{key}", msgspec.json.encode(value))

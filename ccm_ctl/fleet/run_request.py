@@ -48,7 +48,14 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    fleet: Fleet, request: Request, resolved: TargetSet, action: str, name: str, *, base: Sequence[Base]
+    fleet: Fleet,
+    request: Request,
+    resolved: TargetSet,
+    action: str,
+    name: str,
+    *,
+    base: Sequence[Base],
+    run: str = "",
 ) -> Launch:
     """
     Prepare a run: its ID, time, targets and record. Nothing is sent.
@@ -60,12 +67,13 @@ def prepare(
         action: "apply", "plan", "check", "ensure", "exec", "undo" or "assign".
         name: The manifest's or resource's name.
         base: What the request was made from.
+        run: Its ID; "": a new one.
     """
     refuse_too_many(resolved)
     now = fleet.clock.now()
     request = msgspec.structs.replace(
         request,
-        run=new_id(now),
+        run=run or new_id(now),
         time=now,
         targets=resolved.targets,
         where=resolved.where,

@@ -210,7 +210,7 @@ def rollout_records(data: bytes) -> object:
     fleet = fleet_on(bus)
     run_now(fleet.runs.put(starts_key("x"), data))
     run_now(fleet.runs.put("=server.x", data))
-    return run_now(StartsStore(fleet).all()), run_now(read_servers(fleet))
+    return run_now(StartsStore(fleet).all({})), run_now(read_servers(fleet))
 
 
 def saved_plan(data: bytes) -> object:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
+from msgspec import Struct
 
-from tests.support.fleet import a_file, manifest
-from tests.support.schedules import MARGINS_S
+from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject, starts_key
+from ccm_agent.model.rollout_records import ScheduledStart, ScheduleStarts
+from ccm_ctl.app import ConnectionOptions, bus_settings, connected
+from tests.support.fleet import FILES, a_file, manifest
+from tests.support.schedules import MARGINS_S, add_at
 from tests.support.secured import Secured, secured_fleet
+from tests.support.signing import OWN
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(180)]
 
@@ -86,3 +95,69 @@ def test_a_look_only_operator_can_neither_start_one_nor_serve(secured: Secured) 
     assert not has_file(secured, "looked")
     assert secured.as_("tester", "run", "list", "--schedule", "looked", "--json").records == []
     assert secured.as_("timer", "schedule", "rm", "looked", "--yes").code == 0
+
+
+def write_run_key(secured: Secured, operator: str, key: str, value: Struct | None) -> None:
+    """An operator writes or removes keys of CCM_RUNS, signed as a program of ours would sign."""
+
+    async def write() -> None:
+        creds = (
+            secured.keys / "tester.creds" if operator == "tester" else secured.directory / f"{operator}.creds"
+        )
+        environ = {**secured.fleet.environ, "CCM_CREDS": str(creds)}
+        async with connected(bus_settings(ConnectionOptions(), environ)) as broker:
+            runs, signatory = broker.fleet.runs, broker.fleet.signatory
+            assert signatory is not None
+            if value is None:
+                for entry in await runs.matching([key]):
+                    await runs.delete(entry.key)
+                return
+            body = msgspec.json.encode(value)
+            await runs.update(key, body, 0, signature=signatory.record(key_subject(RUNS, key), body, OWN))
+
+    asyncio.run(write())
+
+
+def test_a_start_runs_once_whatever_is_stored_about_it(secured: Secured) -> None:
+    """ann may write the starts of every schedule. tester removes what the holder of the broker can remove."""
+    secured.give("operator", "ann", "--apply", "role=db")
+    name, key = "count", starts_key("count")
+    path = secured.fleet.write(
+        "count.yaml", manifest(("exec", "count", {"command": f"sh -c 'echo >> {FILES}/count'"}))
+    )
+    made = add_at(secured.fleet, name, path, "-t", "role=web", "--batch", "1")
+    forged = ScheduledStart(due=datetime.now(UTC) + timedelta(days=1), by="ann")
+    write_run_key(secured, "ann", key, ScheduleStarts(name=name, starts=(forged,)))
+    served: list[str] = []
+
+    def serve() -> str:
+        served.append(secured.as_("server", "rollout", "serve", "--once").err)
+        return served[-1]
+
+    def started() -> list[str]:
+        status = secured.as_("eve", "schedule", "status", name, "--json")
+        return [one["run"] for one in status.named("scheduled_start")]
+
+    def is_open() -> bool:
+        return bool(secured.as_("eve", "rollout", "list", "--json").named("rollout"))
+
+    def lines() -> int:
+        file = secured.fleet.agents["web1"].files / "count"
+        return file.read_text().count("\n") if file.exists() else 0
+
+    secured.fleet.wait_for(lambda: serve() and lines(), "the server to start it")
+    [run], before = started(), "".join(served)
+    write_run_key(secured, "ann", key, None)
+    secured.fleet.wait_for(lambda: "is not begun again" in serve(), "the server to find the record")
+    after_ann = (started(), lines())
+    for pattern in (key, f"{ROLLOUTS}.{run}", f"{encode_token('server')}.{run}.>"):
+        write_run_key(secured, "server" if pattern.endswith(">") else "ann", pattern, None)
+    secured.fleet.wait_for(
+        lambda: serve() and started() and not is_open(), "the server to begin and end it again"
+    )
+    after_all = (started(), lines())
+
+    assert made.code == 0, made.err
+    assert "the stored starts are ignored: ann signed it, and may not start a rollout on" in before
+    assert after_ann == ([run], 1)
+    assert after_all == ([run], 1)

@@ -37,20 +37,23 @@ from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
 from ccm_agent.model.wire import MANIFEST_PLAN
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.begun import find_begun, run_of_start
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over, handed_part
 from ccm_ctl.fleet.rollout.plan import make_plan
-from ccm_ctl.fleet.rollout.starts import StartsStore, add_start, place_of
+from ccm_ctl.fleet.rollout.starts import StartsStore, StoredStarts, add_start, place_of
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import base_of, build_request, find_author
 from ccm_ctl.fleet.run_request import prepare, put_on_record
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
+    from ccm_agent.bus.verified import Base
     from ccm_agent.model.wire import ManifestRequest
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.begun import BegunStart
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.run_request import Launch
 
@@ -58,6 +61,9 @@ log = logging.getLogger(__name__)
 
 _NO_TIME = (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError)
 """What `schedule_slot` raises."""
+
+CLAIMED_WITHIN_S = 10.0
+"""A server that has put a start on record claims it at once."""
 
 AHEAD_S = 300.0
 """A start that is due further in the future is not begun: the broker's clock, or this one, is wrong."""
@@ -90,19 +96,19 @@ class RolloutStarter:
             return
         try:
             due = await self._fleet.due_rollouts()
-            known = await self._store.all()
+            known = await self._store.all({one.name: one.rollout for one in due})
         except BusUnavailableError:
             raise
         except BusError as err:
             self._say(f"scheduled rollouts are not started: {err}")
             return
-        for starts, revision in known.values():
-            if starts.handover is not None:
-                await self._attempt(starts.name, self._hand_over(starts, revision))
+        for stored in known.values():
+            if stored.starts.handover is not None:
+                await self._attempt(stored.name, self._hand_over(stored))
         for one in due:
-            starts, revision = known.get(one.name, (ScheduleStarts(name=one.name), 0))
-            if starts.handover is None and self._is_new(one, starts):
-                await self._attempt(one.name, self._begin(one, starts, revision))
+            stored = known.get(one.name, StoredStarts(name=one.name))
+            if stored.starts.handover is None and self._is_new(one, stored.starts):
+                await self._attempt(one.name, self._begin(one, stored))
 
     def _is_new(self, one: DueRollout, starts: ScheduleStarts) -> bool:
         """No server has decided about this start, and this one has not refused it."""
@@ -129,34 +135,66 @@ class RolloutStarter:
             log.exception("a scheduled rollout", extra={"schedule": name})
             self._say(f"schedule {name}: not started: {type(err).__name__}; --debug shows more")
 
-    async def _begin(self, one: DueRollout, starts: ScheduleStarts, revision: int) -> None:
+    async def _begin(self, one: DueRollout, stored: StoredStarts) -> None:
         """Decide about a start that is due, and begin it unless there is a reason not to."""
+        if stored.unverified:
+            self._say(f"schedule {one.name}: the stored starts are ignored: {stored.unverified}")
         try:
-            signed = await self._check_author(one, starts)
+            signed, slot = await self._check_author(one, stored.starts)
         except (SignatureError, ProtocolError) as err:
             self._refused[one.name] = one.due
             self._note(f"schedule {one.name}: refused: {err}")
             return
-        reason = await self._reason_to_skip(one, starts)
+        begun = await find_begun(self._fleet, one, slot) if signed.signer else None
+        if begun is not None:
+            await self._restore(one, stored, begun, signed)
+            return
+        reason = await self._reason_to_skip(one, stored.starts)
         launch = None
         if not reason:
             try:
-                launch, state = await self._prepare(one, signed)
+                launch, state = await self._prepare(one, signed, slot)
             except (InputError, FleetError) as err:
                 reason = str(err)
         if launch is None:
-            await self._store.write(add_start(starts, self._start(one, reason=reason)), revision)
+            await self._decide(one, stored, self._start(one, reason=reason), signed)
             self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is skipped: {reason}")
         else:
-            await self._claim(one, starts, revision, launch, state)
+            await self._claim(one, stored, launch, state)
+            self._decided[one.name] = one.due
+
+    async def _decide(
+        self, one: DueRollout, stored: StoredStarts, start: ScheduledStart, signed: Verified[ManifestRequest]
+    ) -> None:
+        await self._store.write(add_start(stored.starts, start), stored.revision, base=[signed, *stored.base])
         self._decided[one.name] = one.due
 
-    async def _check_author(self, one: DueRollout, starts: ScheduleStarts) -> Verified[ManifestRequest]:
+    async def _restore(
+        self, one: DueRollout, stored: StoredStarts, begun: BegunStart, signed: Verified[ManifestRequest]
+    ) -> None:
+        """Store what became of a start that is on record, and not among the stored starts."""
+        now = self._fleet.clock.now()
+        if (now - begun.created).total_seconds() < CLAIMED_WITHIN_S:
+            return  # another server is about to claim it
+        there = await RolloutStore(self._fleet).look(begun.run) is not None
+        lost = f"run {short_id(begun.run)} of {begun.by} is on record, and its rollout is not stored"
+        start = ScheduledStart(
+            due=one.due, run=begun.run if there else "", reason="" if there else lost, by=begun.by
+        )
+        await self._decide(one, stored, start, signed)
+        self._note(
+            f"schedule {one.name}: the start of {format_moment(one.due)} is not begun again: "
+            f"{begun.by} has begun it as run {short_id(begun.run)}"
+        )
+
+    async def _check_author(
+        self, one: DueRollout, starts: ScheduleStarts
+    ) -> tuple[Verified[ManifestRequest], datetime]:
         """
         Check that an operator who may add schedules signed this, for this time, and that the time was not taken.
 
         Returns:
-            The request that was signed.
+            The request that was signed, and the time of the schedule that this is for.
 
         Raises:
             SignatureError, ProtocolError: No such operator did, or the time is another one.
@@ -170,13 +208,16 @@ class RolloutStarter:
         judged = reader.due_rollout(one)
         if isinstance(judged, Unverified):
             raise SignatureError(f"{rollout_start_subject(one.name)}: {judged.reason}")
-        if judged.signer:
-            try:
-                await asyncio.to_thread(_check_time, judged.details, one, starts)
-            except SignatureError:
-                if not reader.verifier.accepts_unsigned:
-                    raise
-        return judged
+        if not judged.signer:
+            return judged, one.due
+        taken = [start.due for start in starts.starts[:1]]
+        taken += [self._decided[one.name]] if one.name in self._decided else []
+        try:
+            return judged, await asyncio.to_thread(_check_time, judged.details, one, taken)
+        except SignatureError:
+            if not reader.verifier.accepts_unsigned:
+                raise
+            return judged, one.due
 
     async def _reason_to_skip(self, one: DueRollout, starts: ScheduleStarts) -> str:
         """Why a start is not begun; "": it is."""
@@ -194,7 +235,7 @@ class RolloutStarter:
         return f"run {short_id(state.run)} of this schedule is still open{why}"
 
     async def _prepare(
-        self, one: DueRollout, signed: Verified[ManifestRequest]
+        self, one: DueRollout, signed: Verified[ManifestRequest], slot: datetime
     ) -> tuple[Launch, RolloutState]:
         """
         A run with the nodes that match now, and its rollout. Nothing is stored.
@@ -208,13 +249,14 @@ class RolloutStarter:
         resolved = resolved.in_order(order)
         request = replace(rollout.request, cause="request", deadline=None, deadline_s=0, catch_up=False)
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
-        launch = prepare(fleet, request, resolved, action, request.name, base=[signed])
+        run = run_of_start(fleet, one.name, slot) if signed.signer else ""
+        launch = prepare(fleet, request, resolved, action, request.name, base=[signed], run=run)
         launch = replace(launch, record=replace(launch.record, schedule=one.name))
         state = RolloutState(run=launch.record.run, plan=plan, deadline_s=rollout.deadline_s)
         return launch, hand_over(fleet, state, launch.record, resolved.nodes, base=[signed])
 
     async def _claim(
-        self, one: DueRollout, starts: ScheduleStarts, revision: int, launch: Launch, state: RolloutState
+        self, one: DueRollout, stored: StoredStarts, launch: Launch, state: RolloutState
     ) -> None:
         """
         Put the run on record, take the start, and store the rollout.
@@ -224,26 +266,30 @@ class RolloutStarter:
         """
         # on record first: until then no other operator knows the id, and so none can put another request under it
         await put_on_record(self._fleet, launch)
-        claimed = replace(add_start(starts, self._start(one, run=state.run)), handover=state)
+        claimed = replace(add_start(stored.starts, self._start(one, run=state.run)), handover=state)
+        base = [*launch.base, *stored.base]
         try:
-            revision = await self._store.write(claimed, revision)
+            revision = await self._store.write(claimed, stored.revision, base=base)
         except BusUnavailableError:
             raise  # it may be stored
         except BusError:
             await History(self._fleet).forget(state.run)
             raise
         self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is run {short_id(state.run)}")
-        await self._hand_over(claimed, revision)
+        await self._store_claimed(claimed, revision, base)
 
-    async def _hand_over(self, starts: ScheduleStarts, revision: int) -> None:
-        """Store the rollout of a start that was claimed, if no server has yet."""
+    async def _hand_over(self, stored: StoredStarts) -> None:
+        """Store the rollout of a start that another server has claimed, if no server has yet."""
+        await self._store_claimed(stored.starts, stored.revision, stored.base)
+
+    async def _store_claimed(self, starts: ScheduleStarts, revision: int, base: Sequence[Base]) -> None:
         assert starts.handover is not None
         try:
             with contextlib.suppress(RevisionError):
                 await self._store_rollout(starts.handover)
         except (SignatureError, ProtocolError, RunError) as err:
             self._note(f"schedule {starts.name}: run {short_id(starts.handover.run)} is not driven: {err}")
-        await self._store.write(replace(starts, handover=None), revision)
+        await self._store.write(replace(starts, handover=None), revision, base=base)
 
     async def _store_rollout(self, claimed: RolloutState) -> None:
         """
@@ -268,9 +314,9 @@ class RolloutStarter:
             self._note(sentence)
 
 
-def _check_time(details: Mapping[str, str], one: DueRollout, starts: ScheduleStarts) -> None:
+def _check_time(details: Mapping[str, str], one: DueRollout, taken: Sequence[datetime]) -> datetime:
     """
-    Check that a start is at one of the signed times, and later than the last one. Blocking.
+    Check that a start is at one of the signed times, which it returns, and later than those taken. Blocking.
 
     Raises:
         SignatureError: It is not.
@@ -283,12 +329,13 @@ def _check_time(details: Mapping[str, str], one: DueRollout, starts: ScheduleSta
         raise SignatureError(
             f"it was due at {format_moment(one.due)}, which does not fit {when!r}: {err}"
         ) from err
-    for start in starts.starts[:1]:
+    for due in taken:
         try:
-            last = schedule_slot(when, zone, start.due)
+            last = schedule_slot(when, zone, due)
         except _NO_TIME:
             continue  # the schedule had other times then
         if (slot - last).total_seconds() < pause_s:
             raise SignatureError(
                 f"it was due at {format_moment(one.due)}; this time of {when!r} was taken already"
             )
+    return slot

@@ -1,7 +1,8 @@
 """
 What became of the starts of scheduled rollouts, and which rollout servers are there: `=schedule.*` and `=server.*` in CCM_RUNS.
 
-Operators with `--apply` may write these keys, as those of rollouts.
+Operators with `--apply` may write these keys, as those of rollouts. So a server signs the starts, and those count that an
+operator signed who may send the schedule's request.
 """
 
 from __future__ import annotations
@@ -12,16 +13,26 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.bus.subjects import SERVERS, STARTS, encode_token, starts_key
+from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.signing import SignatureKind
+from ccm_agent.bus.subjects import SERVERS, STARTS, decode_token, encode_token, key_subject, starts_key
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.rollout_records import RolloutServer, ScheduledStart, ScheduleStarts
 from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_ctl.fleet.run_signatures import read_verifier
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccm_agent.bus.trust import Signer
+    from ccm_agent.bus.verified import Base, Verifier
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
 
 KEPT = 20
 """How many starts of a schedule are remembered."""
@@ -30,40 +41,84 @@ SERVER_S = 30.0
 """Seconds after which a server that is not heard of is no longer there."""
 
 
+class StoredStarts(Struct, frozen=True, kw_only=True):
+    """
+    The starts of a schedule as they are stored.
+
+    Attributes:
+        name: The schedule.
+        judged: The starts, as their signature proves them; empty if they cannot be read. None: there are none.
+        revision: Their revision; 0: there are none.
+    """
+
+    name: str
+    judged: Verified[ScheduleStarts] | Unverified[ScheduleStarts] | None = None
+    revision: int = 0
+
+    @property
+    def starts(self) -> ScheduleStarts:
+        """The starts that count: none of unverified ones."""
+        judged = self.judged
+        return judged.value if isinstance(judged, Verified) else ScheduleStarts(name=self.name)
+
+    @property
+    def unverified(self) -> str:
+        """Why what is stored does not count; "": it does, or there is nothing."""
+        return self.judged.reason if self.judged is not None else ""
+
+    @property
+    def base(self) -> list[Base]:
+        """They, as the base of what is signed; empty if they do not count."""
+        return [self.judged] if isinstance(self.judged, Verified) else []
+
+
 class StartsStore:
     """The starts of all scheduled rollouts."""
 
     def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._bucket = fleet.runs
 
-    async def read(self, name: str) -> ScheduleStarts:
-        """
-        The starts of a schedule; none if nothing is known.
-
-        Raises:
-            ProtocolError: They cannot be read.
-        """
+    async def look(self, name: str, rollout: ScheduledRollout) -> StoredStarts:
+        """The starts of a schedule; none if nothing is known."""
         entry = await self._bucket.get(starts_key(name))
-        return _decode(entry) if entry is not None else ScheduleStarts(name=name)
+        if entry is None:
+            return StoredStarts(name=name)
+        return _judge(await read_verifier(self._fleet), entry, name, rollout)
 
-    async def all(self) -> dict[str, tuple[ScheduleStarts, int]]:
-        """The starts and revision of each schedule, by its name; those that cannot be read are left out."""
-        found = {}
-        for entry in await self._bucket.matching([f"{STARTS}.*.starts"]):
-            with contextlib.suppress(ProtocolError):
-                starts = _decode(entry)
-                found[starts.name] = starts, entry.revision
+    async def all(self, due: Mapping[str, ScheduledRollout]) -> dict[str, StoredStarts]:
+        """
+        The starts of each schedule, by its name.
+
+        Args:
+            due: What each schedule starts, as far as it is known; of another one the starts of any signer count.
+        """
+        entries = await self._bucket.matching([f"{STARTS}.*.starts"])
+        verifier, found = await read_verifier(self._fleet), {}
+        for entry in entries:
+            if name := _name_of(entry):
+                found[name] = _judge(verifier, entry, name, due.get(name))
         return found
 
-    async def write(self, starts: ScheduleStarts, revision: int) -> int:
+    async def write(self, starts: ScheduleStarts, revision: int, *, base: Sequence[Base]) -> int:
         """
-        Store the starts of a schedule in place of a revision (0: there is none), and return the new revision.
+        Sign the starts of a schedule, store them in place of a revision (0: there is none), and return the new revision.
 
         Raises:
             RevisionError: Another server stored something meanwhile.
             BusDeniedError: These credentials may not.
         """
-        return await self._bucket.update(starts_key(starts.name), msgspec.json.encode(starts), revision)
+        key, body, signatory = starts_key(starts.name), msgspec.json.encode(starts), self._fleet.signatory
+        if signatory is None:
+            return await self._bucket.update(key, body, revision)
+        signature = signatory.record(key_subject(RUNS, key), body, base)
+        return await self._bucket.update(key, body, revision, signature=signature)
+
+
+def refuse_server(signer: Signer, rollout: ScheduledRollout) -> str:
+    """Why an operator may not start a scheduled rollout: what follows the name; "": the operator may."""
+    may = signer.may_request(rollout.request.protocol, rollout.scope)
+    return "" if may else f"may not start a rollout on {rollout.scope}"
 
 
 def add_start(starts: ScheduleStarts, start: ScheduledStart) -> ScheduleStarts:
@@ -100,11 +155,41 @@ async def read_servers(fleet: Fleet) -> list[RolloutServer]:
     return sorted(found, key=lambda server: (server.operator, server.host))
 
 
-def _decode(entry: KeyValueEntry) -> ScheduleStarts:
+def _judge(
+    verifier: Verifier, entry: KeyValueEntry, name: str, rollout: ScheduledRollout | None
+) -> StoredStarts:
+    """Judge the starts of a schedule."""
+    try:
+        starts = _decode(entry, name)
+    except ProtocolError as err:
+        unreadable = Unverified(value=ScheduleStarts(name=name), reason=err.message)
+        return StoredStarts(name=name, judged=unreadable, revision=entry.revision)
+
+    def refusal(signer: Signer, _claims: object) -> str:
+        reason = refuse_server(signer, rollout) if rollout is not None else ""
+        return f"{signer.name} signed it, and {reason}" if reason else ""
+
+    subject = key_subject(RUNS, entry.key)
+    judged = verifier.read(starts, SignatureKind.RECORD, subject, entry.value, entry.signature, refusal)
+    return StoredStarts(name=name, judged=judged, revision=entry.revision)
+
+
+def _name_of(entry: KeyValueEntry) -> str:
+    """The schedule whose starts an entry holds; "" if it does not say. The key of a long name has only its digest."""
+    with contextlib.suppress(msgspec.MsgspecError):
+        starts = decode_foreign(entry.value, ScheduleStarts)
+        if starts_key(starts.name) == entry.key:
+            return starts.name
+    with contextlib.suppress(ProtocolError):
+        return decode_token(entry.key.split(".")[1]) or ""
+    return ""
+
+
+def _decode(entry: KeyValueEntry, name: str) -> ScheduleStarts:
     try:
         starts = decode_foreign(entry.value, ScheduleStarts)
     except msgspec.MsgspecError as err:
-        raise ProtocolError(f"{entry.key}: not the starts of a schedule: {err}; remove the key") from err
-    if starts_key(starts.name) != entry.key:
-        raise ProtocolError(f"{entry.key}: the starts of another schedule; remove the key")
+        raise ProtocolError(f"it is not what a rollout server stores: {err}") from err
+    if starts.name != name:
+        raise ProtocolError("it is of another schedule")
     return starts

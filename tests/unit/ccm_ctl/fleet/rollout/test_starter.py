@@ -9,10 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import (
     encode_token,
+    key_subject,
     rollout_due_subject,
     rollout_schedule_subject,
     rollout_start_subject,
@@ -21,15 +23,17 @@ from ccm_agent.bus.subjects import (
 from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import BusDeniedError, RunError
-from ccm_agent.model.rollout_records import Phase, ScheduledStart
+from ccm_agent.model.ids import derive_id, id_time, new_id
+from ccm_agent.model.rollout_records import Phase, ScheduledStart, ScheduleStarts
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.begun import run_of_start
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutOptions
 from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout, find_due
 from ccm_ctl.fleet.rollout.starter import RolloutStarter
-from ccm_ctl.fleet.rollout.starts import KEPT, StartsStore, announce, place_of, read_servers
+from ccm_ctl.fleet.rollout.starts import KEPT, StartsStore, StoredStarts, announce, place_of, read_servers
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_session import new_rollout
 from tests.support.authorship import Root, new_seed
@@ -59,13 +63,15 @@ class Place:
         self.trust = trust
         self.due: list[DueRollout] = []
         self.notes: list[str] = []
+        self.now = NOW
 
     async def open(self) -> Place:
         for name in ("web1", "web2"):
             await FakeNode(name, {"role": "web"}).begin(self.broker)
         return self
 
-    def fleet(self, operator: str = "server", now: datetime = NOW) -> Fleet:
+    def fleet(self, operator: str = "server", now: datetime | None = None) -> Fleet:
+        now = now or self.now
         fleet = fleet_on(MemoryBus(self.broker, operator), self.trust)
         signatory = OwnSignatory(self.key, lambda: milliseconds(now)) if self.key is not None else None
         return replace(fleet, due_rollouts=self._read_due, clock=Clock(now), signatory=signatory)
@@ -73,11 +79,11 @@ class Place:
     async def _read_due(self) -> list[DueRollout]:
         return list(self.due)
 
-    def server(self, operator: str = "server", now: datetime = NOW) -> RolloutStarter:
+    def server(self, operator: str = "server", now: datetime | None = None) -> RolloutStarter:
         return RolloutStarter(self.fleet(operator, now), self.notes.append)
 
     async def starts(self) -> list[ScheduledStart]:
-        return list((await StartsStore(self.fleet()).read(NAME)).starts)
+        return list((await StartsStore(self.fleet()).look(NAME, ROLLOUT)).starts.starts)
 
     async def runs(self) -> list[str]:
         return [state.run for state in await RolloutStore(self.fleet()).open_rollouts()]
@@ -105,10 +111,10 @@ async def test_of_two_servers_one_begins_a_start() -> None:
     first, second = place.server("anna"), place.server("bob")
 
     # the second has read the starts before the first wrote them
-    known = await StartsStore(place.fleet()).all()
+    known = await StartsStore(place.fleet()).all({NAME: ROLLOUT})
     await first.look()
-    starts, revision = known.get(NAME, (await StartsStore(place.fleet("bob")).read("other"), 0))
-    await second._attempt(NAME, second._begin(place.due[0], replace(starts, name=NAME), revision))
+    assert known == {}
+    await second._attempt(NAME, second._begin(place.due[0], StoredStarts(name=NAME)))
     await second.look()
 
     [run] = await place.runs()
@@ -132,13 +138,13 @@ async def test_another_server_stores_the_rollout_of_a_server_that_died_after_its
     await runs.delete(f"=rollout.{run}")
     entry = await runs.get(starts_key(NAME))
     assert entry is not None
-    starts = await StartsStore(place.fleet()).read(NAME)
-    await StartsStore(place.fleet()).write(replace(starts, handover=state), entry.revision)
+    starts = (await StartsStore(place.fleet()).look(NAME, ROLLOUT)).starts
+    await StartsStore(place.fleet()).write(replace(starts, handover=state), entry.revision, base=OWN)
 
     await place.server("bob").look()
 
     assert await place.runs() == [run]
-    assert await StartsStore(place.fleet()).read(NAME) == starts
+    assert (await StartsStore(place.fleet()).look(NAME, ROLLOUT)).starts == starts
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,7 @@ async def test_old_credentials_are_named_and_leave_nothing_on_record() -> None:
     place.due = [due_at()]
     server = place.server()
 
-    async def deny(*_: object) -> int:
+    async def deny(*_: object, **_options: object) -> int:
         raise BusDeniedError("CCM_RUNS: not permitted")
 
     server._store.write = deny  # type: ignore[method-assign]
@@ -244,7 +250,10 @@ class Fleetwide:
         signer = Signer(name="anna", key=self.key.public_key, schedules=schedules)
         self.server = SigningKey(new_seed())
         server = Signer(name="server", key=self.server.public_key, apply=(EVERYWHERE,))
-        signers = SignersList(number=1, issued=milliseconds(NOW), signers=(signer, server))
+        self.bob, self.ann = SigningKey(new_seed()), SigningKey(new_seed())
+        bob = Signer(name="bob", key=self.bob.public_key, apply=(EVERYWHERE,))
+        ann = Signer(name="ann", key=self.ann.public_key, apply=("fact.role.db",))
+        signers = SignersList(number=1, issued=milliseconds(NOW), signers=(signer, server, bob, ann))
         self.trust = Trust(root=self.root.key.public_key, signers=sign_signers(self.root.key, signers))
         self.when, self.zone = when, zone
 
@@ -356,6 +365,110 @@ async def test_the_holder_of_the_broker_cannot_start_it_twice_for_one_time() -> 
 
     assert await place.runs() == []
     assert "this time of '0 0 12 * * *' was taken already" in place.notes[-1]
+
+
+def taken(fleetwide: Fleetwide, kind: str) -> tuple[bytes, str]:
+    """Starts that say that another server has begun this one, and their signature."""
+    start = ScheduledStart(due=NOW + timedelta(hours=1), run=new_id(NOW), by="server@host")
+    body = msgspec.json.encode(ScheduleStarts(name=NAME, starts=(start,), run=start.run))
+    keys = {"server": fleetwide.server, "ann": fleetwide.ann, "changed": fleetwide.server}
+    if kind not in keys:
+        return b"junk" if kind == "junk" else body, ""
+    signatory = OwnSignatory(keys[kind], lambda: milliseconds(NOW))
+    signature = signatory.record(key_subject(RUNS, starts_key(NAME)), body, OWN)
+    return body + b" " if kind == "changed" else body, signature
+
+
+@pytest.mark.parametrize("kind", ["unsigned", "ann", "changed", "junk", "deleted"])
+async def test_starts_that_no_operator_with_the_right_signed_skip_nothing(kind: str) -> None:
+    """The control is the same document with the signature of a server that may start it."""
+    fleetwide = Fleetwide()
+    begun = {}
+    for one in (kind, "server"):
+        place = await Place(fleetwide.trust, fleetwide.server).open()
+        bucket = MemoryBus(place.broker, "x").bucket(RUNS)
+        body, signature = taken(fleetwide, one)
+        await bucket.update(starts_key(NAME), body, 0, signature=signature)
+        if one == "deleted":
+            await bucket.delete(starts_key(NAME))
+        place.due = [due_at(signature=fleetwide.sign())]
+
+        await place.server().look()
+        begun[one] = len(await place.runs())
+
+    assert begun == {kind: 1, "server": 0}
+
+
+@pytest.mark.parametrize("operator", ["server", "bob"])
+@pytest.mark.parametrize("attack", ["erase", "put back"])
+async def test_a_start_that_is_on_record_is_not_begun_again_by_any_server(attack: str, operator: str) -> None:
+    fleetwide, later = Fleetwide(when="0 0 * * * *"), NOW + timedelta(hours=1)
+    place = await Place(fleetwide.trust, fleetwide.server).open()
+    bucket = MemoryBus(place.broker, "x").bucket(RUNS)
+    place.due = [due_at(signature=fleetwide.sign())]
+    await place.server().look()
+    before = await bucket.get(starts_key(NAME))
+    [earlier] = await place.runs()
+    await RolloutStore(place.fleet()).change(
+        earlier, lambda state: replace(state, phase=Phase.DONE), base=OWN
+    )
+    place.now, place.due = later, [due_at(later, signature=fleetwide.sign())]
+    await place.server().look()
+    [run] = await place.runs()
+    await RolloutStore(place.fleet()).change(run, lambda state: replace(state, phase=Phase.DONE), base=OWN)
+    newest = await bucket.get(starts_key(NAME))
+    assert before is not None
+    assert newest is not None
+
+    if attack == "erase":
+        await bucket.delete(starts_key(NAME))
+    else:
+        await bucket.store_signed(starts_key(NAME), before.value, newest.revision, before.signature)
+    place.key = fleetwide.bob if operator == "bob" else fleetwide.server
+    await place.server(operator, now=later + timedelta(minutes=1)).look()
+
+    assert await place.runs() == []
+    assert (await place.starts())[0].run == run
+    assert place.notes[-1].endswith(f"is not begun again: server has begun it as run {short_id(run)}")
+
+
+async def test_a_start_of_which_everything_was_erased_has_the_same_run_which_nodes_apply_once() -> None:
+    fleetwide = Fleetwide()
+    place = await Place(fleetwide.trust, fleetwide.server).open()
+    bucket = MemoryBus(place.broker, "x").bucket(RUNS)
+    place.due = [due_at(signature=fleetwide.sign())]
+    await place.server().look()
+    [run] = await place.runs()
+
+    for entry in await bucket.matching([">"]):
+        await bucket.delete(entry.key)
+    await place.server(now=NOW + timedelta(minutes=1)).look()
+    place.key, same = fleetwide.bob, (await place.starts())[0].run
+    derived = run_of_start(place.fleet(), NAME, NOW)
+
+    assert same == run
+    assert derived not in ("", run)  # no other operator can tell it
+    assert id_time(derived) == id_time(run) == NOW
+
+
+async def test_a_record_of_an_operator_who_may_not_start_it_takes_no_start() -> None:
+    fleetwide = Fleetwide()
+    place = await Place(fleetwide.trust, fleetwide.server).open()
+    place.due = [due_at(signature=fleetwide.sign())]
+    await place.server().look()
+    [run] = await place.runs()
+    record = (await History(place.fleet()).load(run)).record
+    begun = {}
+
+    for operator, key in (("ann", fleetwide.ann), ("bob", fleetwide.bob)):
+        other = await Place(fleetwide.trust, key).open()
+        forged = replace(record, run=derive_id(int(NOW.timestamp()), b"x" * 16))
+        await History(other.fleet(operator)).begin(forged, ["web1"], [], OWN)
+        other.key, other.due = fleetwide.server, place.due
+        await other.server(now=NOW + timedelta(minutes=1)).look()
+        begun[operator] = len(await other.runs())
+
+    assert begun == {"ann": 1, "bob": 0}
 
 
 async def test_a_record_that_another_operator_puts_in_place_of_a_rollouts_is_not_driven() -> None:
