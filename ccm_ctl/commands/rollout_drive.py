@@ -66,6 +66,7 @@ async def start_rollout(
 
     Raises:
         UsageError: It cannot be handed over; nothing is on record.
+        RunError: The broker returns another record than the one that was stored; nothing was sent.
     """
     if detach:
         check_can_hand_over(fleet, launch.record.action)
@@ -90,6 +91,7 @@ async def start_rollout(
         await tell_servers(application, fleet, "drives")
         return Exit.OK
     recorded = await History(fleet).load(state.run)
+    await find_author(fleet, recorded)
     return await drive(
         application,
         fleet,

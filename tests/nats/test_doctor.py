@@ -91,6 +91,7 @@ def test_broker_without_authentication_is_reported(plain: Fleet) -> None:
     assert found(done, "problem", "warning", "unknown") == {
         "broker.authentication": "problem",
         "signers.list": "problem",
+        "audit.trail": "warning",
     }
 
 

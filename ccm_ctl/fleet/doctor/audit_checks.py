@@ -18,7 +18,10 @@ TRAIL = "audit.trail"
 
 
 async def check_trail(context: DoctorContext) -> Sequence[CheckResult]:
-    """Whether the audit streams are there and these credentials may write; nothing without a root key."""
+    """Whether the audit streams are there and these credentials may write; a fleet without credentials has no trail."""
+    if context.trust is None and not context.is_secured and context.connection is not None:
+        sentence = "The fleet has no audit trail: without credentials, nothing proves who did something."
+        return [warning(TRAIL, sentence, "ccmctl init --security")]
     if context.trust is None:
         return []
     if context.connection is None:
