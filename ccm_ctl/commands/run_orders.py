@@ -168,8 +168,10 @@ async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, 
         told.append(sentence)
         terminal.live(f"{sentence} for {left_s} s")
 
-    state, _ = await store.need(run)
-    is_needed = not is_promoted and state.phase is not Phase.PAUSED
+    found = await store.look(run)
+    if found is None:
+        return  # its state was removed, or it is no rollout
+    is_needed = not is_promoted and found.state.phase is not Phase.PAUSED
     try:
         await wait_out(store, run, fleet.clock, tell, is_needed=is_needed)
     finally:

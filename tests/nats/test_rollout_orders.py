@@ -103,6 +103,22 @@ class Canary:
 
         asyncio.run(write())
 
+    def remove(self, operator: str) -> None:
+        """An operator removes the state."""
+
+        async def delete() -> None:
+            async with as_operator(self.secured, operator) as broker:
+                await broker.fleet.runs.delete(f"{ROLLOUTS}.{self.run}")
+
+        asyncio.run(delete())
+
+    def has_state(self) -> bool:
+        async def look() -> bool:
+            async with as_operator(self.secured, "bob") as broker:
+                return await RolloutStore(broker.fleet).look(self.run) is not None
+
+        return asyncio.run(look())
+
     def put_order(self, operator: str, kind: OrderKind) -> None:
         """An operator writes an order by hand, signed; `ccmctl` would refuse."""
 
@@ -211,23 +227,37 @@ def test_an_abort_holds_after_the_driver_died_whatever_state_is_put_back(canary:
     assert encode_token("ann") in canary.state().orders
 
 
-def test_a_rollout_whose_driver_died_is_not_resumed_from_a_state_of_an_operator_without_the_right(
-    canary: Canary,
-) -> None:
+@pytest.mark.parametrize("attack", ["replaced", "removed"])
+def test_a_rollout_whose_driver_died_goes_on_from_the_copy_of_the_driver(canary: Canary, attack: str) -> None:
+    """eve may not apply on role=web, and made it look as if all nodes had been asked, or removed the state."""
     canary.driver.kill()
-    good = canary.state()
-
-    canary.forge("eve", lambda state: replace(promoted(state), lease=None))
-    refused = canary.order("tester", "promote")
+    if attack == "replaced":
+        canary.forge("eve", lambda state: replace(promoted(state), asked=2, phase=Phase.DONE, lease=None))
+    else:
+        canary.remove("eve")
     listed = canary.secured.as_("ann", "rollout", "list", "--json").named("rollout")
+
+    by_eve = canary.order("eve", "promote")
     forged = canary.nodes
-    canary.forge("ann", lambda _: replace(good, lease=None))
     control = canary.order("tester", "promote")
 
-    assert refused.code == 1
-    assert "its state is unverified: eve signed it, and may not apply on fact.role.web" in refused.err
-    assert [one["phase"] for one in listed if one["run"] == canary.run] == ["paused"]
-    assert (forged, control.code, canary.nodes) == (["web1"], 0, list(NODES)), control.err
+    phases = [one["phase"] for one in listed if one["run"] == canary.run]
+    assert phases == (["paused"] if attack == "replaced" else [])
+    assert (by_eve.code, forged) == (1, ["web1"])
+    assert (control.code, canary.nodes) == (0, list(NODES)), control.err
+    assert canary.state().phase is Phase.DONE
+
+
+def test_a_driver_stores_a_state_again_that_another_operator_removed(canary: Canary) -> None:
+    canary.remove("eve")
+
+    canary.wait(lambda: "which is restored" in canary.driver.so_far.err, "the driver to see it")
+    canary.wait(canary.has_state, "the driver to restore the state")
+    removed = canary.nodes
+    canary.order("ann", "promote")
+    canary.wait(lambda: canary.phase == "done", "the rollout to end")
+
+    assert (removed, canary.nodes) == (["web1"], list(NODES))
 
 
 def test_a_resume_forgives_the_nodes_that_have_failed(secured: Secured) -> None:

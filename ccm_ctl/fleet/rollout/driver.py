@@ -237,7 +237,12 @@ class RolloutDriver:
 
     async def _read(self) -> None:
         self._read_at = _monotonic()
-        found = await self._driving.store.require(self.state.run)
+        found = await self._driving.store.look(self.state.run)
+        if found is None and self._has_stored:
+            self._revision, self.disturbance = 0, "it was removed"
+            self._stored = replace(self.state, serial=0)
+            return
+        found = found or await self._driving.store.require(self.state.run)
         self._revision = found.revision
         self._stored = found.judged.value
         if not self._has_stored:

@@ -122,7 +122,7 @@ def hold(state: RolloutState, reason: str) -> RolloutState:
         state,
         phase=Phase.PAUSED,
         by="",
-        reason=f"its state is unverified: {reason}; `ccmctl run abort` ends it",
+        reason=f"its state is unverified: {reason}; `ccmctl run resume` restores it, `ccmctl run abort` ends it",
         bake_until=None,
         lease=None,
         is_detached=False,

@@ -20,6 +20,7 @@ from ccm_ctl.fleet.rollout.driver import READ_S
 from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.judge import RolloutJudge, apply_order, contain, name_author
 from ccm_ctl.fleet.rollout.lease import check_lease
+from ccm_ctl.fleet.rollout.restore import restore
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import find_author
 from ccm_ctl.fleet.run_signatures import read_verifier
@@ -78,8 +79,12 @@ class Orders:
             RunError: The run is not a rollout, the operator may not order this, or it is not possible now. Nothing has changed.
         """
         run = self._recorded.record.run
-        found = await self._store.require(run)
         may_drive = await self._check_right(kind)
+        found = await self._store.look(run)
+        if not kind.is_halt and may_drive and self._is_spoiled(found):
+            await find_author(self._fleet, self._recorded)
+            await restore(self._store, self._recorded, self._ends)
+        found = await self._store.require(run)
         seen, now = found.state, self._fleet.clock.now()
         order = RolloutOrder(
             run=run, order=kind, wave=seen.wave, why=why, user=user, time=now, halts=seen.halts
@@ -101,6 +106,12 @@ class Orders:
 
         sequence = self._recorded.nodes[: found.state.plan.total]
         return await self._store.change(run, change, base=self._base(), sequence=sequence, ends=self._ends)
+
+    def _is_spoiled(self, found: StoredRollout | None) -> bool:
+        """Whether the state of a rollout was replaced or removed, so that no driver goes on from it."""
+        if self._fleet.signatory is None or self._fleet.trust is None:
+            return False
+        return isinstance(found.judged, Unverified) if found is not None else self._recorded.is_on_record
 
     def _change(
         self, state: RolloutState, order: RolloutOrder, detaches: Callable[[RolloutState], bool]

@@ -4,11 +4,13 @@ The documents of rollouts, `=rollout.<run>` in CCM_RUNS, and the orders of opera
 One key holds the state and the lease of the driver, and each write is a compare-and-set. So a driver whose state is old cannot
 start a node: its write fails, and it reads the new state first. Operators with `--apply` may write these keys, so each state is
 signed by who wrote it, and `judge` says whose count. An order is also a document of the operator who gave it, under keys that no
-other operator can write: it outlives a state that was put back.
+other operator can write: it outlives a state that was put back. Who stores a state of another wave or phase also keeps a copy
+under such a key, from which `restore` makes a state that another operator replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 _TRIES = 20
+
+_COPY = "rollout"
+"""The kind of key of a copy of the state, `<operator>.<run>.rollout`."""
 
 LONGEST_S = 10 * 366 * 86_400.0
 """No wait of a rollout is longer, in seconds. Operators with `--apply` write these documents, and a server reads them."""
@@ -75,6 +80,7 @@ class RolloutStore:
         self._fleet = fleet
         self._bucket = fleet.runs
         self._clock = fleet.clock
+        self._kept: dict[str, tuple[object, ...]] = {}
 
     async def look(self, run: str) -> StoredRollout | None:
         """
@@ -139,7 +145,36 @@ class RolloutStore:
         if signatory is None:
             return await self._bucket.update(key, body, revision)
         signature = signatory.record(key_subject(RUNS, key), body, base)
-        return await self._bucket.store_signed(key, body, revision, signature)
+        revision = await self._bucket.update(key, body, revision, signature=signature)
+        await self._keep(state, body, base)
+        return revision
+
+    async def _keep(self, state: RolloutState, body: bytes, base: Sequence[Base]) -> None:
+        """Keep a copy under this operator's key, if the wave or the phase is another one than in the last copy."""
+        mark = (state.phase, state.wave, state.is_promoted, state.halts, state.is_completing)
+        signatory = self._fleet.signatory
+        if signatory is None or self._kept.get(state.run) == mark:
+            return
+        key = f"{encode_token(self._fleet.operator)}.{state.run}.{_COPY}"
+        signature = signatory.record(key_subject(RUNS, key), body, base)
+        with contextlib.suppress(RevisionError):  # another program of this operator keeps one
+            before = await self._bucket.get(key)
+            await self._bucket.update(key, body, before.revision if before else 0, signature=signature)
+        self._kept[state.run] = mark
+
+    async def copies(self, run: str) -> list[Verified[RolloutState]]:
+        """The copies of a rollout's state that operators have kept who may drive it."""
+        entries = await self._bucket.matching([f"*.{run}.{_COPY}"])
+        record = (await History(self._fleet).requests(run)).get(run)
+        judge, found = RolloutJudge(await read_verifier(self._fleet), record), []
+        for entry in entries:
+            try:
+                judged = judge.state(entry, _decode(entry, run))
+            except ProtocolError:
+                continue
+            if isinstance(judged, Verified) and judged.signer:
+                found.append(judged)
+        return found
 
     async def change(
         self,
@@ -272,13 +307,13 @@ def require_verified(found: StoredRollout) -> Verified[RolloutState]:
         run = judged.value.run
         raise RunError(
             f"{short_id(run)}: its state is unverified: {judged.reason}; "
-            f"end it with `ccmctl run abort {short_id(run)}`"
+            f"restore it with `ccmctl run resume {short_id(run)}`, or end it with `ccmctl run abort {short_id(run)}`"
         )
     return judged
 
 
-def _decode(entry: KeyValueEntry) -> RolloutState:
-    run = entry.key.removeprefix(f"{ROLLOUTS}.")
+def _decode(entry: KeyValueEntry, run: str = "") -> RolloutState:
+    run = run or entry.key.removeprefix(f"{ROLLOUTS}.")
     try:
         state = decode_foreign(entry.value, RolloutState)
     except msgspec.MsgspecError as err:

@@ -23,7 +23,7 @@ from ccm_agent.bus.subjects import (
 from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import BusDeniedError, RunError
-from ccm_agent.model.ids import derive_id, id_time, new_id
+from ccm_agent.model.ids import derive_id, id_time, new_id, short_id
 from ccm_agent.model.rollout_records import Phase, ScheduledStart, ScheduleStarts
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
