@@ -398,10 +398,8 @@ class History:
 
     async def _put_request(self, record: RunRecord, base: Sequence[Base]) -> None:
         """Write the request, signed where this operator signs; a record that is signed is written once."""
-        signatory = self._fleet.signatory
-        if signatory is None:
-            await self._put(f"{record.run}.{_REQUEST}", record)
-            return
+        if (signatory := self._fleet.signatory) is None:
+            return await self._put(f"{record.run}.{_REQUEST}", record)
         key, body = f"{self._token}.{record.run}.{_REQUEST}", msgspec.json.encode(record)
         signature = signatory.record(key_subject(RUNS, key), body, base)
         await self._bucket.update(key, body, 0, signature=signature)
