@@ -14,6 +14,7 @@ from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.trust import SIGNERS_KEY, SignedText, sign_signers
 from ccm_agent.bus.verified import Unverified, Verified
+from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.ports import Fleet
@@ -187,6 +188,51 @@ async def test_credentials_that_sign_and_cannot_verify_sign_nothing_that_was_rea
     assert isinstance((await open_reader(scene.fleet(scene.anna))).document("CCM_FACTS", entry), Verified)
     unlisted = replace(bare, signatory=OwnSignatory(Keyring().root, scene.keys.at_ms))
     assert (await open_reader(unlisted)).verifier.accepts_unsigned
+
+
+async def test_credentials_without_a_list_verify_nothing_until_one_is_published() -> None:
+    scene = Scene()
+    listed = scene.old.signers
+    assert listed is not None
+    await set_role(scene.fleet(scene.anna), "web")
+    scene.old = msgspec.structs.replace(scene.old, signers=None)
+    fleet = scene.fleet(scene.anna)
+    entry = await fleet.facts.get("web1")
+    assert entry is not None
+
+    assert "not in the signers list" in (await open_reader(fleet)).document("CCM_FACTS", entry).reason
+    await scene.store(SIGNERS_KEY, listed)
+    assert isinstance((await open_reader(fleet)).document("CCM_FACTS", entry), Verified)
+
+
+async def test_only_a_listed_administrator_confirms_a_list_that_is_too_old() -> None:
+    scene, asked = Scene(), []
+
+    async def confirm() -> None:
+        asked.append(True)
+        await scene.confirm()
+
+    stranger = OwnSignatory(Keyring().root, scene.keys.at_ms)
+    scene.clock.ahead = timedelta(days=4)
+    for by in (scene.server, stranger, None):
+        fleet = replace(scene.fleet(scene.anna), signatory=by, confirm=confirm)
+        assert not (await open_reader(fleet)).verifier.accepts_unsigned
+        assert asked == []
+
+    entry = await _stored_facts(scene)
+    anna = replace(scene.fleet(scene.anna), confirm=confirm)
+    assert isinstance((await open_reader(anna)).document("CCM_FACTS", entry), Verified)
+    assert asked == [True]
+
+
+async def _stored_facts(scene: Scene) -> KeyValueEntry:
+    """Facts that an operator assigned while the list was young."""
+    ahead, scene.clock.ahead = scene.clock.ahead, timedelta()
+    await set_role(scene.fleet(scene.anna), "web")
+    scene.clock.ahead = ahead
+    entry = await scene.fleet(scene.anna).facts.get("web1")
+    assert entry is not None
+    return entry
 
 
 def test_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:

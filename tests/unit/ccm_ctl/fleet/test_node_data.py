@@ -11,8 +11,9 @@ import pytest
 
 from ccm_agent.bus.node_data import NodeData, read_index_entry, slot_key
 from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SignatureKind, verify
+from ccm_agent.bus.signing import SignatureError, SignatureKind, verify
 from ccm_agent.bus.subjects import key_subject
+from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import RevisionError, RevisionGoneError
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
@@ -249,6 +250,30 @@ async def test_moved_document_keeps_its_signature_and_its_number() -> None:
     assert index is not None
     assert (after.signature, after.value) == (before.signature, before.value)
     assert index.number == msgspec.json.decode(before.value, type=Stamped).number
+
+
+async def test_only_verified_revisions_are_moved_and_none_below_a_forged_one() -> None:
+    site = Site()
+    await site.announce(own_data=False)
+    revisions = await site.put("genuine", "forged", "genuine again")
+    await site.announce(own_data=True)
+
+    def judge(entry: KeyValueEntry, forged: bytes = b"forged") -> Judged:
+        is_forged = forged in entry.value
+        return Unverified(value=entry, reason="it is not signed") if is_forged else Verified(value=entry)
+
+    with pytest.raises(SignatureError, match="revision 3 is not verified: it is not signed"):
+        await site.data.protect(KEY, partial(judge, forged=b"again"))
+    assert await site.data.exposed() == {KEY: 3}
+    await site.data.protect(KEY, judge)
+
+    assert await site.data.exposed() == {}
+    kept = [await site.node.as_of(KEY, revision) for revision in revisions]
+    assert [body(one.value) if one is not None else None for one in kept] == [
+        "genuine",
+        "genuine",
+        "genuine again",
+    ]
 
 
 async def test_pins_of_assignments_find_revisions_that_were_moved() -> None:

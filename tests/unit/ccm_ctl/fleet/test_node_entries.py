@@ -1,0 +1,121 @@
+"""Which entries of a node a decision uses: those that the node signed, and assigned facts that an operator signed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from ccm_agent.bus.layout import NODES
+from ccm_agent.bus.node_state import StateReader
+from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.subjects import key_subject
+from ccm_agent.bus.trust import certify_node
+from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.wire import NodeRecord, Presence
+from ccm_agent.testing.clock import FakeClock
+from ccm_ctl.fleet.discovery import Node
+from ccm_ctl.fleet.node_state import ASSIGNED, LeftOutReasons, NodeVerifier, judge_node, leave_out
+from ccm_ctl.fleet.verified_reader import VerifiedReader
+from tests.support.signing import Keyring, OwnSignatory, new_key
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+FOREIGN = "signed with the key of web2"
+
+
+class Site:
+    """Web1 and its entries, and the operators ann, who may assign facts, and bob, who may not."""
+
+    def __init__(self, *, signed_state: bool = True) -> None:
+        keys = Keyring(lambda: NOW_MS)
+        self.ann, self.bob = keys.operator("ann", facts=True), keys.operator("bob")
+        listed = keys.listed(signed_state=signed_state)
+        self.root, self.key = keys.root, new_key()
+        self.verifier = NodeVerifier(
+            state=StateReader(keys.root.public_key, listed, lambda: NOW_MS),
+            facts=VerifiedReader(listed, FakeClock(NOW), is_demanded=True),
+        )
+
+    def entry(self, kind: str, *, is_signed: bool = True, body: bytes = b"{}") -> KeyValueEntry:
+        """An entry that web1 stored."""
+        subject = key_subject(NODES, f"{kind}.web1")
+        signature = self.key.sign(SignatureKind.STATE, subject, b"{}", issued_ms=NOW_MS) if is_signed else ""
+        return KeyValueEntry(key=f"{kind}.web1", value=body, revision=1, created=NOW, signature=signature)
+
+    def facts(self, by: OwnSignatory) -> KeyValueEntry:
+        """Facts that an operator assigned."""
+        body = msgspec.json.encode(Stamped(bucket="CCM_FACTS", key="web1", number=1, body={}))
+        signature = by.document("CCM_FACTS", "web1", body)[SIGNATURE_HEADER]
+        return KeyValueEntry(key="web1", value=body, revision=1, created=NOW, signature=signature)
+
+    def node(self, certified: str = "web1", **entries: KeyValueEntry) -> Node:
+        certificate = certify_node(self.root, certified, self.key.public_key, issued_ms=NOW_MS)
+        record = NodeRecord(node="web1", certificate=certificate)
+        presence = Presence(node="web1", machine="m", started=NOW, time=NOW)
+        kept = dict.fromkeys(("role",), "web")
+        return Node(
+            name="web1", record=record, presence=presence, entries=entries, assigned=kept, gathered=kept
+        )
+
+    def judge(self, node: Node, *, is_quick: bool = False) -> dict[str, str]:
+        judge_node(self.verifier, node, is_quick=is_quick)
+        return node.unverified
+
+
+def test_entries_count_that_their_node_signed() -> None:
+    site = Site()
+
+    assert site.judge(site.node(presence=site.entry("presence"), node=site.entry("node"))) == {}
+    assert site.judge(site.node("web2", presence=site.entry("presence"))) == {"presence": FOREIGN}
+    assert site.judge(site.node(presence=site.entry("presence", body=b"x"))) == {
+        "presence": "the content was changed after signing"
+    }
+    assert list(site.judge(site.node(presence=site.entry("presence", is_signed=False)))) == ["presence"]
+
+
+def test_a_long_list_looks_whether_entries_are_signed_and_not_by_whom() -> None:
+    site = Site()
+
+    assert site.judge(site.node("web2", presence=site.entry("presence")), is_quick=True) == {}
+    bare = site.node(presence=site.entry("presence", is_signed=False), assigned=site.facts(site.bob))
+    assert list(site.judge(bare, is_quick=True)) == ["presence"]
+
+
+def test_a_node_that_signs_one_entry_signs_all_of_them() -> None:
+    site = Site(signed_state=False)
+    bare = site.entry("facts", is_signed=False)
+
+    assert site.judge(site.node(facts=bare)) == {}
+    assert site.judge(site.node(facts=bare, presence=site.entry("presence"))) == {
+        "facts": "it is not signed, and the node signs its other entries"
+    }
+
+
+@pytest.mark.parametrize("is_genuine", [True, False])
+def test_assigned_facts_count_if_an_operator_signed_them_who_may(is_genuine: bool) -> None:
+    site = Site()
+    node = site.node(
+        assigned=site.facts(site.ann if is_genuine else site.bob), presence=site.entry("presence")
+    )
+    reason = "bob signed it, and may not write there"
+
+    assert site.judge(node) == ({} if is_genuine else {ASSIGNED: reason})
+    assert leave_out(node) == ([], [] if is_genuine else [f"web1 ({reason})"])
+    assert node.assigned == ({"role": "web"} if is_genuine else {})
+    assert node.is_present
+
+
+def test_what_is_not_verified_is_taken_from_the_node_and_named() -> None:
+    site = Site()
+    node = site.node("web2", presence=site.entry("presence"), facts=site.entry("facts"))
+    site.judge(node)
+    reasons = LeftOutReasons()
+
+    assert reasons.take(node)
+    assert reasons.entries == [f"facts of web1 ({FOREIGN})", f"presence of web1 ({FOREIGN})"]
+    assert reasons.assigned == []
+    assert (node.is_present, node.gathered) == (False, {})
+    assert not LeftOutReasons().take(site.node())
