@@ -21,6 +21,7 @@ from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.memory_broker import StoredWrite
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
 from ccm_ctl.app import Broker
+from tests.support.authorship import Root
 from tests.support.controller import NOW, Desk, FakeNode, fleet_on
 from tests.support.signing import OWN, Keyring, OwnSignatory, new_key
 
@@ -77,12 +78,14 @@ class Crew:
 
     Attributes:
         key: Anna's key.
+        root: The fleet's root key, which certifies nodes.
         trust: What anna's credentials say about trust.
     """
 
     def __init__(self) -> None:
         keys = Keyring(lambda: NOW_MS)
-        self.keys, self.key = keys, new_key()
+        self.keys, self.key, self.root = keys, new_key(), Root()
+        self.root.key = keys.root
         everywhere = dict.fromkeys(("plan", "apply", "exec", "maintain"), (">",))
         may = dict.fromkeys(("data", "facts", "schedules", "admin", "timestamp"), True)
         keys.signers.append(Signer(name="anna", key=self.key.public_key, **everywhere, **may))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import io
@@ -188,3 +189,65 @@ async def test_a_session_that_another_one_chose_is_not_taken_over(tmp_path: Path
     assert planted[0] == own[0]
     assert planted[1] != own[1]
     assert (said["name"], before["name"]) == ("ann", "op")
+
+
+SLOW = 10
+"""Clients of each kind that begin a request and do not go on."""
+
+
+async def test_clients_that_do_not_go_on_hold_up_no_other(tmp_path: Path) -> None:
+    async with everything(tmp_path) as (site, routes), contextlib.AsyncExitStack() as stack:
+        await site.sign_in(TOKEN)
+        [cookie] = site.http.cookie_jar
+        host = site.address.partition("://")[2]
+        head = f"Host: {host}\r\nCookie: {cookie.key}={cookie.value}\r\nOrigin: {site.address}\r\n"
+        head += f"{FORGERY_HEADER}: {site.action}\r\n"
+        path = next(path for method, path in routes.found() if method == "POST" and path != "/api/session")
+        begun = {
+            "half a head": f"GET /api/fleet HTTP/1.1\r\n{head}",
+            "half a body": f"POST {path} HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\n{{",
+            "no reading": f"GET /api/stream?after=0 HTTP/1.1\r\n{head}\r\n",
+        }
+        slow = {
+            name: [await _connect(stack, host, text) for _ in range(SLOW)] for name, text in begun.items()
+        }
+
+        async with asyncio.timeout(10):
+            own = [await status(site, "GET", "/api/fleet", genuine(site)) for _ in range(SLOW)]
+            posted = await status(site, "POST", path, genuine(site))
+
+        # they are slow and not wrong: each is answered once it has said the rest
+        rest = {"half a head": b"\r\n", "half a body": b"}", "no reading": b""}
+        answers = {
+            name: [await _answer(one, rest[name]) for one in clients] for name, clients in slow.items()
+        }
+
+    assert own == [200] * SLOW
+    assert posted not in CODES_OF_THE_GUARD
+    assert answers == {
+        "half a head": [200] * SLOW,
+        "half a body": [posted] * SLOW,
+        "no reading": [200] * SLOW,
+    }
+
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _connect(stack: contextlib.AsyncExitStack, host: str, text: str) -> Client:
+    """A client that has sent this."""
+    name, _, port = host.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    stack.callback(writer.close)
+    writer.write(text.encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def _answer(client: Client, rest: bytes) -> int:
+    """Send the rest, and return the status of the answer."""
+    reader, writer = client
+    writer.write(rest)
+    async with asyncio.timeout(10):
+        line = await reader.readline()
+    return int(line.split()[1])

@@ -92,6 +92,15 @@ async def test_fleet_without_a_maximum_age_has_no_snapshot(tmp_path: Path) -> No
     assert await Stage(tmp_path).reader.lowest(NAMES) == {}
 
 
+async def test_timestamp_without_a_snapshot_names_no_numbers(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, max_age_s=3600)
+    signed = stage.keys.timestamp(stage.ann, stage.keys.number)
+    await stage.bucket.put(TIMESTAMP_KEY, signed.body.encode())
+    stage.bucket._writes[-1].signature = signed.signature  # type: ignore[attr-defined]
+
+    assert await stage.reader.lowest(NAMES) == {}
+
+
 def test_many_documents_are_split_into_small_pieces() -> None:
     numbers = {f"CCM_FACTS/node{i}": 1_795_000_000_000 + i for i in range(30_000)}
 

@@ -25,7 +25,8 @@ from ccm_ctl.__main__ import VERBS
 from ccm_ctl.commands.command_tree import CtlProgram
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from tests.support.controller import NOW, FakeNode, Said, fleet_on
+from tests.support.authorship import Root
+from tests.support.controller import NOW, FakeNode, Said, event, fleet_on
 from tests.support.signed_desk import FORGED, FORGERIES, NEW, OLD, Crew, SignedDesk, copy_broker
 from tests.support.signing import OWN
 
@@ -40,7 +41,7 @@ ccm:
 
 FACTS, DATA, ASSIGNMENT = ("CCM_FACTS", "web1"), ("CCM_DATA", "common"), ("CCM_ASSIGNMENTS", "all.web")
 OWN_DATA, GROUP = ("CCM_DATA", "node/web1"), ("CCM_TRUST", "group.edge")
-FAILED, ROLLOUT = ("CCM_RUNS", "failed"), ("CCM_RUNS", "rollout")
+FAILED, ROLLOUT, CHANGED = ("CCM_RUNS", "failed"), ("CCM_RUNS", "rollout"), ("CCM_RUNS", "changed")
 """Stored inputs as bucket and key; of runs, which one."""
 
 IN_BETWEEN = "a made-up revision in between"
@@ -114,6 +115,7 @@ ROWS = {
     "run retry": [
         Row(words="run retry RUN --yes --only offline", stored=FAILED, is_present=False),
     ],
+    "undo": [Row(words="undo RUN --yes", stored=CHANGED)],
     "run pause": [Row(words="run pause RUN", stored=ROLLOUT)],
     "run promote": [Row(words="run promote RUN --detach", stored=ROLLOUT)],
     "run resume": [Row(words="run resume RUN --detach", stored=ROLLOUT)],
@@ -145,7 +147,6 @@ ELSEWHERE = {
     "signers renew": "tests/nats/test_withheld_signers.py",
     "studio": "tests/contract/dashboard/test_studio.py",
     "top": "tests/unit/ccm_ctl/top/test_screen.py",
-    "undo": "tests/nats/test_forged_runs.py",
 }
 """
 Commands that are not in this matrix, because they need a server, a screen, signed events of nodes or the root key; with the test
@@ -210,10 +211,13 @@ class Scene(Struct, frozen=True, kw_only=True):
     broker: MemoryBroker
     folder: Path
     runs: dict[str, str]
+    node: FakeNode
 
-    def desk(self, *, is_present: bool) -> SignedDesk:
-        """Anna's desk with a copy of all that."""
-        desk = SignedDesk(self.crew, _node(is_present=is_present, own_data=True))
+    def desk(self, *, is_present: bool, stored: tuple[str, str] = FAILED) -> SignedDesk:
+        """Anna's desk with a copy of all that, and the node; that of CHANGED signed the events of its run."""
+        node = self.node if stored == CHANGED else _node(is_present=is_present, own_data=True)
+        node.heard.clear()
+        desk = SignedDesk(self.crew, node)
         desk.broker = copy_broker(self.broker)
         return desk
 
@@ -236,12 +240,13 @@ class Scene(Struct, frozen=True, kw_only=True):
         return desk.ccmctl(*argv, environ={"EDITOR": "sed -i s/word/other/"})
 
 
-def _node(*, is_present: bool, own_data: bool) -> FakeNode:
+def _node(*, is_present: bool, own_data: bool, root: Root | None = None) -> FakeNode:
     can = {"undo": True, "staged_assignments": True, "resource_locks": True, "own_data": own_data}
     facts = {"role": "web"} | dict.fromkeys(
         (OLD, NEW, FORGED), "1"
     )  # the node matches forged selectors as well
-    return FakeNode("web1", facts, (), is_present=is_present, record=can)
+    does = (event("/etc/motd", 2),) if root is not None else ()
+    return FakeNode("web1", facts, does, is_present=is_present, record=can, root=root)
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +275,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     (site / "manifest.yaml").write_text(MANIFEST.format("run"))
     applied = desk.ccmctl("apply", str(site), "-t", "node=web1", "--yes", "--json")
     runs = {"failed": applied.named("run")[0]["run"], "rollout": asyncio.run(_begin_rollout(desk))}
-    made = Scene(crew=crew, broker=desk.broker, folder=folder, runs=runs)
+    changed = _node(is_present=True, own_data=True, root=crew.root)
+    later = SignedDesk(crew, changed)
+    later.broker = desk.broker
+    applied = later.ccmctl("apply", str(site), "-t", "node=web1", "--yes", "--json")
+    assert applied.code == 0, applied.err
+    runs["changed"] = applied.named("run")[0]["run"]
+    made = Scene(crew=crew, broker=desk.broker, folder=folder, runs=runs, node=changed)
     for name in ("old", "x"):
         assert made.run(desk, f"notify add {name} --on failed --exec /bin/true --file FILE").code == 0
     return made
@@ -330,7 +341,7 @@ def test_every_command_is_in_one_of_the_tables() -> None:
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.words) for rows in ROWS.values() for row in rows])
 def test_control_genuine_input_is_signed(scene: Scene, row: Row) -> None:
-    desk = scene.desk(is_present=row.is_present)
+    desk = scene.desk(is_present=row.is_present, stored=row.stored)
 
     said = scene.run(desk, row.words, row.stored)
 
@@ -340,7 +351,7 @@ def test_control_genuine_input_is_signed(scene: Scene, row: Row) -> None:
 
 @pytest.mark.parametrize(("row", "kind"), MATRIX)
 def test_forged_input_is_refused_or_marked_and_never_signed(scene: Scene, row: Row, kind: str) -> None:
-    desk = scene.desk(is_present=row.is_present)
+    desk = scene.desk(is_present=row.is_present, stored=row.stored)
     bucket, key = row.stored
     marker = (OLD if kind in ("an older revision", WITHHELD) else FORGED).encode()
     words = row.words
