@@ -130,6 +130,7 @@ READS_NOTHING_SIGNED = {"why": "why web1"}
 ELSEWHERE = {
     "audit": "tests/nats/test_audit.py",
     "dashboard": "tests/contract/dashboard/test_actions.py",
+    "demo": "tests/e2e/test_demo.py",
     "init": "tests/nats/test_security.py",
     "node add": "tests/nats/test_security.py",
     "node revoke": "tests/nats/test_doctor.py",
@@ -149,7 +150,7 @@ ELSEWHERE = {
     "top": "tests/unit/ccm_ctl/top/test_screen.py",
 }
 """
-Commands that are not in this matrix, because they need a server, a screen, signed events of nodes or the root key; with the test
+Commands that are not in this matrix, because they need a server, a screen or the root key; with the test
 that runs them, if one does.
 """
 
