@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -258,14 +258,21 @@ async def test_only_verified_revisions_are_moved_and_none_below_a_forged_one() -
     revisions = await site.put("genuine", "forged", "genuine again")
     await site.announce(own_data=True)
 
-    def judge(entry: KeyValueEntry, forged: bytes = b"forged") -> Judged:
-        is_forged = forged in entry.value
-        return Unverified(value=entry, reason="it is not signed") if is_forged else Verified(value=entry)
+    def forging(forged: bytes) -> Callable[[Sequence[KeyValueEntry]], Awaitable[list[Judged]]]:
+        async def judged(entries: Sequence[KeyValueEntry]) -> list[Judged]:
+            return [
+                Unverified(value=one, reason="it is not signed")
+                if forged in one.value
+                else Verified(value=one)
+                for one in entries
+            ]
+
+        return judged
 
     with pytest.raises(SignatureError, match="revision 3 is not verified: it is not signed"):
-        await site.data.protect(KEY, partial(judge, forged=b"again"))
+        await site.data.protect(KEY, forging(b"again"))
     assert await site.data.exposed() == {KEY: 3}
-    await site.data.protect(KEY, judge)
+    await site.data.protect(KEY, forging(b"forged"))
 
     assert await site.data.exposed() == {}
     kept = [await site.node.as_of(KEY, revision) for revision in revisions]
