@@ -14,12 +14,18 @@ from itertools import groupby
 from help_screens import EXIT_CODES, Screen, screens
 from tables import plain, table
 
+from ccm_agent.cli.program import TASKS as HOST_TASKS
+from ccm_ctl.commands.command_tree import TASKS as FLEET_TASKS
+
 EXIT_SENTENCE = re.compile(r"^Exit codes?: ")
 HELP = "-h, --help"
 """Every command has it; the page of the program names it once."""
 
 COMMON = 3
 """An option that at least so many commands take, with the same meaning, is explained on the page of the program."""
+
+TASKS = {title for tasks in (HOST_TASKS, FLEET_TASKS) for title in tasks} | {"Commands"}
+"""Titles of sections that list commands."""
 
 HEADS = {"Arguments": "Argument", "Options": "Option", "Commands": "Command"}
 """The first column's head, where it is not the title of the section."""
@@ -49,7 +55,7 @@ def exit_codes(program: str) -> str:
 
 def _common(all_screens: list[Screen]) -> list[Row]:
     rows = Counter(
-        row for screen in all_screens[1:] for title, rows in screen.sections.items() if title != "Commands"
+        row for screen in all_screens[1:] for title, rows in screen.sections.items() if title not in TASKS
         for row in rows if row[0].startswith("-") and row[0] != HELP
     )  # fmt: skip
     most = {name: text for (name, text), times in reversed(rows.most_common()) if times >= COMMON}
@@ -73,7 +79,7 @@ def _command(screen: Screen, common: list[Row]) -> Iterator[str]:
     for title, rows in screen.sections.items():
         own = [row for row in rows if row not in common and row[0] != HELP]
         shared += [name for name, text in rows if (name, text) in common]
-        if title == "Commands" and len(screen.path) > 1:
+        if title in TASKS and len(screen.path) > 1:
             yield "Commands: " + ", ".join(_name(screen, title, name) for name, _ in own) + "."
         elif own:
             cells = [(_name(screen, title, name), plain(text)) for name, text in own]
@@ -99,7 +105,7 @@ def _paragraph(text: str) -> str:
 
 def _name(screen: Screen, title: str, name: str) -> str:
     """The first cell of a row; a command is a link to its page, or to its part of this page."""
-    if title != "Commands":
+    if title not in TASKS:
         return f"`{name}`"
     path = [*screen.path, name]
     target = f"{'-'.join(path)}.md" if len(path) == 2 else f"#{'-'.join(path)}"

@@ -70,7 +70,7 @@ class Screen(click.HelpFormatter):
 
     def write_dl(self, rows: Sequence[tuple[str, str]], *widths: Any, **settings: Any) -> None:
         """Keep the rows."""
-        self.sections[self._title] = [(name, " ".join(text.split())) for name, text in rows]
+        self.sections[self._title] = [(name.strip(), " ".join(text.split())) for name, text in rows]
 
     def write(self, string: str) -> None:
         """Keep the examples, which are written as they are."""

@@ -13,7 +13,7 @@ from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import UsageError
 
 
-@click.group("dev", cls=options.CcmGroup)
+@click.group("dev", cls=options.CcmGroup, epilog=examples("ccm dev new-type sysctl --provider procfs"))
 def command() -> None:
     """Develop extensions."""
 

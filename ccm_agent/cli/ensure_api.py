@@ -11,6 +11,7 @@ import msgspec
 
 from ccm_agent.cli import ensure_shared, options, output
 from ccm_agent.cli.terminal import HostTerminal
+from ccm_agent.clikit.commands import examples
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
@@ -30,7 +31,7 @@ class Piped(options.CcmGroup):
     aliases = {"piped": "pipe"}
 
 
-@click.group("api", cls=Piped)
+@click.group("api", cls=Piped, epilog=examples("ccm ensure api pipe < request.json"))
 @ensure_shared.shared_flags
 @click.pass_context
 def api(context: click.Context, /, **given: Any) -> None:
@@ -38,7 +39,9 @@ def api(context: click.Context, /, **given: Any) -> None:
     context.obj = ensure_shared.gather_shared(context.parent or context, given)
 
 
-@api.command("pipe")
+@api.command(
+    "pipe", epilog=examples("ccm ensure api pipe < request.json", "ccm ensure api pipe --yaml < request.yaml")
+)
 @click.option("--yaml", "as_yaml", is_flag=True, help="Write the response as YAML instead of JSON.")
 @ensure_shared.shared_flags
 @click.pass_context

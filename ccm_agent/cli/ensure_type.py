@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ccm_agent.cli import ensure_shared, inputs, options
-from ccm_agent.clikit.commands import Argument
+from ccm_agent.clikit.commands import Argument, examples
 from ccm_agent.clikit.properties import (
     EVERY_RESOURCE,
     LIST,
@@ -57,7 +57,14 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
 
     parameters, maps = _parameters(kind)
     parameters += control_options(_COMMON)
-    made = options.CcmCommand(kind.name, callback=callback, params=parameters, help=kind.summary)
+    lines = kind.command.examples or ("NAME",)
+    made = options.CcmCommand(
+        kind.name,
+        callback=callback,
+        params=parameters,
+        help=kind.summary,
+        epilog=examples(*(f"ccm ensure {kind.name} {line}" for line in lines)),
+    )
     add_options: click.Command = ensure_shared.shared_flags(made)
     return add_options
 

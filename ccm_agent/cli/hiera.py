@@ -44,7 +44,12 @@ def command() -> None:
     """Resolve hierarchical data."""
 
 
-@command.command("parse")
+@command.command(
+    "parse",
+    epilog=examples(
+        "ccm hiera parse hiera.yaml role=web", "ccm hiera parse hiera.yaml role=web --query port"
+    ),
+)
 @click.argument("input_url", metavar="INPUT", envvar="HIERA_INPUT")
 @click.argument("fact", nargs=-1, metavar="[K=V]...")
 @click.option(
@@ -88,7 +93,7 @@ def parse(**given: Any) -> None:
     sys.stdout.write(text.strip() + "\n")
 
 
-@command.command("facts")
+@command.command("facts", epilog=examples("ccm hiera facts", "ccm hiera facts role=web"))
 @click.argument("fact", nargs=-1, metavar="[K=V]...")
 @_fact_flags
 def facts_command(**given: Any) -> None:

@@ -35,6 +35,13 @@ VERBS = {
 }
 """Verbs and what they are for; help needs no import of any."""
 
+TASKS = {
+    "Most used commands": ("apply", "lint", "ensure", "status", "facts", "agent"),
+    "Write manifests": ("init", "fmt", "eval", "hiera", "schema"),
+    "Other commands": ("session", "registration", "dev", "completion", "help"),
+}
+"""The commands by task, in the order of the help screen."""
+
 ALIASES = {"info": "status", "r": "registration", "reg": "registration"}
 
 MODULES = {"eval": "evaluate"}
@@ -65,6 +72,7 @@ program = CcmProgram(
     PROGRAM,
     table=VERBS,
     load=_load,
+    tasks=TASKS,
     help="Manage this host with Choria CCM manifests, on its own or as part of a fleet.",
     no_args_is_help=True,
     context_settings=HELP_NAMES,

@@ -28,7 +28,11 @@ class RegistrationGroup(options.CcmGroup):
     aliases = {"c": "create", "q": "query", "delete": "rm"}
 
 
-@click.group("registration", cls=RegistrationGroup)
+@click.group(
+    "registration",
+    cls=RegistrationGroup,
+    epilog=examples("ccm registration query production http web", "ccm registration watch production"),
+)
 @click.option(
     "--context",
     "nats_context",

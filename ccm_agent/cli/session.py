@@ -36,7 +36,7 @@ def command() -> None:
     """Let several `ccm ensure` commands depend on each other."""
 
 
-@command.command("new")
+@command.command("new", epilog=examples('eval "$(ccm session new)"'))
 @click.option(
     "--directory",
     default="",
@@ -52,7 +52,7 @@ def new(directory: str) -> None:
     sys.stdout.write(f"export CCM_SESSION_STORE={quote(new_session(directory))}\n")
 
 
-@command.command("report")
+@command.command("report", epilog=examples("ccm session report"))
 @click.option(
     "--session",
     envvar="CCM_SESSION_STORE",

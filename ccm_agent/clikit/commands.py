@@ -202,6 +202,7 @@ class LazyGroup(Group):
         *,
         table: Mapping[str, str] = {},
         hidden: Collection[str] = (),
+        tasks: Mapping[str, Sequence[str]] = {},
         load: Callable[[str], click.Command] | None = None,
         **settings: Any,
     ) -> None:
@@ -210,11 +211,13 @@ class LazyGroup(Group):
             name: The group's name.
             table: Commands in the order of the help screen, each with its sentence.
             hidden: Further commands, which help does not list.
+            tasks: Titles of the help screen's sections, each with its commands; without any, all are in one list.
             load: Imports a command.
             settings: Anything else that click takes.
         """
         super().__init__(name, **settings)
         self.table = table
+        self.tasks = tasks
         self.hidden_commands = frozenset(hidden)
         self._load = load
 
@@ -228,10 +231,21 @@ class LazyGroup(Group):
         is_known = name in self.table or name in self.hidden_commands
         return self._load(name) if self._load is not None and is_known else None
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, then the options: a program has many of them."""
+        self.format_commands(ctx, formatter)
+        BaseCommand.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names and sentences, without importing any command."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.table.items()))
+        """Names and sentences by task, without importing any command."""
+        listed = {name for names in self.tasks.values() for name in names}
+        rest = [name for name in self.table if name not in listed]
+        width = max(map(len, self.table))
+        for title, names in [*self.tasks.items(), ("Commands", rest)]:
+            rows = [(name.ljust(width), self.table[name]) for name in names if name in self.table]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def imported(module: str, attribute: str) -> click.Command:

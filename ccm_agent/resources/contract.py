@@ -353,6 +353,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
         gather: Converts the given values (by flag name without dashes, `-` as `_`) to properties; None uses them unchanged. May
             raise UsageError. Values that were not given are absent.
         is_offered: Whether the type has a command.
+        examples: What follows `ccm ensure TYPE` in the examples of its help.
     """
 
     arguments: tuple[str, ...] = ("name", "ensure")
@@ -362,6 +363,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
     alias: str = ""
     gather: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     is_offered: bool = True
+    examples: tuple[str, ...] = ()
 
 
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):

@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 
 PROGRAM = "ccmctl"
 
+TASKS = {
+    "Most used commands": ("apply", "exec", "node", "run", "undo", "why"),
+    "Set up a fleet": ("demo", "init", "doctor", "operator", "signers"),
+    "Change nodes": ("plan", "ensure", "schedule", "rollout", "slots", "disable", "enable", "lock", "unlock"),
+    "Keep nodes converged": ("assign", "assignment", "unassign", "rollback", "run-now", "bundle"),
+    "Facts and data": ("facts", "group", "data"),
+    "Observe": ("ping", "top", "dashboard", "events", "history", "state", "report", "audit", "notify"),
+    "Other commands": ("studio", "completion", "help"),
+}
+"""The commands by task, in the order of the help screen; the first section has those that every operator needs."""
+
 FORMER = ("assignments", "hiera", "nodes")
 """Commands of earlier versions, which still work: `assignment list`, `data explain` and `node list`."""
 
@@ -117,6 +128,7 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
             name=PROGRAM,
             table=verbs,
             hidden=FORMER,
+            tasks=TASKS,
             load=_load,
             help="Manage a fleet of agents over NATS.",
             params=[

@@ -34,6 +34,9 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
 
 
 COMMAND = CommandLine(
+    examples=(
+        "/opt/app.tar.gz https://example.net/app-1.2.tar.gz --extract-parent /opt --creates /opt/app --owner root:root",
+    ),
     arguments=("name", "url"),
     required=("url",),
     flags=(

@@ -45,6 +45,10 @@ TYPE: ResourceType[ExecProperties, ExecState] = ResourceType(
         ProviderSpec(name="shell", make=_make_shell, rank=99, is_usable=_has_shell),
     ),
     command=CommandLine(
+        examples=(
+            "'/usr/bin/make -C /srv/app' --creates /srv/app/built",
+            "'/usr/sbin/nginx -t' --timeout 10s",
+        ),
         arguments=("name",),
         hidden=frozenset({"command", "ensure"}),
         flags=(

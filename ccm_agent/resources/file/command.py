@@ -50,6 +50,11 @@ def _read(path: str) -> str:
 
 
 COMMAND = CommandLine(
+    examples=(
+        "/etc/motd --content 'Welcome' --owner root --group root --mode 0644 --diff",
+        "/srv/app directory --owner app --group app --mode 0755",
+        "/etc/motd.old absent",
+    ),
     flags=(
         Flag(
             field="owner", names=("--owner",), help="Owner as USER or USER:GROUP.", placeholder="USER[:GROUP]"

@@ -63,7 +63,11 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
     has_changed=has_changed,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),
-    command=CommandLine(alias="pkg", gather=_gather),
+    command=CommandLine(
+        alias="pkg",
+        gather=_gather,
+        examples=("nginx", "nginx latest --noop", "telnet absent"),
+    ),
     providers=(
         ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt, fits=_is_other),
         ProviderSpec(name="dnf", make=_make_dnf, rank=20, is_usable=_has_dnf, fits=_is_red_hat),

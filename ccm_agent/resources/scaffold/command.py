@@ -29,6 +29,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
 
 
 COMMAND = CommandLine(
+    examples=("/etc/app templates/app --purge --post '*.sh=chmod 0755 {}'",),
     arguments=("name", "source", "ensure"),
     flags=(
         Flag(field="engine", names=("--engine",), placeholder="|".join(DELIMITERS)),

@@ -27,6 +27,7 @@ def gather(given: dict[str, Any]) -> dict[str, Any]:
 
 
 COMMAND = CommandLine(
+    examples=("nginx running --enable", "cups stopped --disable"),
     alias="svc",
     flags=(
         Flag(field="enable", names=("--enable",), kind="switch", help="Start the service at boot."),
