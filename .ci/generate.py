@@ -73,7 +73,7 @@ def identified(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A schema with its dialect and its `$id`."""
     from ccm_agent.resources.schema import DIALECT, ID_PREFIX
 
-    return {"$schema": DIALECT, "$id": f"{ID_PREFIX}{name}", **schema}
+    return {"$schema": DIALECT, "$id": f"{ID_PREFIX}{name}.json", **schema}
 
 
 def message_schemas() -> dict[Path, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import posixpath
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -153,8 +154,9 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Check that a reader's browser loads nothing from other hosts."""
+    """Add the schemas at their addresses; check that a reader's browser loads nothing from other hosts."""
     site = Path(config.site_dir)
+    shutil.copytree(TOP / "schemas", site / "schemas", dirs_exist_ok=True)
     for path in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
         loads = checks.external_loads(path.name, path.read_text())
         report(str(path.relative_to(site)), [f"loads {url}" for url in loads])

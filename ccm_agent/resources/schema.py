@@ -18,8 +18,8 @@ from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-ID_PREFIX = "urn:ccm-fleet:schema:v1:"
-"""Of the `$id` of every schema: a name that stays the same wherever the schema is stored."""
+ID_PREFIX = "https://ccm-fleet.github.io/ccm-fleet/schemas/v1/"
+"""Of the `$id` of every schema, which is where the documentation site has it."""
 TEMPLATE = {"type": "string", "pattern": r"(\{\{|\$\{)", "description": "A template that gives the value."}
 LITERAL = frozenset(CommonProperties.__struct_fields__) - {"health_checks", "register_when_stable"}
 """Common properties that must be a text, or are never templates."""
@@ -60,7 +60,7 @@ def type_schema(kind: AnyType) -> dict[str, Any]:
     name = {"type": "string", "description": _description(kind, "name")}
     return {
         "$schema": DIALECT,
-        "$id": f"{ID_PREFIX}resource_{kind.name}",
+        "$id": f"{ID_PREFIX}resource_{kind.name}.json",
         **body,
         "properties": {"name": name, **body["properties"]},
         "required": ["name", *body.get("required", [])],
@@ -98,7 +98,7 @@ def manifest_schema(kinds: Sequence[AnyType]) -> dict[str, Any]:
     }
     return {
         "$schema": DIALECT,
-        "$id": f"{ID_PREFIX}manifest",
+        "$id": f"{ID_PREFIX}manifest.json",
         "title": "Manifest",
         "description": "A manifest of Choria CCM, with what this project adds.",
         "type": "object",

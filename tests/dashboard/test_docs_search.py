@@ -104,6 +104,14 @@ def test_decision_records_are_not_in_the_index(built: Path) -> None:
     assert [entry["location"] for entry in entries if entry["location"].startswith("adr/")] == []
 
 
+def test_schemas_are_at_the_address_that_is_their_id(built: Path) -> None:
+    for path in sorted((TOP / "schemas/v1").glob("*.json")):
+        address = urlsplit(json.loads(path.read_text())["$id"])
+
+        assert address.scheme == "https"
+        assert (built / address.path.removeprefix("/ccm-fleet/")).read_text() == path.read_text()
+
+
 def test_pages_have_their_address_and_a_link_to_their_source(built: Path) -> None:
     page = (built / "concepts/plan.html").read_text()
 

@@ -28,7 +28,7 @@ def test_a_schema_has_an_id_that_does_not_depend_on_its_place(
     assert main.run(["schema", *arguments]) == 0
 
     schema = json.loads(capsys.readouterr().out)
-    assert schema["$id"] == f"urn:ccm-fleet:schema:v1:{name}"
+    assert schema["$id"] == f"https://ccm-fleet.github.io/ccm-fleet/schemas/v1/{name}.json"
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
