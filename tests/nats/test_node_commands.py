@@ -86,6 +86,20 @@ def test_others_do_not_disable_enable_or_converge_a_node(secured: Secured, who: 
     assert secured.as_("lou", "why", "web1", "--json").named("why")[0]["state"] != "disabled"
 
 
+def test_others_do_not_release_a_lock_and_an_operator_with_maintain_does(secured: Secured) -> None:
+    resource = ("-t", "role=web", "--resource", "file#/locked", "--yes")
+    locked = secured.as_("sam", "lock", "web1", *resource, "--for", "8h", "--why", "by sam")
+
+    refused = [secured.as_(who, "unlock", "web1", *resource) for who in ("bob", "lou", "web1")]
+    kept = secured.as_("lou", "lock", "list").out
+    control = secured.as_("sam", "unlock", "web1", *resource)
+
+    assert locked.code == 0, locked.err
+    assert [(one.code, "the broker does not allow" in one.err) for one in refused] == [(1, True)] * 3
+    assert "file#/locked" in kept
+    assert (control.code, control.out) == (0, "unlocked: web1\n"), control.err
+
+
 def test_operator_with_maintain_cannot_change_nodes(secured: Secured) -> None:
     path = secured.fleet.write("never.yaml", manifest(a_file("never")))
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.subjects import encode_token, request_subject
-from ccm_agent.model.ids import new_id
+from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NodeState
@@ -116,3 +116,27 @@ def test_a_rollout_that_cannot_be_driven_for_any_reason_leaves_the_server_runnin
 
     assert said.code == 0
     assert said.err.count(f"run {run[:8]}: not driven: ZeroDivisionError; --debug shows more") == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "request_", "prompt"),
+    [
+        pytest.param(
+            "apply", BUNDLE, f"apply site again (bundle {'0' * 12}, run RUN by eve) to", id="a bundle"
+        ),
+        pytest.param("undo", UNDO, f"undo {short_id(UNDO['undo'])} again (run RUN by eve) on", id="an undo"),
+        pytest.param(
+            "apply", UNDO, f"undo {short_id(UNDO['undo'])} again (run RUN by eve) on", id="an undo of before"
+        ),
+    ],
+)
+def test_the_prompt_of_a_retry_names_action_author_and_bundle(
+    action: str, request_: dict[str, Any], prompt: str
+) -> None:
+    desk = Desk(FakeNode("web1", {}, [], record={"undo": True}))
+    run = forge(desk, action, request_)
+
+    said = desk.ccmctl("run", "retry", run, typed="n\n")
+
+    assert prompt.replace("RUN", short_id(run)) in " ".join((said.out + said.err).split())
+    assert desk.nodes[0].heard == []
