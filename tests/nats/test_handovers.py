@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.subjects import request_subject
+from ccm_agent.bus.subjects import encode_token, request_subject
 from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
@@ -182,3 +182,55 @@ def test_server_reaches_no_node_outside_of_the_scope_that_the_operator_may_use(s
 
     assert heard.code == 0, heard.err
     assert not mark.exists()
+
+
+def test_server_does_not_start_a_record_that_was_changed_after_the_handover(secured: Secured) -> None:
+    """The holder of the broker exchanges the command, and the nodes. The control: the genuine record is driven."""
+    mark = secured.directory / "changed"
+    words = [
+        "exec",
+        "-t",
+        "role=web",
+        "--batch",
+        "1",
+        "--detach",
+        "--yes",
+        "--json",
+        "--",
+        "touch",
+        str(mark),
+    ]
+    handed = secured.as_("sue", *words)
+    evil = secured.directory / "evil"
+    token = encode_token("sue")
+
+    def serve_with(kind: str, old: bytes, new: bytes) -> str:
+        """What a server says while a piece of the record is another one."""
+
+        async def swap(value: bytes | None) -> bytes:
+            environ = {**secured.fleet.environ, "CCM_CREDS": str(secured.directory / "sue.creds")}
+            async with connected(bus_settings(ConnectionOptions(), environ)) as broker:
+                entry = await broker.fleet.runs.get(f"{token}.{handed.run}.{kind}")
+                assert entry is not None
+                genuine = entry.value
+                signature = signatures.setdefault(kind, entry.signature)
+                changed = genuine.replace(old, new) if value is None else value
+                assert changed != genuine
+                await broker.fleet.runs.update(entry.key, changed, entry.revision, signature=signature)
+                return genuine
+
+        genuine = asyncio.run(swap(None))
+        said = secured.as_("server", "rollout", "serve", "--once").err
+        asyncio.run(swap(genuine))
+        return said
+
+    signatures: dict[str, str] = {}
+    other_command = serve_with("request", str(mark).encode(), str(evil).encode())
+    other_nodes = serve_with("targets.0", b'"web1"', b'"db1"')
+    before = (mark.exists(), evil.exists())
+    control = secured.as_("server", "rollout", "serve", "--once")
+
+    assert handed.code == 0, handed.err
+    assert "its record is unverified" in other_command or "has no record" in other_command
+    assert "its list of nodes was changed after signing" in other_nodes
+    assert (before, mark.exists(), evil.exists()) == ((False, False), True, False), control.err
