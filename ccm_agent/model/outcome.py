@@ -265,6 +265,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
         left_out: The first 20 resources that applied resources need and the run left out: `service#nginx requires
             file#/etc/nginx.conf`.
         found: For a saved plan: the digest of its findings.
+        warnings: What the node could not keep of the run: its events, or what undoes it.
     """
 
     protocol: str
@@ -293,6 +294,7 @@ class SessionSummary(Counts, kw_only=True, omit_defaults=True):
     stopped_by: str = ""
     left_out: list[str] = []
     found: str = ""
+    warnings: list[str] = []
 
 
 def count(counts: Counts, event: TransactionEvent) -> None:

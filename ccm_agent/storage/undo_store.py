@@ -113,12 +113,18 @@ class UndoStore:
         self._used_bytes = 0
         self._journal: Journal | None = None
         self._run = ""
+        self._lost = ("", "")
         self._is_usable = False
 
     @property
     def is_on(self) -> bool:
         """Changes are kept."""
         return self._keep_s > 0 and self._limit_bytes > 0 and self._is_usable
+
+    def problem(self, run: str) -> str:
+        """Why this run cannot be undone, although changes are kept; "": nothing is known. Of the newest run only."""
+        lost, why = self._lost
+        return why if lost == run else ""
 
     def open(self) -> None:
         """Make the folders, and remove what an earlier process left half done, and what is too old. Blocking."""
@@ -223,6 +229,7 @@ class UndoStore:
     async def _lose(self, journal: Journal, why: FileError) -> None:
         """Replace an incomplete record by the mark that the run has none."""
         log.warning("a run cannot be undone", extra={"run": self._run, "reason": str(why)})
+        self._lost = self._run, str(why)
         try:
             await asyncio.to_thread(_mark_lost, journal)
         except OSError as err:

@@ -119,6 +119,7 @@ def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
         "run": (node.presence.run or None) if node.presence else None,
         "signatures": record.signatures if record else None,
         "plans_only": (record.plans_only or None) if record else None,
+        "disk": (record.disk or None) if record else None,
         "wrong_clock": node.wrong_clock or None,
         "unverified": node.unverified or None,
     }
@@ -146,6 +147,8 @@ def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
         notes.append(f"{node.record.conflict}{agents}")
     if node.record and node.record.plans_only:
         notes.append(f"plans only: {node.record.plans_only}")
+    if node.record and node.record.disk:
+        notes.append(f"cannot write its state: {node.record.disk}")
     if node.wrong_clock:
         notes.append(f"wrong clock: {node.wrong_clock}")
     if node.unverified:

@@ -28,7 +28,7 @@ from ccm_ctl.fleet.run import Run
 from ccm_ctl.fleet.run_session import follow_run, new_run
 from ccm_ctl.render import records
 from ccm_ctl.render.command import command_report, command_result, output_fields
-from ccm_ctl.render.left_out import format_left_out, format_locked, format_not_undone
+from ccm_ctl.render.left_out import format_left_out, format_locked, format_losses, format_not_undone
 from ccm_ctl.render.outcome import (
     At,
     end_line,
@@ -182,6 +182,7 @@ class RunView:
             )
         if self.record.action == "exec":
             self._show_command()
+            self._tell_losses()
             return
         is_every_output = self._shows_output or self.record.action == "ensure"
         results = [
@@ -203,7 +204,13 @@ class RunView:
             *format_not_undone({name: one.events.values() for name, one in nodes}),
         ):
             self._terminal.warn(sentence)
+        self._tell_losses()
         self._tell_unproven()
+
+    def _tell_losses(self) -> None:
+        nodes = self._run.nodes.items()
+        for sentence in format_losses({name: one.summary.warnings for name, one in nodes if one.summary}):
+            self._terminal.warn(sentence)
 
     def _diffs(self) -> list[str]:
         """What the run changed, or would change; empty unless diffs were asked for."""

@@ -28,6 +28,12 @@ def format_locked(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[
         yield f"skipped on {names}: {resources}"
 
 
+def format_losses(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What nodes could not keep of a run: one sentence for all nodes that report the same."""
+    for names, losses in _folded(reported):
+        yield f"{names}: {losses}"
+
+
 def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
     """The resources that an undo left alone, by node: one sentence for all nodes that report the same."""
     reported = {

@@ -104,6 +104,7 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
             description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
         ),
     ] = UNSET
+    disk: Annotated[Text, Meta(description="Why it cannot write its state to disk.")] = UNSET
     wrong_clock: Annotated[
         Text, Meta(description="Why its clock is wrong, so that it refuses signed requests.")
     ] = UNSET

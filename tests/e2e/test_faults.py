@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import signal
 from pathlib import Path
 
@@ -122,6 +124,16 @@ def accounted(fleet: Fleet, node: str) -> int:
 # -- disks
 
 
+OWNED = (
+    "--owner",
+    pwd.getpwuid(os.getuid()).pw_name,
+    "--group",
+    grp.getgrgid(os.getgid()).gr_name,
+    "--mode",
+    "0644",
+)
+
+
 @pytest.fixture
 def small_disks(tmp_path: Path) -> None:
     if why := why_no_disks(tmp_path):
@@ -148,6 +160,35 @@ def test_the_disk_is_full_under(site: Fleet, name: str, folder: str) -> None:
     assert_converges(site, agent, "3")
     assert agent.logged("the spool keeps events in memory")
     assert agent.ended[-1] in agent.begun, "the spool is used again"
+
+
+@pytest.mark.usefixtures("small_disks")
+def test_a_full_disk_is_named_by_the_run_the_list_and_the_doctor(site: Fleet, name: str) -> None:
+    agent = add_faulty(site, name, disks=["state"], manifests=[])
+    agent.start()
+    site.wait_present([name])
+    agent.fill(agent.disks[0])
+
+    def listed() -> str:
+        nodes = {node["node"]: node for node in site.ctl("node", "list", "--json").named("node")}
+        return str(nodes[name].get("disk", ""))
+
+    # a few bytes still fit in the last pages of open files
+    large = site.ctl("exec", "-t", f"node={name}", "--yes", "--", "sh", "-c", "yes | head -c 8000")
+    file = ("file", str(agent.files / "a"), "present", "--content", "x", *OWNED)
+    done = site.ctl("ensure", *file, "-t", f"node={name}", "--yes")
+    site.wait_for(listed, "the node to report its disk")
+    shown, doctor, why = (site.ctl(*words) for words in (("run", "show", "last"), ("doctor",), ("why", name)))
+    agent.make_room(agent.disks[0])
+    site.wait_for(lambda: not listed(), "the disk to take data again")
+
+    assert (large.code, done.code) == (0, 0), done.err
+    for one in (done, shown):
+        assert f"{name}: events wait in memory, where a restart loses them: " in one.err
+        assert "the run cannot be undone: " in one.err
+    assert f"The state cannot be written to disk on 1 of {len(site.agents)} " in doctor.out
+    assert why.out.startswith(f"{name} cannot write its state: ")
+    assert "The state cannot be written" not in site.ctl("doctor").out
 
 
 @pytest.mark.usefixtures("small_disks")

@@ -134,12 +134,16 @@ def test_agents_killed_during_the_undo_leave_whole_files_and_the_next_undo_compl
     for agent in agents:
         agent.start()
     done = killed.end()
+    told = [site.ctl("why", agent.name).out for agent in agents]
     completed = site.ctl("undo", applied.run, "--yes", "--json")
 
     assert applied.code == 0, applied.err
     assert between == [(NEW, NEW), (NEW, OLD), (NEW, OLD), (OLD, OLD)]
     assert (done.code, done.states) == (2, {agent.name: "failed" for agent in agents}), done.err
     assert set(done.reasons.values()) == {"interrupted"}
+    for agent, one in zip(agents, told, strict=True):
+        assert one.startswith(f"{agent.name} has failed"), one
+        assert "its last run failed: interrupted" in " ".join(one.split())
     assert [contents(agent) for agent in agents] == [(OLD, OLD)] * 4
     states = [completed.states[agent.name] for agent in agents]
     assert (completed.code, states) == (0, ["changed", "changed", "changed", "stable"]), completed.err

@@ -106,6 +106,7 @@ class RunReport:
         is_quiet: bool = False,
         judge: Judge | None = None,
         on_end: Callable[[SessionSummary], None] | None = None,
+        warnings: Callable[[], list[str]] = list,
     ) -> None:
         """
         Args:
@@ -117,6 +118,7 @@ class RunReport:
             is_quiet: Nothing is reported unless a resource was not stable, or the run failed.
             judge: See `Judge`.
             on_end: Called with the summary, before it is reported.
+            warnings: Returns what the node could not keep of the run.
         """
         self.frame = frame
         self.has_started = False
@@ -129,6 +131,7 @@ class RunReport:
         self._is_quiet = is_quiet
         self.judge = judge
         self._on_end = on_end
+        self._warnings = warnings
         self._quiet_start: SessionStart | None = None
         self._corrective: bool | None = None
         self._number = 0
@@ -271,6 +274,7 @@ class RunReport:
             failed=base.failed or self._totals.failed,
             corrective=self._corrective,
             stopped_by=stopped_by or base.stopped_by,
+            warnings=self._warnings(),
         )
         self.is_closed = True
         if self._on_end is not None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.agent.node.status import find_disk_trouble
 from ccm_agent.facts.gather import lasting
 from ccm_agent.model.errors import BusError, RevisionError
 from ccm_agent.model.json_text import encode_message
@@ -281,6 +282,7 @@ class HeartbeatLoop:
         context, current = self._context, self._context.run_queue.current
         if await self._presence.beat(current.run if current else ""):
             self._report_duplicate()
+        context.record.disk = await find_disk_trouble(context)
         await self._presence.write_record()
         facts = await context.facts.current(context.settings.facts_interval_s)
         await self._presence.write_facts(facts, is_regular=is_regular)

@@ -71,7 +71,7 @@ class NodeStatus:
                 "events": spool.backlog,
                 "bytes": spool.size_bytes,
                 "lost": spool.lost,
-                "trouble": await self._disk_trouble(),
+                "trouble": await find_disk_trouble(context),
             },
             "trouble": self._publisher.trouble,
             "scopes": context.scopes,
@@ -91,13 +91,14 @@ class NodeStatus:
             "policy": context.admission.policy.status(),
         }
 
-    async def _disk_trouble(self) -> str:
-        """Why the last event could not be written to disk; "" if it was, or if the disk takes data again."""
-        trouble = self._context.spool.trouble
-        if not trouble:
-            return ""
-        is_over: bool = await asyncio.to_thread(_takes_data, self._context.state)
-        return "" if is_over else trouble
+
+async def find_disk_trouble(context: AgentContext) -> str:
+    """Why the last event could not be written to disk; "" if it was, or if the disk takes data again."""
+    trouble = context.spool.trouble
+    if not trouble:
+        return ""
+    is_over: bool = await asyncio.to_thread(_takes_data, context.state)
+    return "" if is_over else trouble
 
 
 PROBE_BYTES = 4096

@@ -409,7 +409,14 @@ class RunExecutor:
             is_quiet=job.own is not None and job.action == "check",
             judge=job.own.judge if job.own else None,
             on_end=self._note_last if job.own is None or job.action == "apply" else None,
+            warnings=lambda: self._find_losses(job.run),
         )
+
+    def _find_losses(self, run: str) -> list[str]:
+        """What this node could not keep of a run that ends now."""
+        events, undo = self._context.spool.trouble, self._context.undo.problem(run)
+        found = [f"events wait in memory, where a restart loses them: {events}"] if events else []
+        return [*found, f"the run cannot be undone: {undo}"] if undo else found
 
     def _note_last(self, summary: SessionSummary) -> None:
         """The one place that says what the last run of this node is: before its summary, so no kill hides it."""

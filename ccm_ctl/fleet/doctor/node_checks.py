@@ -35,6 +35,7 @@ IDS = (
     "nodes.identity",
     "nodes.conflict",
     "nodes.clock",
+    "nodes.disk",
     "nodes.policy",
 )
 
@@ -76,6 +77,7 @@ def judge_nodes(nodes: Sequence[Node], version: str) -> list[CheckResult]:
         _identity(records),
         _conflict(records),
         _clock(nodes),
+        _disk(records),
         _policy(records),
     ]
 
@@ -161,6 +163,17 @@ def _clock(nodes: Sequence[Node]) -> CheckResult:
         return warning("nodes.clock", sentence, fix, wrong)
     sentence += f" A node whose clock is off by more than {format_duration(CLOCK_PROBLEM_S)} can refuse signed requests."
     return problem("nodes.clock", sentence, fix, wrong)
+
+
+def _disk(records: Records) -> CheckResult:
+    found = [name for name, record in records.items() if record.disk]
+    if not found:
+        return ok("nodes.disk", "No node reports that it cannot write its state to disk.")
+    sentence = (
+        f"The state cannot be written to disk on {_share(found, records)}: events wait in memory, where a restart loses them, "
+        "and runs cannot be undone."
+    )
+    return problem("nodes.disk", sentence, "df -h /var/lib/choria/ccm   # on each node", found)
 
 
 def _policy(records: Records) -> CheckResult:
