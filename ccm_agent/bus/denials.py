@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.broker_errors import place_of
-from ccm_agent.model.errors import BusDeniedError
+from ccm_agent.bus.subjects import format_scope, parse_request
+from ccm_agent.model.errors import BusDeniedError, ProtocolError
 
 if TYPE_CHECKING:
     from ccm_agent.bus.settings import BusSettings
@@ -28,11 +29,21 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
 
     needed = operator_flag_for(subject) if settings.program == "ccmctl" and word == PUBLISH else ""
     hint = f"`ccmctl operator add {needed}` says who may" if needed else "see its permissions on the broker"
+    if needed and (scope := _scope_of(subject)):
+        hint = f"it lacks the right `{needed} {scope}`; see `ccmctl operator add --help`"
     if word == PUBLISH and subject.startswith("$JS."):
         word = "read it" if any(part in subject for part in _READS) else "create or change it"
     return BusDeniedError(
         f"{place_of(subject)}: the broker does not allow {settings.identity} to {word}; {hint}"
     )
+
+
+def _scope_of(subject: str) -> str:
+    """The scope of a request as operators write it; "" for other subjects."""
+    try:
+        return format_scope(parse_request(subject)[1])
+    except ProtocolError:
+        return ""
 
 
 def no_inbox(settings: BusSettings) -> BusDeniedError:

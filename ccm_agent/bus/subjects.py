@@ -177,6 +177,17 @@ def check_scope(scope: str) -> str:
     raise ProtocolError(f"{scope!r}: no scope; it is `all`, `node.<node>` or `fact.<key>.<value>`")
 
 
+def format_scope(scope: str) -> str:
+    """A scope as people write it: `all`, `node=web1`, `role=web`."""
+    kind, _, rest = scope.partition(".")
+    if kind == ALL:
+        return ALL
+    if kind == "node":
+        return f"node={rest}"
+    key, _, value = rest.partition(".")
+    return "=".join(text if (text := decode_token(token)) is not None else token for token in (key, value))
+
+
 def request_subject(protocol: str, scope: str) -> str:
     """Where a request goes; `protocol` is one of the ids of `model.wire` that end in `.request`."""
     return f"{protocol}.{check_scope(scope)}"

@@ -23,8 +23,14 @@ from ccm_agent.model.wire import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import assignment_name, warn_of_assignments
-from ccm_ctl.commands.open_rollouts import warn_of_rollouts
-from ccm_ctl.commands.rollout_options import is_rollout, make_plan, refuse_credentials, rollout_options
+from ccm_ctl.commands.open_rollouts import warn_of_open
+from ccm_ctl.commands.rollout_options import (
+    is_rollout,
+    is_unasked_rollout,
+    make_plan,
+    refuse_credentials,
+    rollout_options,
+)
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -228,7 +234,7 @@ async def send_manifest(
 
     if action == "apply":
         await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
-        await warn_of_rollouts(application, fleet, resolved.nodes)
+        await warn_of_open(application, fleet, resolved.nodes, is_refused=is_unasked_rollout(options))
         what, yes = _question(content, selection), options["yes"]
         if not await confirm(application, what, resolved, yes=yes, preview=preview):
             return NOT_AGREED

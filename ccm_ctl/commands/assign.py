@@ -31,8 +31,8 @@ from ccm_ctl.commands.assignment_options import (
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
 from ccm_ctl.commands.documents import message_option
-from ccm_ctl.commands.open_rollouts import warn_of_rollouts
-from ccm_ctl.commands.rollout_options import is_rollout, rollout_options
+from ccm_ctl.commands.open_rollouts import warn_of_open
+from ccm_ctl.commands.rollout_options import is_rollout, is_unasked_rollout, rollout_options
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
@@ -252,7 +252,8 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     Raises:
         UsageError: The name is assigned to other nodes of the same layer, and neither --move nor --beside was given.
     """
-    from ccm_ctl.fleet.assignments import find_layer, format_scope
+    from ccm_agent.bus.subjects import format_scope
+    from ccm_ctl.fleet.assignments import find_layer
 
     layer = find_layer(assignment.scope)
     named = known.named(assignment.name)
@@ -331,7 +332,8 @@ class _Change:
 
     async def make(self, options: dict[str, Any]) -> Exit:
         """Check, ask, and store the assignment, or start its rollout."""
-        from ccm_ctl.fleet.assignments import format_scope, remove_assignment, store_assignment
+        from ccm_agent.bus.subjects import format_scope
+        from ccm_ctl.fleet.assignments import remove_assignment, store_assignment
 
         application, fleet, name = self._application, self._fleet, self._standing.name
         is_staged, message = is_rollout(options), options["message"]
@@ -346,7 +348,7 @@ class _Change:
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK
         await self._tell(nodes)
-        await warn_of_rollouts(application, fleet, nodes)
+        await warn_of_open(application, fleet, nodes, is_refused=is_unasked_rollout(options))
         rollout = (
             AssignmentRollout(application, fleet, self._inventory, nodes, options) if is_staged else None
         )
@@ -378,7 +380,7 @@ class _Change:
 
     async def _tell(self, nodes: list[str]) -> None:
         """Show, before the prompt, what is replaced, what is removed, and which nodes keep another assignment."""
-        from ccm_ctl.fleet.assignments import format_scope
+        from ccm_agent.bus.subjects import format_scope
 
         terminal = self._application.terminal
         name = self._standing.name

@@ -70,10 +70,10 @@ assignments = verb("assignments", examples=_EXAMPLES)(list_assignments)
 
 
 def _row(standing: Standing, found: list[NodeStanding], now: datetime) -> list[str | Cell]:
+    from ccm_agent.bus.subjects import format_scope
     from ccm_agent.clikit.table import Cell
     from ccm_agent.clikit.text import ago
     from ccm_agent.model.durations import format_duration
-    from ccm_ctl.fleet.assignments import format_scope
 
     assignment = standing.assignment
     targets, scope = format_targets(assignment), format_scope(assignment.scope)

@@ -17,7 +17,7 @@ from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.conflicts import warn_of_resources
 from ccm_ctl.commands.manifest_check import check_properties
-from ccm_ctl.commands.open_rollouts import warn_of_rollouts
+from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
         inventory, resolved = await resolve(fleet, target_spec(options))
         title = f"{type_name}#{name}"
         await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])
-        await warn_of_rollouts(application, fleet, resolved.nodes)
+        await warn_of_open(application, fleet, resolved.nodes)
         if not await confirm(application, f"ensure {title} on", resolved, yes=options["yes"]):
             return NOT_AGREED
         deadline = parse_deadline(options["deadline"], fleet.clock.now())

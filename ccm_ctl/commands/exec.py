@@ -17,8 +17,14 @@ from ccm_agent.model.secret import mask_urls
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.commands.apply import parse_deadline, roll_out
 from ccm_ctl.commands.command_tree import CtlCommand, verb
-from ccm_ctl.commands.open_rollouts import warn_of_rollouts
-from ccm_ctl.commands.rollout_options import is_rollout, make_plan, refuse_credentials, rollout_options
+from ccm_ctl.commands.open_rollouts import warn_of_open
+from ccm_ctl.commands.rollout_options import (
+    is_rollout,
+    is_unasked_rollout,
+    make_plan,
+    refuse_credentials,
+    rollout_options,
+)
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_options, target_spec
 
 if TYPE_CHECKING:
@@ -133,7 +139,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
         if rollout is not None:
             refuse_credentials(argv)
         title = title_of(words)
-        await warn_of_rollouts(application, fleet, resolved.nodes)
+        await warn_of_open(application, fleet, resolved.nodes, is_refused=is_unasked_rollout(options))
         if not await confirm(application, f"run `{title}` on", resolved, yes=options["yes"]):
             return NOT_AGREED
         request = ExecRequest(

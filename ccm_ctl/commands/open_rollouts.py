@@ -1,48 +1,79 @@
-"""A warning before a change: rollouts that are open on the same nodes."""
+"""Before a change: the rollouts and runs that are open on the same nodes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.text import fold_names, one_line, short_id
-from ccm_agent.model.errors import BusDeniedError, ProtocolError, RunError
+from ccm_ctl.fleet.rollout.beside import RolloutBesideError, find_rollouts_beside
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import click
+
+    from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.beside import RolloutBeside
 
 TOLD = 5
 """So many rollouts are named; each is loaded with its nodes."""
 
 
-async def warn_of_rollouts(application: Application, fleet: Fleet, nodes: Collection[str]) -> None:
-    """Name the open rollouts that change some of these nodes, too. Costs one question to the broker if no rollout is open."""
-    from ccm_ctl.fleet.history import History
-    from ccm_ctl.fleet.rollout.store import RolloutStore
-    from ccm_ctl.render.records import title_of
+def alongside_option(**rest: Any) -> click.Parameter:
+    """`--alongside`, for commands that start or continue a rollout."""
+    text = "Go on although another rollout is in progress on the same nodes, so that its limits do not hold."
+    return Option(["--alongside"], is_flag=True, help=text, **rest)
+
+
+async def warn_of_open(
+    application: Application, fleet: Fleet, nodes: Collection[str], *, is_refused: bool = False, but: str = ""
+) -> None:
+    """
+    Name the open rollouts and runs that change some of these nodes, too.
+
+    Args:
+        application: Where they are named.
+        fleet: The bus.
+        nodes: The nodes.
+        is_refused: This is a rollout, and no operator will be asked, or has agreed: it must not start beside another one.
+        but: The run of this rollout; "" for a new one.
+
+    Raises:
+        RolloutBesideError: Another rollout is in progress, and `is_refused`.
+    """
+    from ccm_ctl.fleet.open_runs import find_open_runs
+
+    terminal = application.terminal
+    found = await find_rollouts_beside(fleet, nodes, but=but, limit=TOLD + 1)
+    for one in found:
+        if is_refused and one.is_in_progress:
+            raise RolloutBesideError(
+                f"{_format_rollout(one)}; two rollouts do not keep each other's limits: wait with `ccmctl run watch "
+                f"{short_id(one.state.run)}`, or add --alongside"
+            )
+    for one in found[:TOLD]:
+        terminal.warn(_format_rollout(one))
+    if len(found) > TOLD:
+        terminal.warn("more rollouts are open on these nodes; see `ccmctl rollout list`")
+    for record, busy in await find_open_runs(fleet, nodes):
+        terminal.warn(f"{fold_names(busy)}: {_title(record)} has not ended on {_these(busy)}")
+
+
+def _format_rollout(one: RolloutBeside) -> str:
     from ccm_ctl.render.rollout import rollout_line
 
-    store, told, wanted = RolloutStore(fleet), 0, frozenset(nodes)
-    try:
-        open_runs = await store.open_runs()
-    except BusDeniedError:
-        return  # these credentials cannot see rollouts
-    for run in open_runs:
-        try:
-            recorded, found = await History(fleet).load(run), await store.require(run)
-        except (RunError, ProtocolError):
-            continue  # nobody can drive it
-        both = sorted(wanted & set(recorded.nodes))
-        if not both or found.state.phase.is_over:
-            continue
-        told += 1
-        if told > TOLD:
-            application.terminal.warn("more rollouts are open on these nodes; see `ccmctl rollout list`")
-            return
-        record, where = recorded.record, rollout_line(found.state).removeprefix("rollout: ")
-        application.terminal.warn(
-            f"{fold_names(both)}: run {short_id(run)} ({one_line(title_of(record))} by {one_line(record.requester)}) "
-            f"is a rollout that is open on {'this node' if len(both) == 1 else 'these nodes'}, too: {where}"
-        )
+    where = rollout_line(one.state).removeprefix("rollout: ")
+    return f"{fold_names(one.nodes)}: {_title(one.record)} is a rollout that is open on {_these(one.nodes)}, too: {where}"
+
+
+def _title(record: RunRecord) -> str:
+    from ccm_ctl.render.records import title_of
+
+    return f"run {short_id(record.run)} ({one_line(title_of(record))} by {one_line(record.requester)})"
+
+
+def _these(nodes: Collection[str]) -> str:
+    return "this node" if len(nodes) == 1 else "these nodes"

@@ -20,6 +20,7 @@ from ccm_ctl.commands.assignment_options import (
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import refuse_overlaps
 from ccm_ctl.commands.documents import message_option
+from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def rollback(
             changes = await diff_assignments(application, fleet, past.current, standing.assignment, inside)
             application.terminal.show(changes)
         nodes = counts_for(inventory, after, standing)
+        await warn_of_open(application, fleet, nodes)
         is_staged = past.current is not None and past.current is old
         place_words = "the revision before the rollout" if is_staged else f"revision {old.revision}"
         question = f"roll {name} back to {place_words} on"

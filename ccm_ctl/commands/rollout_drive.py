@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.text import one_line, short_id
-from ccm_agent.model.errors import CcmError
+from ccm_agent.model.errors import BusDeniedError, CcmError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
@@ -19,7 +20,7 @@ from ccm_ctl.fleet.rollout.handover import check_can_hand_over, check_handover, 
 from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
 from ccm_ctl.fleet.run_again import base_of, build_exec, build_request, find_author, is_beyond_author
-from ccm_ctl.fleet.run_session import follow_rollout, new_rollout, record_rollout
+from ccm_ctl.fleet.run_session import check_own_rights, follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
 from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import order_line, rollout_line, wave_lines
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
+
+NOT_ALLOWED = "its operator may not send the request to its nodes"
 
 WATCH_S = 2.0
 """How often a watcher reads the state of a rollout."""
@@ -67,9 +70,11 @@ async def start_rollout(
     Raises:
         UsageError: It cannot be handed over; nothing is on record.
         RunError: The broker returns another record than the one that was stored; nothing was sent.
+        BusDeniedError: The operator may not send the request to all of its nodes.
     """
     if detach:
         check_can_hand_over(fleet, launch.record.action)
+    await check_own_rights(fleet, launch)
     revision = await record_rollout(fleet, launch, state)
     if prepare is not None:
         try:
@@ -92,16 +97,22 @@ async def start_rollout(
         return Exit.OK
     recorded = await History(fleet).load(state.run)
     await find_author(fleet, recorded)
-    return await drive(
-        application,
-        fleet,
-        recorded,
-        state,
-        revision,
-        launch.request,
-        base=launch.base,
-        offline_ok=offline_ok,
-    )
+    try:
+        return await drive(
+            application,
+            fleet,
+            recorded,
+            state,
+            revision,
+            launch.request,
+            base=launch.base,
+            offline_ok=offline_ok,
+        )
+    except BusDeniedError:
+        # no node can be asked, now or when it is resumed
+        with contextlib.suppress(CcmError):
+            await abort_with_run(fleet, recorded, NOT_ALLOWED)
+        raise
 
 
 async def resume_driving(

@@ -11,6 +11,7 @@ from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import mask_urls
+from ccm_ctl.commands.open_rollouts import alongside_option
 from ccm_ctl.fleet.rollout import plan
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions
 
@@ -90,13 +91,8 @@ def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> l
         return options
     options.append(option("--at", "start_at", type=TimeOption(), help="Do not begin before this time."))
     if can_detach:
-        options.append(
-            option(
-                "--detach",
-                is_flag=True,
-                help="Let a rollout server (ccmctl rollout serve) drive it, and return at once.",
-            )
-        )
+        text = "Let a rollout server (ccmctl rollout serve) drive it, and return at once."
+        options += [alongside_option(section=ROLLOUT), option("--detach", is_flag=True, help=text)]
     return options
 
 
@@ -106,6 +102,11 @@ def is_rollout(options: dict[str, Any]) -> bool:
         bool(options["rollout"] or options.get("start_at") or options.get("detach"))
         or _written(options).is_rollout
     )
+
+
+def is_unasked_rollout(options: dict[str, Any]) -> bool:
+    """The options make a rollout, and its operator is not asked and has not agreed to another one on the same nodes."""
+    return is_rollout(options) and options["yes"] and not options["alongside"]
 
 
 def has_waves(options: dict[str, Any]) -> bool:

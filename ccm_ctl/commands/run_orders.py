@@ -10,6 +10,7 @@ import click
 from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.open_rollouts import alongside_option, warn_of_open
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -102,29 +103,35 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
 @verb(
     "resume",
     examples=["ccmctl run resume last", "ccmctl run resume 2zFX --detach"],
-    options=[_RUN, _DETACH, _NO_WAIT],
+    options=[_RUN, _DETACH, _NO_WAIT, alongside_option()],
 )
-def resume_run(application: Application, run: str, detach: bool, no_wait: bool) -> Exit:
+def resume_run(application: Application, run: str, detach: bool, no_wait: bool, alongside: bool) -> Exit:
     """
     Continue a rollout that is paused, or whose driver is gone.
 
     Nodes that failed so far no longer count toward the limits. If no other process drives the rollout, this command does. It
     waits until the lease of a dead driver has run out, at most 20 s.
     """
-    return _continue(application, run, is_promoted=False, detach=detach, waits=not no_wait)
+    return _continue(
+        application, run, is_promoted=False, detach=detach, waits=not no_wait, alongside=alongside
+    )
 
 
-@verb("promote", examples=["ccmctl run promote last"], options=[_RUN, _DETACH, _NO_WAIT])
-def promote_run(application: Application, run: str, detach: bool, no_wait: bool) -> Exit:
+@verb("promote", examples=["ccmctl run promote last"], options=[_RUN, _DETACH, _NO_WAIT, alongside_option()])
+def promote_run(application: Application, run: str, detach: bool, no_wait: bool, alongside: bool) -> Exit:
     """
     Continue a rollout, and skip the wait and the gate after the current wave.
 
     If no other process drives the rollout, this command does. It waits until the lease of a dead driver has run out.
     """
-    return _continue(application, run, is_promoted=True, detach=detach, waits=not no_wait)
+    return _continue(
+        application, run, is_promoted=True, detach=detach, waits=not no_wait, alongside=alongside
+    )
 
 
-def _continue(application: Application, run: str, *, is_promoted: bool, detach: bool, waits: bool) -> Exit:
+def _continue(
+    application: Application, run: str, *, is_promoted: bool, detach: bool, waits: bool, alongside: bool
+) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.model.rollout_records import OrderKind
         from ccm_ctl.commands.rollout_drive import resume_driving
@@ -136,6 +143,8 @@ def _continue(application: Application, run: str, *, is_promoted: bool, detach: 
         recorded = await _find(fleet, run)
         if detach:
             check_can_hand_over(fleet, recorded.record.action)
+        is_refused, own = not alongside, recorded.record.run
+        await warn_of_open(application, fleet, recorded.nodes, is_refused=is_refused, but=own)
         if waits:
             await _wait_for_driver(application, fleet, recorded.record.run, is_promoted=is_promoted)
         orders = Orders(fleet, recorded, await known_ends(fleet, recorded))

@@ -12,7 +12,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, ManifestRequest, NodeState, Request
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.open_rollouts import warn_of_rollouts
+from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.rollout_options import has_waves, is_rollout, make_plan, rollout_options
 from ccm_ctl.commands.stored_runs import format_starter, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
@@ -97,7 +97,8 @@ def retry(
         for sentence in _warnings(recorded, ends, wanted, waves):
             application.terminal.note(sentence)
         if launch.request.protocol == MANIFEST_APPLY:
-            await warn_of_rollouts(application, fleet, launch.resolved.nodes)
+            is_refused = waves is not None and yes and not options["alongside"]
+            await warn_of_open(application, fleet, launch.resolved.nodes, is_refused=is_refused)
         # of a run that no operator started, only the word of nodes says that it was a plan
         if launch.request.protocol == MANIFEST_APPLY and not await confirm(
             application, format_retry(recorded, launch.request), launch.resolved, yes=yes

@@ -17,6 +17,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.open_rollouts import alongside_option, warn_of_open
 from ccm_ctl.commands.rollout_options import rollout_options
 from ccm_ctl.commands.schedule_status import status_command
 from ccm_ctl.commands.targets import (
@@ -253,7 +254,7 @@ def _show_stored(
 
 
 def _format_refusal(name: str, scope: str, older: list[str]) -> str:
-    from ccm_ctl.fleet.assignments import format_scope
+    from ccm_agent.bus.subjects import format_scope
 
     return (
         f"{fold_names(older)}: the agent is too old for a second schedule of {format_scope(scope)} and refuses {name}; "
@@ -364,10 +365,11 @@ def _rm(application: Application, name: str, yes: bool) -> Exit:
     examples=["ccmctl schedule run nightly --yes"],
     options=[
         click.Argument(["name"], metavar="NAME"),
+        alongside_option(),
         yes_option(),
     ],
 )
-def _run(application: Application, name: str, yes: bool) -> Exit:
+def _run(application: Application, name: str, yes: bool, alongside: bool) -> Exit:
     """Run a schedule now and watch the run. This command drives the waves of a rollout."""
 
     async def work(broker: Broker) -> Exit:
@@ -383,6 +385,9 @@ def _run(application: Application, name: str, yes: bool) -> Exit:
         request = stored.request
         inventory, resolved = await resolve(fleet, requested_targets(request))
         action = "plan" if request.protocol == MANIFEST_PLAN else "apply"
+        if action == "apply":
+            is_refused = stored.rollout is not None and yes and not alongside
+            await warn_of_open(application, fleet, resolved.nodes, is_refused=is_refused)
         if action == "apply" and not await confirm(
             application, f"apply {request.name} to", resolved, yes=yes
         ):

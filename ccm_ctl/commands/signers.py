@@ -255,7 +255,7 @@ def _fields(one: Signer) -> dict[str, Any]:
 
 
 def _role(one: Signer) -> str:
-    from ccm_ctl.fleet.assignments import format_scope
+    from ccm_agent.bus.subjects import format_scope
 
     def scopes(found: tuple[str, ...]) -> str:
         return ", ".join("all" if scope == ">" else format_scope(scope) for scope in found)

@@ -55,7 +55,8 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
     place = choose_scope(scope)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.assignments import format_scope, remove_assignment
+        from ccm_agent.bus.subjects import format_scope
+        from ccm_ctl.fleet.assignments import remove_assignment
 
         inventory, known = await read_fleet(fleet)
         is_there = any(place in ("", one.assignment.scope) for one in known.named(name))
@@ -125,7 +126,8 @@ async def _remove_lost(
     application: Application, fleet: Fleet, name: str, lost: dict[str, list[str]], message: str
 ) -> Exit:
     """Delete the keys of an assignment that is missing in the bucket: nodes keep it until an operator removes it."""
-    from ccm_ctl.fleet.assignments import format_scope, remove_key
+    from ccm_agent.bus.subjects import format_scope
+    from ccm_ctl.fleet.assignments import remove_key
 
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]

@@ -15,7 +15,7 @@ from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest,
 from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import warn_of_resources
-from ccm_ctl.commands.open_rollouts import warn_of_rollouts
+from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.stored_runs import format_heading, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
 from ccm_ctl.fleet.stream_runs import ASSIGNMENT, SCHEDULE
@@ -103,7 +103,7 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
                 found if code is Exit.OK else "the plan did not succeed, so nothing is undone"
             )
             return code
-    await warn_of_rollouts(application, fleet, resolved.nodes)
+    await warn_of_open(application, fleet, resolved.nodes)
     what = f"undo {short_id(recorded.record.run)} on"
     if not await confirm(application, what, resolved, yes=options["yes"]):
         return NOT_AGREED

@@ -183,9 +183,9 @@ def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
 
 def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
     """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
+    from ccm_agent.bus.subjects import format_scope
     from ccm_agent.clikit.text import lasting, short_id
     from ccm_ctl.commands.diagnosis import format_due
-    from ccm_ctl.fleet.assignments import format_scope
 
     since = lasting(judged.since, now)
     mode = " (plan)" if standing.assignment.mode == "plan" else ""

@@ -20,6 +20,7 @@ from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
+from ccm_ctl.fleet.rollout.beside import refuse_beside
 from ccm_ctl.fleet.rollout.judge import name_author
 from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -50,10 +51,12 @@ class ActionRequest(Struct, frozen=True):
     Attributes:
         why: Why it is done.
         states: Of a retry: only nodes that ended so; empty: all that did not succeed.
+        alongside: The user agreed to go on although another rollout is in progress on the same nodes.
     """
 
     why: str = ""
     states: list[str] = []
+    alongside: bool = False
 
 
 class ActionPages:
@@ -81,6 +84,8 @@ class ActionPages:
         if kind.is_halt:
             state = await self._halt(recorded, user, said.why[:WHY_CHARACTERS], kind)
         else:
+            if not said.alongside:
+                await refuse_beside(self._fleet, recorded.nodes, but=recorded.record.run)
             state = await self._continue(recorded, user, kind)
         return answer({"phase": str(state.phase)})
 
@@ -98,6 +103,8 @@ class ActionPages:
                 f"{short_id(run)}: the dashboard cannot retry a rollout; use `ccmctl run retry {short_id(run)}`"
             )
         launch = await prepare_retry(self._fleet, recorded, ends, deadline)
+        if not said.alongside:
+            await refuse_beside(self._fleet, launch.resolved.nodes)
         if user.on_record != self._fleet.operator:
             launch = replace(launch, record=replace(launch.record, user=user.on_record))
         log.info("an action", extra={"action": "retry", "run": run, "by": name_of(user, self._fleet)})

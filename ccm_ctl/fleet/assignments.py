@@ -18,12 +18,12 @@ from ccm_agent.bus.subjects import (
     ALL,
     assignment_key,
     assignment_rank,
-    decode_token,
     fact_scope,
     node_scope,
     parse_assignment_key,
     scopes_of,
 )
+from ccm_agent.bus.subjects import format_scope as format_scope
 from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, SelectorLimitError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
@@ -361,17 +361,6 @@ def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:
         f"{name}: the broker does not let {fleet.operator} change assignments for {format_scope(scope)}; "
         "`ccmctl operator add --apply` says where an operator may, and the first `fact=value` of --targets decides"
     )
-
-
-def format_scope(scope: str) -> str:
-    """A scope as people write it: `all`, `node=web1`, `role=web`."""
-    kind, _, rest = scope.partition(".")
-    if kind == ALL:
-        return ALL
-    if kind == "node":
-        return f"node={rest}"
-    key, _, value = rest.partition(".")
-    return "=".join(text if (text := decode_token(token)) is not None else token for token in (key, value))
 
 
 def parse_scope(words: str) -> str:

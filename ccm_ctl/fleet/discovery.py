@@ -28,11 +28,13 @@ from ccm_ctl.fleet.node_state import (
     make_node_verifier,
     verify_nodes,
 )
+from ccm_ctl.fleet.scope_choice import fit_scopes
 from ccm_ctl.fleet.target_hints import explain_no_match, suggest_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ccm_agent.bus.trust import Signer
     from ccm_agent.model.wire import Request
     from ccm_agent.templates.selector import Selector
     from ccm_ctl.fleet.node_state import NodeVerifier
@@ -303,7 +305,7 @@ async def _select_verified(
         await read_facts(fleet, inventory, changed)
     verified: set[str] = set()
     while True:
-        found = select(inventory, wish, selectors)
+        found = select(inventory, wish, selectors, verifier.own_signer)
         rest = [name for name in found.nodes if name not in verified]
         verified.update(rest)
         if not verify_nodes(verifier, inventory, rest, left_out):
@@ -332,8 +334,10 @@ def _find_decided(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Se
         yield node
 
 
-def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]) -> TargetSet:
-    """See `resolve`; pure."""
+def select(
+    inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector], signer: Signer | None = None
+) -> TargetSet:
+    """See `resolve`; pure. `signer`: the operator who asks; None: the rights are not known."""
     from ccm_ctl.fleet.older_selectors import write_targets
 
     meant: dict[str, Node] = {} if selectors else dict(inventory.nodes)
@@ -346,7 +350,7 @@ def select(inventory: Inventory, wish: TargetSpec, selectors: Sequence[Selector]
         meant = _where(wish.where, meant)
     nodes = sorted(meant.values(), key=lambda node: node.name)
     targets, older = write_targets(wish.targets, selectors, inventory, nodes)
-    scopes = _scopes(selectors, nodes) if selectors else [ALL]
+    scopes = fit_scopes(_scopes(selectors, nodes) if selectors else [ALL], nodes, signer)
     if wish.limit and len(nodes) > wish.limit:
         # present nodes first, so that --limit 3 runs on three nodes
         nodes = sorted(nodes, key=lambda node: (not node.is_asked, node.name))[: wish.limit]

@@ -29,6 +29,7 @@ from ccm_ctl.fleet.verified_reader import VerifiedReader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ccm_agent.bus.trust import Signer
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.entries import StreamEntry
@@ -57,10 +58,12 @@ class NodeVerifier(Struct, frozen=True, kw_only=True):
     Attributes:
         state: Verifies those that nodes sign.
         facts: Verifies assigned facts.
+        own_signer: The operator of these credentials by the signers list; None: it has no such entry.
     """
 
     state: StateReader
     facts: VerifiedReader
+    own_signer: Signer | None = None
 
     def judge_facts(self, entry: KeyValueEntry) -> str:
         """Why assigned facts do not count; "": they do."""
@@ -108,10 +111,12 @@ async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
     """As `make_state_reader`, with what verifies assigned facts."""
     if fleet.trust is None:
         return None
-    signers = await read_newest_signers(fleet, fleet.trust)
+    signers, now_ms = await read_newest_signers(fleet, fleet.trust), int(time.time() * 1000)
+    key = fleet.signatory.public_key if fleet.signatory is not None else ""
     return NodeVerifier(
         state=StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000)),
         facts=VerifiedReader(signers, fleet.clock, is_demanded=True),
+        own_signer=signers.by_key(key, now_ms) if signers is not None and key else None,
     )
 
 

@@ -42,6 +42,9 @@ SETTLED_AFTER_S = 30.0
 LOOKED_AT = 100
 """The newest runs that a server looks at, to close their records."""
 
+OPEN_LOOKED_AT = 20
+"""The newest runs of which open ones are named before a change."""
+
 READ_AT_ONCE = 500
 """Nodes whose first events are read with one request."""
 
@@ -135,6 +138,27 @@ async def close_ended(fleet: Fleet, recorded: Recorded, run: Run) -> bool:
     except BusError:
         pass  # the next reader may close it
     return True
+
+
+async def find_open_runs(fleet: Fleet, nodes: Collection[str]) -> list[tuple[RunRecord, list[str]]]:
+    """
+    The open runs without waves that have not ended on some of these nodes, newest first, with those nodes.
+
+    Only the newest OPEN_LOOKED_AT runs are looked at.
+    """
+    found, wanted = [], frozenset(nodes)
+    for record, state, *_ in (await History(fleet).newest(OPEN_LOOKED_AT)).runs:
+        if state.state == "done":
+            continue
+        with contextlib.suppress(ProtocolError, RunError):
+            recorded = await History(fleet).load(record.run)
+            if wanted.isdisjoint(recorded.nodes) or await _rollout_of(fleet, recorded):
+                continue
+            run = await look_at_ends(fleet, recorded, await read_authors(fleet))
+            busy = [one.node for one in run.expected if not one.state.is_final and one.node in wanted]
+            if busy:
+                found.append((record, sorted(busy)))
+    return found
 
 
 async def close_due(fleet: Fleet) -> None:

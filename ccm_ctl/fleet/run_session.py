@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ccm_agent.bus.permissions import operator_flag_for
+from ccm_agent.bus.subjects import format_scope, request_subject
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import Phase
@@ -18,6 +20,7 @@ from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.follow import Follower
 from ccm_ctl.fleet.history import History, restore_ends, run_on_record
 from ccm_ctl.fleet.joining import Joining, admit_none
+from ccm_ctl.fleet.node_state import make_node_verifier
 from ccm_ctl.fleet.returning import ReturningNodes
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -125,6 +128,27 @@ async def record_rollout(fleet: Fleet, launch: Launch, state: RolloutState) -> i
         raise BusDeniedError(
             f"{err.message}; rollouts need credentials with --apply that were issued by this version"
         ) from err
+
+
+async def check_own_rights(fleet: Fleet, launch: Launch) -> None:
+    """
+    See that the operator may send the request to all nodes of a rollout, and not only to those of the first waves.
+
+    Raises:
+        BusDeniedError: By the signers list, the operator may not.
+    """
+    verifier = await make_node_verifier(fleet)
+    signer = verifier.own_signer if verifier is not None else None
+    if signer is None:
+        return
+    protocol = launch.request.protocol
+    for scope in launch.resolved.scopes:
+        if not signer.may_request(protocol, scope):
+            flag = operator_flag_for(request_subject(protocol, scope))
+            raise BusDeniedError(
+                f"{launch.record.name}: {fleet.operator} may not send this request to {format_scope(scope)}; it lacks the right "
+                f"`{flag} {format_scope(scope)}`; see `ccmctl operator add --help`"
+            )
 
 
 def new_rollout(

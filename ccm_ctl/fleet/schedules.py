@@ -25,6 +25,7 @@ from ccm_agent.bus.subjects import (
     ROLLOUT_STARTS,
     SCHEDULE_PREFIX,
     due_subject,
+    format_scope,
     own_subject,
     request_subject,
     rollout_due_subject,
@@ -41,7 +42,6 @@ from ccm_agent.model.errors import (
     UsageError,
 )
 from ccm_agent.model.suggestions import did_you_mean
-from ccm_ctl.fleet.assignments import format_scope
 from ccm_ctl.fleet.rollout.scheduled import find_due
 from ccm_ctl.fleet.stored_schedule import read_past, read_schedule
 from ccm_ctl.fleet.verified_reader import open_reader

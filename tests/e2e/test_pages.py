@@ -16,8 +16,8 @@ import pytest
 from ccm_agent.bus.connection import Connection
 from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
+from ccm_agent.bus.subjects import format_scope
 from ccm_agent.testing.nats_server import find_server, free_ports
-from ccm_ctl.fleet.assignments import format_scope
 from tests.support import pages
 from tests.support.fleet import Fleet, a_file, fleet, manifest
 from tests.support.pages import Setting

@@ -45,7 +45,8 @@ def test_operator_with_exec_runs_commands_only_in_scope(secured: Secured) -> Non
         "sue", "exec", "-t", "role=web", "--yes", "--json", "--", "printf", "%s|", "a b", "$HOME"
     )
     seen = secured.as_("lou", "run", "show", done.run, "--json")
-    elsewhere = secured.as_("sue", "exec", "-t", "node=web1", "--yes", "true")
+    assert secured.as_("tester", "facts", "set", "db1", "role=db", "--new").code == 0
+    elsewhere = secured.as_("sue", "exec", "-t", "node=db1", "--yes", "true")
     ensured = secured.as_("sue", "ensure", "exec", "true", "-t", "role=web", "--yes")
 
     assert (done.code, done.states) == (0, {"web1": "changed"}), done.err
@@ -54,7 +55,7 @@ def test_operator_with_exec_runs_commands_only_in_scope(secured: Secured) -> Non
     assert (event["exit_code"], event["output"]) == (0, "a b|$HOME|")
     assert [one["verdict"] for one in seen.named("event")] == ["verified"]
     assert (elsewhere.code, ensured.code) == (1, 1)
-    assert "`ccmctl operator add --exec` says who may" in elsewhere.err
+    assert "it lacks the right `--exec node=db1`" in elsewhere.err
 
 
 @pytest.mark.parametrize("who", ["bob", "lou", "web1"])

@@ -104,10 +104,11 @@ def test_operator_with_maintain_cannot_change_nodes(secured: Secured) -> None:
     path = secured.fleet.write("never.yaml", manifest(a_file("never")))
 
     done = secured.as_("sam", "apply", path, "-t", "role=web", "--yes")
-    elsewhere = secured.as_("sam", "disable", "-t", "node=web1", "--why", "x", "--yes")
+    assert secured.as_("tester", "facts", "set", "db1", "role=db", "--new").code == 0
+    elsewhere = secured.as_("sam", "disable", "-t", "node=db1", "--why", "x", "--yes")
 
     assert (done.code, elsewhere.code) == (1, 1)
-    assert "`ccmctl operator add --maintain` says who may" in elsewhere.err
+    assert "it lacks the right `--maintain node=db1`" in elsewhere.err
     assert not (secured.fleet.agents["web1"].files / "never").exists()
 
 

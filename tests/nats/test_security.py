@@ -91,13 +91,14 @@ def test_an_operator_assigns_to_a_role_and_the_node_takes_it_with_its_credential
 
 def test_beyond_the_role_the_broker_refuses(secured: Secured) -> None:
     path = secured.fleet.write("site.yaml", manifest(a_file("never")))
+    assert secured.as_("bob", "facts", "set", "db1", "role=db", "--new").code == 0
 
-    done = secured.as_("bob", "apply", path, "--targets", "node=web1", "--yes")
+    done = secured.as_("bob", "apply", path, "--targets", "node=db1", "--yes")
     made = secured.as_("bob", "init", "--history", "30")
 
     assert (done.code, made.code) == (1, 1)
     assert (
-        "the broker does not allow bob to publish there; `ccmctl operator add --apply` says who may"
+        "the broker does not allow bob to publish there; it lacks the right `--apply node=db1`; see `ccmctl operator add --help`"
         in done.err
     )
     assert (

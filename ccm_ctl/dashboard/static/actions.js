@@ -19,7 +19,7 @@ function RolloutActions({ run, onDone }) {
     event.preventDefault();
     set({ error: null, isBusy: true });
     try {
-      await ask(`/api/runs/${run.run}/${chosen}`, { method: "POST", body: { why } });
+      await ask(`/api/runs/${run.run}/${chosen}`, { method: "POST", body: { why, alongside: isBeside(state) } });
       choose("");
       setWhy("");
       set({ error: null, isBusy: false });
@@ -31,12 +31,12 @@ function RolloutActions({ run, onDone }) {
   };
   return html`<div>
     <div class="actions" role="group" aria-label="Actions">${possible.map(
-      ([name, [text]]) => html`<button type="button" class=${name === "abort" ? "danger" : ""} aria-expanded=${chosen === name} onClick=${() => choose(chosen === name ? "" : name)} key=${name}>${text} …</button>`,
+      ([name, [text]]) => html`<button type="button" class=${name === "abort" ? "danger" : ""} aria-expanded=${chosen === name} onClick=${() => (choose(chosen === name ? "" : name), set({ error: null, isBusy: false }))} key=${name}>${text} …</button>`,
     )}</div>
     ${chosen && html`<form class="actions" onSubmit=${act}>
       <p>${ACTIONS[chosen][1]}</p>
       ${["pause", "abort"].includes(chosen) && html`<label class="inline">Why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
-      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout</button>
+      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout${isBeside(state) && " all the same"}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;
@@ -59,7 +59,7 @@ function Retry({ run }) {
     event.preventDefault();
     set({ error: null, isBusy: true });
     try {
-      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states } });
+      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states, alongside: isBeside(state) } });
       go(runPath(said.run));
     } catch (error) {
       set({ error, isBusy: false });
@@ -71,10 +71,12 @@ function Retry({ run }) {
     ${isOpen && html`<form class="actions" onSubmit=${act}>
       <p>Sends exactly the same request to the nodes that ended so:</p>
       ${found.map((one) => html`<label class="inline" key=${one}><input type="checkbox" checked=${!left.includes(one)} onChange=${(event) => setLeft(event.target.checked ? left.filter((each) => each !== one) : [...left, one])} /> ${run.counts[one]} ${one}</label>`)}
-      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}</button>
+      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}${isBeside(state) && " all the same"}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;
 }
+
+const isBeside = (state) => state.error?.code === "rollout.beside";
 
 export const RunActions = ({ run, onDone }) => html`<${RolloutActions} run=${run} onDone=${onDone} /><${Retry} run=${run} />`;

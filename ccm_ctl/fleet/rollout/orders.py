@@ -187,8 +187,8 @@ def _is_taken_up(found: StoredRollout, token: str, number: int) -> bool:
     return found.judged.value.orders.get(token, 0) >= number
 
 
-async def abort_with_run(fleet: Fleet, recorded: Recorded) -> None:
+async def abort_with_run(fleet: Fleet, recorded: Recorded, why: str = ABORTED_WITH_RUN) -> None:
     """End a rollout, because its run is stopped; a run that is not an open rollout stays as it is."""
     found = await RolloutStore(fleet).look(recorded.record.run)
     if found is not None and not found.state.phase.is_over:
-        await Orders(fleet, recorded).give(OrderKind.ABORT, why=ABORTED_WITH_RUN)
+        await Orders(fleet, recorded).give(OrderKind.ABORT, why=why)

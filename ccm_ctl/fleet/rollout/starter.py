@@ -38,6 +38,7 @@ from ccm_agent.model.wire import MANIFEST_PLAN
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.begun import find_begun, run_of_start
+from ccm_ctl.fleet.rollout.beside import RolloutBesideError, refuse_beside
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over, handed_part
 from ccm_ctl.fleet.rollout.plan import make_plan
 from ccm_ctl.fleet.rollout.starts import StartsStore, StoredStarts, add_start, place_of
@@ -154,8 +155,9 @@ class RolloutStarter:
         if not reason:
             try:
                 launch, state = await self._prepare(one, signed, slot)
-            except (InputError, FleetError) as err:
-                reason = str(err)
+                await refuse_beside(self._fleet, launch.resolved.nodes)
+            except (InputError, FleetError, RolloutBesideError) as err:
+                launch, reason = None, str(err)
         if launch is None:
             await self._decide(one, stored, self._start(one, reason=reason), signed)
             self._note(f"schedule {one.name}: the start of {format_moment(one.due)} is skipped: {reason}")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.subjects import assignment_key
+from ccm_agent.bus.subjects import assignment_key, format_scope
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import Assignment, NodeRecord
@@ -15,7 +15,6 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import (
     Assignments,
     Standing,
-    format_scope,
     parse_scope,
     read_assignments,
 )

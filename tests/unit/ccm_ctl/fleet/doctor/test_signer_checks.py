@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.permissions import Role
+from ccm_agent.bus.subjects import format_scope
 from ccm_agent.bus.timestamp import Timestamp
 from ccm_agent.bus.trust import SIGNERS_KEY, Signer, SignersList
 from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.assignments import format_scope
 from ccm_ctl.fleet.doctor.results import CheckResult, MissingError
 from ccm_ctl.fleet.doctor.signer_checks import (
     check_signers,

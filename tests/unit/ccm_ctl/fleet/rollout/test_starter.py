@@ -24,7 +24,15 @@ from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_sig
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import BusDeniedError, RunError
 from ccm_agent.model.ids import derive_id, id_time, new_id, short_id
-from ccm_agent.model.rollout_records import Phase, ScheduledStart, ScheduleStarts
+from ccm_agent.model.rollout_records import (
+    Phase,
+    RolloutPlan,
+    RolloutState,
+    ScheduledStart,
+    ScheduleStarts,
+    Wave,
+)
+from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import History
@@ -182,6 +190,27 @@ async def test_a_start_is_skipped_while_the_run_before_is_open_and_the_next_one_
     [newest, *_] = await place.starts()
     assert newest.run not in ("", run)
     assert await place.runs() == [newest.run]
+
+
+async def test_a_start_is_skipped_while_a_rollout_of_another_operator_is_in_progress_on_its_nodes() -> None:
+    place, run = await Place().open(), new_id(NOW)
+    record = RunRecord(run=run, action="exec", name="other", requester="ann", time=NOW, nodes=1)
+    await History(place.fleet("ann")).begin(record, ["web2"], [], OWN)
+    store = RolloutStore(place.fleet("ann"))
+    plan = RolloutPlan(waves=(Wave(name="all", nodes=1, slots=1),))
+    await store.write(RolloutState(run=run, plan=plan, is_detached=True), 0, base=OWN)
+    place.due = [due_at()]
+
+    await place.server().look()
+    await store.change(run, lambda state: replace(state, phase=Phase.PAUSED), base=OWN)
+    place.due = [due_at(NOW + timedelta(seconds=60))]
+    await place.server().look()
+
+    begun, skipped = await place.starts()
+    assert skipped.reason.startswith(
+        f"web2: run {run[:8]} (exec other by ann) is a rollout that is in progress on this node"
+    )
+    assert begun.run != ""
 
 
 async def test_a_start_without_a_node_is_skipped_with_the_reason() -> None:

@@ -1,0 +1,119 @@
+"""
+Rollouts and runs that are open on the nodes of another one.
+
+Each rollout counts only its own nodes, so the limits of two rollouts do not hold together while both are in progress on the same
+nodes. A rollout does not start or continue beside another one unless an operator agrees to that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import BusDeniedError, ProtocolError, RunError
+from ccm_agent.model.ids import short_id
+from ccm_agent.model.rollout_records import Phase, RolloutState
+from ccm_agent.model.run_records import RunRecord
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.store import RolloutStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from ccm_ctl.fleet.ports import Fleet
+
+
+LOOKED_AT = 20
+"""So many open rollouts on the same nodes are looked at."""
+
+
+NAMED = 3
+"""So many nodes are named."""
+
+
+class RolloutBesideError(RunError):
+    """Another rollout is in progress on the same nodes, so the limits of both do not hold."""
+
+    code = "rollout.beside"
+
+
+class RolloutBeside(Struct, frozen=True, kw_only=True):
+    """
+    An open rollout on the same nodes.
+
+    Attributes:
+        record, state: Its run and its state.
+        nodes: The nodes that both have, sorted.
+        is_in_progress: It can start further nodes: it is not paused, and has a driver or waits for a rollout server.
+    """
+
+    record: RunRecord
+    state: RolloutState
+    nodes: list[str]
+    is_in_progress: bool
+
+
+async def find_rollouts_beside(
+    fleet: Fleet, nodes: Collection[str], *, but: str = "", limit: int
+) -> list[RolloutBeside]:
+    """
+    The open rollouts on some of these nodes, newest first. Costs one question to the broker if no rollout is open.
+
+    Args:
+        fleet: The bus.
+        nodes: The nodes.
+        but: The run of a rollout that is left out; "" for none.
+        limit: So many are returned at most; each is loaded with its nodes.
+    """
+    store, found, wanted = RolloutStore(fleet), list[RolloutBeside](), frozenset(nodes)
+    try:
+        open_runs = await store.open_runs()
+    except BusDeniedError:
+        return []  # these credentials cannot see rollouts
+    for run in open_runs:
+        if run == but or len(found) == limit:
+            continue
+        try:
+            recorded, stored = await History(fleet).load(run), await store.require(run)
+        except (RunError, ProtocolError):
+            continue  # nobody can drive it
+        both = sorted(wanted & set(recorded.nodes))
+        if both and not stored.state.phase.is_over:
+            found.append(
+                RolloutBeside(
+                    record=recorded.record,
+                    state=stored.state,
+                    nodes=both,
+                    is_in_progress=_is_in_progress(stored.state, fleet.clock.now()),
+                )
+            )
+    return found
+
+
+def _name(nodes: list[str]) -> str:
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return f"{', '.join(nodes[:NAMED])}{more}"
+
+
+def _is_in_progress(state: RolloutState, now: datetime) -> bool:
+    is_driven = state.lease is not None and state.lease.until > now
+    return state.phase is not Phase.PAUSED and (is_driven or state.is_detached)
+
+
+async def refuse_beside(fleet: Fleet, nodes: Collection[str], *, but: str = "") -> None:
+    """
+    See that no other rollout is in progress on these nodes.
+
+    Raises:
+        RolloutBesideError: One is.
+    """
+    for one in await find_rollouts_beside(fleet, nodes, but=but, limit=LOOKED_AT):
+        if one.is_in_progress:
+            record = one.record
+            raise RolloutBesideError(
+                f"{_name(one.nodes)}: run {short_id(record.run)} ({record.action} {record.name} by {record.requester}) "
+                f"is a rollout that is in progress on "
+                f"{'this node' if len(one.nodes) == 1 else 'these nodes'}, too; two rollouts do not keep each other's limits"
+            )

@@ -1,0 +1,51 @@
+"""The scopes on which an operator may reach the target nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.subjects import ALL, scopes_of
+from ccm_agent.bus.trust import EVERYWHERE
+from ccm_agent.templates.fact_texts import fact_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.trust import Signer
+    from ccm_ctl.fleet.discovery import Node
+
+
+def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) -> list[str]:
+    """
+    The scopes of a request that reaches these nodes, within the rights of an operator.
+
+    An operator with `--apply role=web` may not send to `node.web1`, but to the scope of the role, with the selector `node=web1`.
+    Agents that a selector does not select do not act.
+
+    Args:
+        scopes: The scopes that follow from the selectors.
+        nodes: The target nodes.
+        signer: The operator by the signers list; None: the rights are not known.
+
+    Returns:
+        `scopes` if the operator may use them all, or if the operator's scopes do not reach each node: the broker then refuses.
+    """
+    if signer is None:
+        return scopes
+    rights = [right for right in (signer.apply, signer.exec, signer.plan, signer.maintain) if right]
+    own = dict.fromkeys(scope for right in rights for scope in right if scope != ALL)
+    if EVERYWHERE in own or all(set(scopes) <= set(right) for right in rights):
+        return scopes
+    left, chosen = {node.name: set(scopes_of(node.name, _route(node))) for node in nodes}, list[str]()
+    for scope in own:
+        reached = [name for name, found in left.items() if scope in found]
+        if reached:
+            chosen.append(scope)
+            left = {name: found for name, found in left.items() if scope not in found}
+    return scopes if left else chosen
+
+
+def _route(node: Node) -> dict[str, object]:
+    """The routed facts of a node, once it has its assigned facts."""
+    assigned = {key: fact_at(node.assigned, key) for key in node.routed}
+    return {key: value if assigned[key] is None else assigned[key] for key, value in node.routed.items()}
