@@ -50,6 +50,8 @@ def abort_run(application: Application, run: str, why: str) -> Exit:
     """
     End a rollout: no further node starts, and nodes that have started skip their remaining resources.
 
+    Waits until the nodes have ended, at most 10 s for those in a resource, so that `ccmctl run retry` works next.
+
     This cannot be undone; `ccmctl run pause` can. A node that had accepted the run and is cut off from the broker may still
     start it; repeat the abort when it is back. Of an assignment, nodes that have started keep the new revision and converge on
     it, until `ccmctl rollback NAME` returns them.
@@ -88,7 +90,11 @@ async def abort_rollout(application: Application, fleet: Fleet, recorded: Record
     await History(fleet).mark_stopped(recorded.record.run, fleet.operator)
     asked = [*recorded.nodes[: state.asked], *state.returned]
     replies, silent = await send_stop(fleet, recorded.record, asked, is_kill=False)
-    run = await settle_aborted(fleet, recorded, replies, silent)
+    application.terminal.live("waiting until the nodes have ended")
+    try:
+        run = await settle_aborted(fleet, recorded, replies, silent)
+    finally:
+        application.terminal.live("")
     if silent:
         application.terminal.note(
             f"no answer to the stop: {fold_names(silent)}; a node that had accepted the run may still start it\n"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EVENTS_SHOWN = 500
 FACT_COLUMNS = 8
 FILTERS = 20
+NOTABLE = "notable"
+"""As a meaning in the address: what changed or failed."""
 
 
 class FleetPages:
@@ -90,11 +92,16 @@ def event_filter(request: web.Request) -> Callable[[EventFrame], bool]:
         return (
             (not node or fnmatchcase(frame.node, node))
             and (not kind or frame.kind == kind)
-            and (not meaning or frame.meaning == meaning)
+            and (not meaning or frame.meaning == meaning or (meaning == NOTABLE and is_notable(frame)))
             and (not text or text in frame.text.lower() or text in frame.resource.lower())
         )
 
     return fits
+
+
+def is_notable(frame: EventFrame) -> bool:
+    """Something changed or failed, or the event is not genuine: not a start, nor the end of a run that changed nothing."""
+    return bool(frame.verdict) or (frame.kind != "start" and frame.meaning in ("change", "bad"))
 
 
 def number_of(request: web.Request, name: str) -> int:

@@ -14,6 +14,7 @@ from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.open_runs import look_at_ends
+from ccm_ctl.fleet.rollout.starts import read_servers
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_list import RunFilter, list_runs
 from ccm_ctl.fleet.stored_session import read_run_events, read_session_events
@@ -110,8 +111,14 @@ class RunPages:
             "cause": recorded.cause,
             "counts": {str(state): count for state, count in run.counts().items()},
             "results": [node_fields(node) for _, node in sorted(run.nodes.items())],
-            "rollout": rollout_fields(rollout, recorded, self._fleet) if rollout else None,
+            "rollout": await self._rollout(rollout, recorded) if rollout else None,
         }
+
+    async def _rollout(self, rollout: RolloutState, recorded: Recorded) -> dict[str, Any]:
+        """A rollout, and the rollout servers that could drive it."""
+        servers = [] if rollout.phase.is_over else await read_servers(self._fleet)
+        names = [f"{server.operator} on {server.host}" for server in servers]
+        return {**rollout_fields(rollout, recorded, self._fleet), "servers": names}
 
     async def _events(self, request: web.Request) -> web.Response:
         """What a node reported in a run about its resources."""

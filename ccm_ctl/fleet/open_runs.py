@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import BusError, ProtocolError, RunError
 from ccm_agent.model.outcome import SESSION_START
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import AnswerState, NodeState
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import History, restore_ends, run_on_record
@@ -47,6 +47,11 @@ OPEN_LOOKED_AT = 20
 
 READ_AT_ONCE = 500
 """Nodes whose first events are read with one request."""
+
+ABORT_WAIT_S = 10.0
+"""Most resources end within this time. A longer one is named, with the command that ends it."""
+
+ABORT_LOOK_S = 0.5
 
 UNANSWERED = "no answer when the rollout was aborted"
 UNRECEIVED = "the request had not reached it when the rollout was aborted"
@@ -84,10 +89,10 @@ async def settle_aborted(
     fleet: Fleet, recorded: Recorded, replies: Mapping[str, Reply], silent: Collection[str]
 ) -> Run:
     """
-    Record how the nodes of an aborted rollout ended, and close its record when all of them have.
+    Wait until the nodes of an aborted rollout have ended, record how, and close its record when all of them have.
 
-    A node that gave no answer is unreachable, also if the driver of the rollout is dead. If it reports an end later, that takes
-    precedence.
+    A node that finishes a resource is waited for, at most ABORT_WAIT_S. A node that gave no answer is unreachable, also if the
+    driver of the rollout is dead. If it reports an end later, that takes precedence.
 
     Args:
         fleet: The bus.
@@ -95,7 +100,27 @@ async def settle_aborted(
         replies: What the nodes answered to the stop.
         silent: The nodes that did not answer.
     """
-    run = await look_at_ends(fleet, recorded, await read_authors(fleet))
+    authors = await read_authors(fleet)
+    for _ in range(int(ABORT_WAIT_S / ABORT_LOOK_S)):
+        run = await _look_at_aborted(fleet, recorded, authors, replies, silent)
+        refused = {name for name, reply in replies.items() if reply.answer.state == AnswerState.REFUSED}
+        if all(node.state.is_final or name in refused for name, node in run.nodes.items()):
+            break
+        await fleet.clock.sleep(ABORT_LOOK_S)
+    if not await close_ended(fleet, recorded, run):
+        await History(fleet).keep_ends(run)
+    return run
+
+
+async def _look_at_aborted(
+    fleet: Fleet,
+    recorded: Recorded,
+    authors: Authors | None,
+    replies: Mapping[str, Reply],
+    silent: Collection[str],
+) -> Run:
+    """The run as the stream shows it, with what the nodes answered to the stop."""
+    run = await look_at_ends(fleet, recorded, authors)
     for name, node in run.nodes.items():
         if node.state is not NodeState.EXPECTED:
             continue
@@ -105,8 +130,6 @@ async def settle_aborted(
             _end(
                 run, name, UNRECEIVED
             )  # without a session: it had not received the request, and now refuses it
-    if not await close_ended(fleet, recorded, run):
-        await History(fleet).keep_ends(run)
     return run
 
 

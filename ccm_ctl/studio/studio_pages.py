@@ -10,7 +10,8 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.clikit.text import plural
+from ccm_agent.model.errors import InputError, NotFoundError, UsageError
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.middleware import READING, answer
 from ccm_ctl.studio.workspace import FILE_BYTES
@@ -80,9 +81,11 @@ class StudioPages:
         return answer(await asyncio.to_thread(self._files().read, request.query.get("path", "")))
 
     async def _save(self, request: web.Request) -> web.Response:
-        """Save a file."""
-        said = await read_body(request, SaveRequest)
-        digest = await asyncio.to_thread(self._files().write, said.path, said.text, said.digest)
+        """Save a file, if the agents' parser finds no error in it that the stored file did not have."""
+        said, files = await read_body(request, SaveRequest), self._files()
+        async with self._linting:
+            await asyncio.to_thread(_check_edit, files, said)
+        digest = await asyncio.to_thread(files.write, said.path, said.text, said.digest)
         return answer({"digest": digest})
 
     async def _lint(self, request: web.Request) -> web.Response:
@@ -96,6 +99,24 @@ class StudioPages:
         if self._workspace is None:
             raise NotFoundError("no folder is open here; `ccmctl studio FOLDER` opens one")
         return self._workspace
+
+
+def _check_edit(files: Workspace, said: SaveRequest) -> None:
+    """
+    Refuse an edit that breaks a file. A file that has errors already may be saved, to repair it in steps.
+
+    Raises:
+        InputError: It names the first error.
+    """
+    files.check_path(said.path)
+    errors = _errors_of(said.text, said.path)
+    if errors and not (said.digest and _errors_of(files.read(said.path).text, said.path)):
+        more = f" (and {plural(len(errors) - 1, 'more error')})" if len(errors) > 1 else ""
+        raise InputError(f"not saved, the file is unchanged: agents would refuse it: {errors[0]}{more}")
+
+
+def _errors_of(text: str, path: str) -> list[Finding]:
+    return [one for one in lint_text(text, path) if one.level == "error"]
 
 
 async def read_body(request: web.Request, kind: type[T]) -> T:

@@ -113,6 +113,15 @@ class Workspace:
             raise InputError(f"{path}: is not UTF-8 text") from err
         return StudioFile(path=path, text=text, digest=digest_of(content))
 
+    def check_path(self, path: str) -> None:
+        """
+        Check that a manifest may be saved under a path.
+
+        Raises:
+            InputError: It may not.
+        """
+        self._manifest_parts(path)
+
     def write(self, path: str, text: str, digest: str) -> str:
         """
         Save a file at once or not at all; its new digest.

@@ -138,7 +138,12 @@ def run_rows(watch: FleetWatch, now: datetime) -> list[TableRow]:
 
 def _run_row(one: ListedRun, wave: str, now: datetime) -> TableRow:
     record, counts = one.record, one.state.counts
-    words = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    is_plan = record.action == "plan"
+    words = ", ".join(
+        f"would change {count}" if is_plan and state == "changed" else f"{count} {state}"
+        for state, count in counts.items()
+        if count
+    )
     is_open = one.state.state != "done"
     state = "; ".join(part for part in (one.state.state if is_open else "", wave, words) if part)
     is_bad = any(counts.get(word) for word in ("failed", "refused", "stopped"))

@@ -93,6 +93,8 @@ def test_an_action_that_is_refused_is_explained_and_can_be_tried_again(hands: Ha
     act(hands, "Resume")
 
     expect(page.get_by_role("alert").filter(has_text="the broker is away")).to_be_visible()
+    # nothing drives it, so the page offers the command
+    expect(page.get_by_text(f"ccmctl run resume {run[:8]}")).to_be_visible()
     hands.assert_not_lost()
     looks_well(page)
     expect(page.get_by_role("button", name="Resume the rollout")).to_be_enabled()

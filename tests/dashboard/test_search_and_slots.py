@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.conftest import SCRIPT, Site, looks_well_everywhere
-from tests.support.fleet import manifest
+from tests.support.fleet import a_file, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -49,6 +50,36 @@ def test_a_table_is_saved_for_programs(page: Page, held: Site) -> None:
 
     [row] = json.loads(saved.value.path().read_text())
     assert (row["Node"], row["State"], row["For"]) == ("db1", "failed", f"exec#restart {SCRIPT}")
+
+
+def test_changes_begin_with_what_changed_or_failed(page: Page, held: Site) -> None:
+    page.goto(f"{held.address}/changes")
+    rows = page.locator("table.events tbody tr")
+
+    expect(rows.filter(has_text="migrate <script>").first).to_contain_text("problem")
+    expect(page.get_by_role("columnheader", name="Outcome")).to_be_visible()
+    expect(rows.filter(has_text="agent startup")).to_have_count(0)
+    words = set(rows.locator(".sign").all_text_contents())
+    assert words <= {"change", "problem"}
+
+    page.get_by_role("button", name="All events").click()
+    expect(rows.filter(has_text="agent startup").first).to_be_visible()
+
+
+def test_a_plan_would_change_nodes_and_its_tally_leads_to_them(page: Page, held: Site) -> None:
+    path = held.fleet.write("planned.yaml", manifest(a_file("planned")))
+    planned = held.fleet.ctl("plan", path, "-t", "role=web,node=web1", "--json")
+    assert planned.code == 0, planned.err
+    page.goto(f"{held.address}/runs")
+    row = page.locator("tbody tr").filter(has_text="plan planned").first
+    expect(row).to_contain_text("would change 1")
+
+    row.get_by_role("link", name="would change 1").click()
+
+    expect(page).to_have_url(re.compile(r"state=changed"))
+    nodes = page.get_by_role("region", name="Nodes of the run").locator("tbody tr")
+    expect(nodes).to_have_count(1)
+    expect(nodes).to_contain_text("would change")
 
 
 def test_events_of_any_time_are_found_by_an_expression(page: Page, held: Site) -> None:

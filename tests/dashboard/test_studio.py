@@ -276,6 +276,19 @@ def test_what_lint_finds_is_shown_at_the_field_and_in_the_yaml(page: Page) -> No
     expect(page.locator(".cm-lintRange-error")).to_have_count(1)
 
 
+def test_a_resource_is_added_before_a_second_document(page: Page, studio: Studio) -> None:
+    (studio.folder / "two.yaml").write_text("ccm:\n  resources: []\n---\ndata: {port: 80}\n")
+    page.reload()
+    choose_file(page, "two.yaml")
+
+    add(page, "exec", "x")
+    expect(page.get_by_text("lint finds nothing")).to_be_visible()
+    page.get_by_role("button", name="Save", exact=True).click()
+
+    expect(page.locator(".title .sub")).to_have_text("two.yaml")
+    assert studio.text("two.yaml") == "ccm:\n  resources: [{exec: [{x: }]}]\n---\ndata: {port: 80}\n"
+
+
 def test_yaml_with_an_error_locks_the_forms_and_loses_nothing(page: Page) -> None:
     choose_file(page, "commented.yaml")
     page.locator(".cm-content").focus()

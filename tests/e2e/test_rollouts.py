@@ -499,6 +499,21 @@ def test_a_paused_rollout_and_an_aborted_one_are_named_so_everywhere(four: Fleet
     assert "  3 skipped, 1 failed (aborted by tester)\n" in rows_aborted
 
 
+def test_a_run_can_be_retried_as_soon_as_its_abort_returns(four: Fleet) -> None:
+    slow = manifest(a_file("begun"), ("exec", "works", {"command": "sleep 2"}), a_file("after"))
+    path = four.write("slow.yaml", slow)
+    controller = four.begin("apply", path, "--name", "slow", "--all", "--batch", "2", "--yes", "--json")
+    four.wait_for(lambda: len(begun(four)) == 2, "two nodes to begin")
+
+    aborted = four.ctl("run", "abort", run_id(controller))
+    retried = four.ctl("run", "retry", run_id(controller), "--yes", "--only", "stopped", "--json")
+
+    assert (aborted.code, "still at work" in aborted.err) == (0, False)
+    assert retried.code == 0, retried.err
+    assert set(retried.states.values()) == {"changed"}
+    assert len(retried.states) == 2
+
+
 def test_a_rollout_whose_driver_is_gone_says_so(four: Fleet) -> None:
     controller = start(four, "--batch", "1")
     four.wait_for(lambda: len(begun(four)) == 1, "a node to begin")

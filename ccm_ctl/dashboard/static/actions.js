@@ -3,10 +3,17 @@ import { html, useState, ask, go, plural, session, unusable, Problem, runPath } 
 
 const ACTIONS = {
   pause: ["Pause", "No further node starts. Nodes that have started go on.", ["running", "baking"]],
-  resume: ["Resume", "Nodes that failed so far no longer count. A rollout without a driver waits for a rollout server.", ["paused"]],
+  resume: ["Resume", "Nodes that failed so far no longer count.", ["paused"]],
   promote: ["Promote", "Continues, and skips the wait and the gate after this wave.", ["paused", "baking"]],
   abort: ["Abort", "Ends it. Nodes that have started skip their remaining resources. This cannot be undone.", ["running", "baking", "paused"]],
 };
+
+// What drives a rollout that goes on, and the command if nothing would.
+function Drives({ rollout, run }) {
+  if (rollout.driver) return html`<p>${rollout.driver} drives it.</p>`;
+  if (rollout.servers.length) return html`<p>A rollout server will drive it: ${rollout.servers.join(", ")}.</p>`;
+  return html`<p><b>No rollout server runs, so nothing drives it after this.</b> Run <code>ccmctl run resume ${run.slice(0, 8)}</code> instead, which drives it from your terminal, or start a server: <code>ccmctl rollout serve</code>.</p>`;
+}
 
 function RolloutActions({ run, onDone }) {
   const [chosen, choose] = useState("");
@@ -35,6 +42,7 @@ function RolloutActions({ run, onDone }) {
     )}</div>
     ${chosen && html`<form class="actions" onSubmit=${act}>
       <p>${ACTIONS[chosen][1]}</p>
+      ${["resume", "promote"].includes(chosen) && html`<${Drives} rollout=${run.rollout} run=${run.run} />`}
       ${["pause", "abort"].includes(chosen) && html`<label class="inline">Why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
       <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout${isBeside(state) && " all the same"}</button>
     </form>`}

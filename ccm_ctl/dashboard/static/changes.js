@@ -4,7 +4,8 @@ import { useLive } from "./live.js";
 import { EventTable, exportedEvents } from "./events.js";
 
 const KINDS = ["", "resource", "start", "summary", "agent"];
-const MEANINGS = { "": "any", bad: "problems", change: "changes", good: "as desired" };
+// without a choice: what changed or failed, not the starts and stable ends that most events are
+const MEANINGS = { "": "changes and problems", any: "any", bad: "problem", change: "change", good: "ok" };
 const PERIODS = { "": "the last hour", "6h": "6 hours", "1d": "a day", "7d": "a week", "30d": "30 days", all: "all that is kept" };
 const HOURS = { "": 1, "6h": 6, "1d": 24, "7d": 168, "30d": 720 };
 const FIELDS = ["text", "node", "kind", "meaning", "where", "period", "until"];
@@ -15,6 +16,9 @@ function question(query) {
   const said = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) || ""]));
   const asked = new URLSearchParams();
   for (const name of SHARED) if (said[name]) asked.set(name, said[name]);
+  const isNarrowed = said.kind || said.where;
+  if (said.meaning === "any" || (!said.meaning && isNarrowed)) asked.delete("meaning");
+  else if (!said.meaning) asked.set("meaning", "notable");
   const isLive = !said.where && !said.period && !said.until;
   if (isLive) return { said, isLive, path: () => `/api/events?${asked}` };
   if (said.where) asked.set("where", said.where);
@@ -87,10 +91,10 @@ export function ChangesPage({ address }) {
       ${input("where", "Where", said, { wide: true, example: 'changed && type == "file"' })}
       ${choice("period", "Period", said, Object.entries(PERIODS))}
       ${input("until", "Until (UTC)", said, { type: "datetime-local" })}
-      <span class="buttons"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go("/changes")}>All events</button></span>
+      <span class="buttons"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go("/changes?meaning=any")}>All events</button></span>
     </form>
     <${Problem} error=${found.error} />
     ${found.isBusy && html`<p class="quiet" role="status" aria-busy="true">Searching …</p>`}
     <${Bounds} found=${found} />
-    ${found.events && (events.length ? html`<${EventTable} events=${events} label="Events" isDated=${!isLive} />` : html`<p class="empty">No such event${isLive ? " in the last hour" : ""}.</p>`)}`;
+    ${found.events && (events.length ? html`<${EventTable} events=${events} label="Events" isDated=${!isLive} />` : html`<p class="empty">No such event${isLive ? " in the last hour" : ""}.${!said.meaning && " “All events” also shows starts and runs that changed nothing."}</p>`)}`;
 }

@@ -16,7 +16,7 @@ export function EventRow({ event, isDated = false }) {
 
 export function EventTable({ events, label, isDated = false }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class="events">
-    <thead><tr><th scope="col">Time (UTC)</th><th scope="col">Node</th><th scope="col">Kind</th><th scope="col">Event</th></tr></thead>
+    <thead><tr><th scope="col">Time (UTC)</th><th scope="col">Node</th><th scope="col">Outcome</th><th scope="col">Event</th></tr></thead>
     <tbody>${events.map((event) => html`<${EventRow} event=${event} isDated=${isDated} key=${event.id} />`)}</tbody>
   </table></div>`;
 }

@@ -171,8 +171,8 @@ export const STATES = {
 export const signOf = (state) => (STATES[state] || ["•", ""])[0];
 export const meaningOf = (state) => (STATES[state] || ["•", ""])[1];
 
-export function State({ state, children }) {
-  return html`<span class=${`state ${meaningOf(state)}`}><span aria-hidden="true">${signOf(state)}</span> ${state}${children}</span>`;
+export function State({ state, word = state, children }) {
+  return html`<span class=${`state ${meaningOf(state)}`}><span aria-hidden="true">${signOf(state)}</span> ${word}${children}</span>`;
 }
 
 // What no key of the fleet signed is shown, with the reason.

@@ -2,6 +2,7 @@
 import { html, useEffect, useState, ask, go, withQuery, natural, number, plural, span, State, Ago, Link, Problem, Export, Output, meaningOf, signOf, nodePath, runPath, short, stamp } from "./lib.js";
 import { useLive } from "./live.js";
 import { Diff, RunDiffs } from "./diffs.js";
+import { stateWord } from "./runs.js";
 
 const ORDER = ["failed", "stopped", "refused", "lost", "unreachable", "expired", "superseded", "running", "queued", "accepted", "expected", "planned", "changed", "stable", "offline", "skipped"];
 const FINAL = new Set(["stable", "changed", "failed", "stopped", "refused", "superseded", "expired", "lost", "unreachable", "offline", "skipped"]);
@@ -42,12 +43,12 @@ function NodeEvents({ run, node }) {
   </div>`;
 }
 
-function Result({ run, one, isOpen, onOpen }) {
+function Result({ run, action, one, isOpen, onOpen }) {
   const first = one.failed?.[0];
   return html`<tr key=${one.node}>
     <td><${Link} to=${nodePath(one.node)}>${one.node}<//></td>
-    <td><${State} state=${one.state} />${one.joined && html` <span class="tag">joined</span>`}</td>
-    <td class="long">${(one.seconds !== undefined || isOpen || one.state === "running") && html`<button type="button" class="plain link" aria-expanded=${isOpen} onClick=${onOpen}>${first ? first.resource : one.changed_count ? plural(one.changed_count, "change") : isOpen ? "hide" : "details"}</button>`}
+    <td><${State} state=${one.state} word=${stateWord(one.state, action)} />${one.joined && html` <span class="tag">joined</span>`}</td>
+    <td class="long">${(one.seconds !== undefined || isOpen || one.state === "running") && html`<button type="button" class="plain link" aria-expanded=${isOpen} onClick=${onOpen}>${first ? first.resource : one.changed_count ? `${action === "plan" ? "would make " : ""}${plural(one.changed_count, "change")}` : isOpen ? "hide" : "details"}</button>`}
       ${first && html` <span class="bad">${first.error.join("; ")}</span>`}${one.failed?.length > 1 && html` <span class="quiet">and ${one.failed.length - 1} more</span>`}${one.reason && html` <span>${one.reason}</span>`}
       ${first && !isOpen && html`<${Output} text=${first.output} lines=${4} />`}
       ${isOpen && html`<${NodeEvents} run=${run} node=${one.node} />`}</td>
@@ -72,7 +73,7 @@ function Wave({ wave, place, rollout, states }) {
 function Rollout({ run, children }) {
   const { rollout } = run;
   const states = new Map(run.results.map((one) => [one.node, one.state]));
-  const driver = rollout.driver ? `driven by ${rollout.driver}` : ["done", "aborted"].includes(rollout.phase) ? "" : rollout.is_detached && rollout.phase !== "paused" ? "waits for a rollout server" : html`no driver; <code>ccmctl run resume</code> continues it`;
+  const driver = rollout.driver ? `driven by ${rollout.driver}` : ["done", "aborted"].includes(rollout.phase) ? "" : rollout.is_detached && rollout.phase !== "paused" ? (rollout.servers.length ? "waits for a rollout server" : html`waits for a rollout server, and none runs; <code>ccmctl rollout serve</code> starts one`) : html`no driver; <code>ccmctl run resume</code> continues it`;
   return html`<section class="card" aria-labelledby="rollout-title">
     <div class="title"><h2 id="rollout-title" tabindex="-1">Rollout</h2><span class=${`tag phase ${rollout.phase}`} role="status">${rollout.phase}</span><span class="sub">${rollout.asked} of ${rollout.total} nodes have started${driver && html`; ${driver}`}</span></div>
     ${rollout.reason && html`<p class="problem">${rollout.by && `${rollout.by}: `}${rollout.reason}</p>`}
@@ -103,11 +104,11 @@ export function RunPage({ params, address, Actions }) {
     ${run.rollout && html`<${Rollout} run=${run}>${Actions && html`<${Actions} run=${run} onDone=${reload} />`}<//>`}
     <div class="counts" role="group" aria-label="Nodes by state">${ORDER.filter((state) => run.counts[state] || chosen === state).map(
       (state) => html`<button type="button" class=${`chip ${meaningOf(state) || "quiet"}`} aria-pressed=${chosen === state} onClick=${() => go(withQuery({ state: chosen === state ? "" : state }))} key=${state}>
-        <span aria-hidden="true">${signOf(state)}</span> <b>${number(run.counts[state] || 0)}</b> ${state}</button>`,
+        <span aria-hidden="true">${signOf(state)}</span> <b>${number(run.counts[state] || 0)}</b> ${stateWord(state, run.action)}</button>`,
     )}</div>
     <div class="scroll tall" tabindex="0" role="region" aria-label="Nodes of the run"><table class="cards">
       <thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">What happened</th><th scope="col">Took</th></tr></thead>
-      <tbody>${results.slice(0, 500).map((one) => html`<${Result} run=${run.run} one=${one} isOpen=${open === one.node} onOpen=${() => setOpen(open === one.node ? "" : one.node)} key=${one.node} />`)}</tbody>
+      <tbody>${results.slice(0, 500).map((one) => html`<${Result} run=${run.run} action=${run.action} one=${one} isOpen=${open === one.node} onOpen=${() => setOpen(open === one.node ? "" : one.node)} key=${one.node} />`)}</tbody>
     </table></div>
     ${results.length > 500 && html`<p class="quiet">The first 500 of ${number(results.length)} nodes; CSV and JSON have all of them.</p>`}
     <${RunDiffs} run=${run} key=${run.run} />`;

@@ -2,9 +2,13 @@
 import { html, useEffect, useState, ask, go, withQuery, number, plural, State, Ago, Link, Problem, Export, meaningOf, signOf, runPath, short } from "./lib.js";
 import { useLive } from "./live.js";
 
-export function Tally({ counts }) {
-  return html`<span class="tally">${Object.entries(counts).map(
-    ([state, count]) => html`<span class=${meaningOf(state)} key=${state}><span aria-hidden="true">${signOf(state)}</span> ${number(count)} ${state}</span>`,
+// A plan changed nothing: it would.
+export const stateWord = (state, action) => (action === "plan" && state === "changed" ? "would change" : state);
+
+// How many nodes ended how; each count leads to the nodes.
+export function Tally({ counts, run, action }) {
+  return html`<span class="tally">${Object.entries(counts).filter(([, count]) => count).map(
+    ([state, count]) => html`<span class=${meaningOf(state)} key=${state}><span aria-hidden="true">${signOf(state)}</span> <${Link} to=${`${runPath(run)}?state=${encodeURIComponent(state)}`}>${action === "plan" && state === "changed" ? `would change ${number(count)}` : `${number(count)} ${state}`}<//></span>`,
   )}</span>`;
 }
 
@@ -54,6 +58,6 @@ export function RunsPage({ address }) {
         (run) => html`<tr key=${run.run}>
           <td><${Link} to=${runPath(run.run)}><code>${short(run.run)}</code><//></td><td><${Ago} time=${run.time} /></td><td>${run.cause === "request" ? run.requester : html`<span class="quiet">${run.cause} </span>${run.origin}${run.reported_by && html`<span class="quiet" title="Only this node reports the run, and nothing else confirms it."> (says ${run.reported_by})</span>`}`}</td>
           <td class="long">${what(run)} <span class="quiet">${run.cause === "request" || run.cause === "schedule" ? `for ${whom(run)}` : run.others ? `and ${plural(run.others, "older run")} of other nodes` : ""}</span></td><td>${number(run.nodes)}</td>
-          <td>${run.state === "done" ? "" : html`<b>${run.state === "stopping" ? "stopping" : "open"}</b> `}<${Tally} counts=${run.counts || {}} />${run.stopped_by && ` stopped by ${run.stopped_by}`}${run.unverified && html` <b title=${run.unverified}>unverified</b>`}</td></tr>`,
+          <td>${run.state === "done" ? "" : html`<b>${run.state === "stopping" ? "stopping" : "open"}</b> `}<${Tally} counts=${run.counts || {}} run=${run.run} action=${run.action} />${run.stopped_by && ` stopped by ${run.stopped_by}`}${run.unverified && html` <b title=${run.unverified}>unverified</b>`}</td></tr>`,
       )}</tbody></table></div>`}`;
 }

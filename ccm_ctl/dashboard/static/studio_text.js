@@ -119,8 +119,11 @@ export function normal(value) {
 function flow(value) {
   if (isLeaf(value)) return plain(value);
   if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
-  return `{${value.pairs.map(([key, one]) => `${scalarText(key)}: ${flow(one)}`.trimEnd()).join(", ")}}`;
+  return `{${value.pairs.map(flowPair).join(", ")}}`;
 }
+
+// Without a value the space stays: `{x:}` is no mapping to the agents' parser.
+const flowPair = ([key, value]) => `${scalarText(key)}: ${flow(value)}`;
 
 const isBlockText = (value) => typeof value === "string" && /[^\n]\n/.test(value) && !/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\ufeff]/.test(value);
 
@@ -328,7 +331,7 @@ function quoted(value, style) {
 }
 
 function addPair(text, map, key, value) {
-  if (map.flow) return addFlow(text, map, `${scalarText(key)}: ${flow(value)}`.trimEnd(), "}");
+  if (map.flow) return addFlow(text, map, flowPair([key, value]), "}");
   const last = map.items.at(-1);
   const place = nextLine(text, leafEnd(last.value, last.key.range[1]));
   return putLines(text, place, block({ pairs: [[key, value]] }, column(text, map.items[0].key.range[0])));

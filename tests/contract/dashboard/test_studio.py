@@ -88,6 +88,36 @@ async def test_a_file_is_opened_saved_and_guarded(tmp_path: Path) -> None:
     assert (tmp_path / "site.yaml").read_text() == "a: 2\n"
 
 
+GOOD = "ccm:\n  resources: [{exec: [{x: {}}]}]\n"
+BAD = "ccm:\n  resources: [{exec: [{x:}]}]\n---\na: 1\n"
+
+
+async def test_an_edit_that_agents_would_refuse_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(GOOD)
+    (tmp_path / "broken.yaml").write_text(BAD)
+    async with studio(tmp_path) as site:
+
+        async def save(path: str, text: str, *, is_new: bool = False) -> tuple[int, str]:
+            opened = {} if is_new else (await site.ask("GET", f"{FILES}?path={path}"))[1]
+            body = {"path": path, "text": text, "digest": opened.get("digest", "")}
+            status, said = await site.ask("PUT", FILES, headers=genuine(site), body=body)
+            return status, said.get("error", "")
+
+        refused = [await save("site.yaml", BAD), await save("new.yaml", BAD, is_new=True)]
+        allowed = [
+            await save("site.yaml", f"# edited\n{GOOD}"),
+            await save("new.yaml", GOOD, is_new=True),
+            await save("broken.yaml", f"# repaired in steps\n{BAD}"),
+        ]
+
+    assert [status for status, _ in refused] == [400, 400]
+    assert refused[0][1].startswith("not saved, the file is unchanged: agents would refuse it: ")
+    assert "2:25" in refused[0][1]
+    assert [status for status, _ in allowed] == [200, 200, 200]
+    assert (tmp_path / "site.yaml").read_text() == f"# edited\n{GOOD}"
+    assert (tmp_path / "new.yaml").read_text() == GOOD
+
+
 async def test_the_dashboard_has_no_files_to_open() -> None:
     async with studio(None) as site:
         status, said = await site.ask("GET", f"{FILES}?path=site.yaml")
