@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import click
+import msgspec
 
 from ccm_agent.cli import options
 from ccm_agent.clikit.commands import examples
@@ -31,5 +32,6 @@ def command(query: str, as_yaml: bool) -> None:
         text = find(dict(facts), query).raw
         if not text:
             raise DataError(f"there is no fact at `{query}`; `ccm facts` shows all of them")
-        text = json_text(codec.decode_json(text))
+        # the text itself: a path such as `{a,b,a}` gives a name twice
+        text = msgspec.json.format(text, indent=2)
     sys.stdout.write((codec.encode_yaml(codec.decode_json(text)) if as_yaml else text) + "\n")

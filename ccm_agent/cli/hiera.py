@@ -78,7 +78,7 @@ def parse(**given: Any) -> None:
     import asyncio
 
     data = asyncio.run(_resolve(given))
-    if given["query"] is not None:
+    if given["query"]:
         from ccm_agent.app import find
 
         data = find(data, given["query"]).value()
@@ -101,7 +101,7 @@ def facts_command(**given: Any) -> None:
     from ccm_agent.app import App, find, json_text
 
     facts = dict(_facts(App(os.environ), given))
-    if given["query"] is None:
+    if not given["query"]:
         sys.stdout.write(json_text(facts) + "\n")
         return
     found = find(facts, given["query"])

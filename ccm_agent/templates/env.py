@@ -201,14 +201,14 @@ class Environment:
 
     def jet(self, body: str, left: str = "[[", right: str = "]]") -> str:
         """
-        Render a Jet template, or the `.jet` file of that name.
+        Render a Jet template, or the `.jet` file of that name. An empty delimiter is Jet's own, `{{` or `}}`.
 
         Raises:
             TemplateError: It does not parse, or fails.
         """
         if body.endswith(".jet"):
             body = self.read_file(body)
-        return self.render("jet", body, left=left, right=right)
+        return self.render("jet", body, left=left or "{{", right=right or "}}")
 
     def render(
         self,

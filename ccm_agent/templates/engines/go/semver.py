@@ -59,6 +59,21 @@ class Version(GoValue):
         text += f"-{self.prerelease}" if self.prerelease else ""
         return text + (f"+{self.metadata}" if self.metadata else "")
 
+    def next_major(self) -> Version:
+        """The next major version, without prerelease and metadata."""
+        return self._next(self.major + 1, 0, 0)
+
+    def next_minor(self) -> Version:
+        """The next minor version, without prerelease and metadata."""
+        return self._next(self.major, self.minor + 1, 0)
+
+    def next_patch(self) -> Version:
+        """The next patch version; after a prerelease its release."""
+        return self._next(self.major, self.minor, self.patch + (not self.prerelease))
+
+    def _next(self, major: int, minor: int, patch: int) -> Version:
+        return Version((major, minor, patch), "", "", f"{major}.{minor}.{patch}")
+
     def compare(self, other: Any) -> int:
         """
         -1, 0 or 1 as it is older than, the same as or newer than another.
