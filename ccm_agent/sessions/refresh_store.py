@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.state_directory import state_directory
-from ccm_agent.sessions.refresh_log import PendingRefresh, RefreshLog
+from ccm_agent.sessions.refresh_log import PendingRefresh, RefreshLog, RefreshRecord
 
 log = logging.getLogger(__name__)
 
 SUFFIX = ".log"
 SCOPES_LIMIT = 1000
-"""Manifests of which something may be pending at once; of more the one that was applied longest ago is forgotten."""
+"""More files than this are not kept, except for those with a pending refresh."""
 
 
 def refresh_folder() -> Path:
@@ -83,15 +83,21 @@ class RefreshStore:
                 self.forget(one.scope)
 
     def _make_room(self) -> None:
-        """Keep the number of files bounded before another one is made."""
-        files = self._files()
-        if len(files) < SCOPES_LIMIT:
-            return
-        oldest = min(files, key=_changed_at)
-        log.warning(
-            "pending refreshes are forgotten: too many manifests have some", extra={"path": str(oldest)}
-        )
-        oldest.unlink(missing_ok=True)
+        """
+        Keep the number of files bounded before another one is made. The caller has the lock of the folder.
+
+        The oldest go first. A file with a pending refresh stays, unless its manifest is a file that does not exist any more.
+        """
+        files = sorted(self._files(), key=_changed_at)
+        extra = len(files) - SCOPES_LIMIT + 1
+        for path in files:
+            if extra <= 0:
+                return
+            if _is_outdated(RefreshLog(path, "").load()):
+                path.unlink(missing_ok=True)
+                extra -= 1
+        if extra > 0:
+            log.warning("more manifests have pending refreshes than usual", extra={"files": len(files)})
 
     def _path(self, scope: str) -> Path:
         digest = hashlib.sha256(scope.encode(errors="surrogateescape")).hexdigest()
@@ -103,6 +109,14 @@ class RefreshStore:
         except OSError:
             return []
         return [self.folder / name for name in names]
+
+
+def _is_outdated(found: RefreshRecord) -> bool:
+    """Whether nothing is pending, or the manifest of a local path was removed."""
+    kind, _, path = found.scope.partition(" ")
+    if found.trouble:
+        return False
+    return not found.changes or (kind == "manifest" and path.startswith("/") and not Path(path).exists())
 
 
 def _changed_at(path: Path) -> float:

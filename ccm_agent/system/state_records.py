@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import time
+from contextlib import suppress
 from hashlib import sha256
 
 from ccm_agent.model.errors import FileError
@@ -15,6 +17,12 @@ from ccm_agent.system.file_inspection import read_regular
 from ccm_agent.system.threads import CancelFlag, Threads
 
 DOCUMENT_BYTES = 64 << 20
+NAME_LENGTH = 40
+"""Characters of a file's name."""
+FILES_LIMIT = 1000
+"""Records of one kind. More are kept only if all of them were used within the last day."""
+IN_USE_S = 86_400.0
+"""A record that was used within this time may belong to a run that has not ended."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -57,13 +65,16 @@ class SystemRecords:
             raise FileError(f"{kind!r} cannot be a kind of record")
         # a key may contain characters that file names cannot
         digest = sha256(key.encode(errors="surrogateescape")).hexdigest()
-        return f"{self._directory}/{kind}/{digest[:40]}"
+        return f"{self._directory}/{kind}/{digest[:NAME_LENGTH]}"
 
 
 def _recall(path: str) -> bytes | None:
     _refuse_shared(path.rpartition("/")[0])
     try:
-        return read_regular(path, DOCUMENT_BYTES, CancelFlag())
+        found = read_regular(path, DOCUMENT_BYTES, CancelFlag())
+        with suppress(OSError):
+            os.utime(path)  # the records that were used last are kept
+        return found
     except FileError as err:
         if err.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
@@ -89,4 +100,27 @@ def _keep(path: str, document: bytes | None) -> None:
     folder = path.rpartition("/")[0]
     if not os.path.isdir(folder):  # noqa: PTH112 - a Path costs more than the call
         file_attributes.make_directory(folder, "", "", 0o700)
+    elif not os.path.lexists(path):
+        _make_room(folder)
     write_atomically(path, document, "", "", 0o600, CancelFlag())
+
+
+def _make_room(folder: str) -> None:
+    """Remove the records that were used longest ago, before another one is made."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if len(entry.name) == NAME_LENGTH]
+    if len(names) < FILES_LIMIT:
+        return
+    used = sorted((_used_at(f"{folder}/{name}"), name) for name in names)
+    for used_s, name in used[: len(names) - FILES_LIMIT + 1]:
+        if time.time() - used_s < IN_USE_S:
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/{name}")  # noqa: PTH108 - a Path costs more than the call
+
+
+def _used_at(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime  # noqa: PTH116 - a Path costs more than the call
+    except OSError:
+        return 0.0

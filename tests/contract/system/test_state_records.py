@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Records
+from ccm_agent.system import state_records
 from ccm_agent.system.state_records import SystemRecords, record_directory
 from ccm_agent.testing.records import FakeRecords
 
@@ -50,6 +52,10 @@ async def test_a_deleted_record_is_absent(records: Records) -> None:
     assert await records.recall("scaffold", "/a") is None
 
 
+def _kill(*given: object) -> None:
+    raise KeyboardInterrupt
+
+
 class TestHost:
     async def test_only_the_current_user_may_read_records(self, tmp_path: Path) -> None:
         await SystemRecords(f"{tmp_path}/records").keep("scaffold", "/a", b"one")
@@ -60,6 +66,52 @@ class TestHost:
             0o700,
             0o600,
         ]
+
+    async def test_the_records_used_last_are_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state_records, "FILES_LIMIT", 3)
+        records = SystemRecords(f"{tmp_path}/records")
+        for number in range(3):
+            await records.keep("scaffold", f"/{number}", b"x")
+        for file in (tmp_path / "records/scaffold").iterdir():
+            os.utime(file, (1, 1))
+        await records.recall("scaffold", "/0")
+        await records.keep("scaffold", "/1", b"y")
+
+        await records.keep("scaffold", "/3", b"x")
+
+        found = [await records.recall("scaffold", f"/{number}") for number in range(4)]
+        assert found == [b"x", b"y", None, b"x"]
+
+    async def test_records_in_use_exceed_the_limit(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state_records, "FILES_LIMIT", 2)
+        records = SystemRecords(f"{tmp_path}/records")
+        for number in range(5):
+            await records.keep("scaffold", f"/{number}", b"x")
+
+        assert [await records.recall("scaffold", f"/{number}") for number in range(5)] == [b"x"] * 5
+
+    async def test_a_kill_after_room_was_made_leaves_all_other_records(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state_records, "FILES_LIMIT", 2)
+        records = SystemRecords(f"{tmp_path}/records")
+        for number in range(2):
+            await records.keep("scaffold", f"/{number}", b"x")
+        for number, file in enumerate(sorted((tmp_path / "records/scaffold").iterdir())):
+            os.utime(file, (number, number))
+        with monkeypatch.context() as killed:
+            killed.setattr(state_records, "write_atomically", _kill)
+            with pytest.raises(KeyboardInterrupt):
+                state_records._keep(records._path("scaffold", "/2"), b"x")
+
+        left = [await records.recall("scaffold", f"/{number}") for number in range(2)]
+        assert sorted(left, key=str) == [None, b"x"]
+        await records.keep("scaffold", "/2", b"x")
+        assert await records.recall("scaffold", "/2") == b"x"
 
     async def test_a_kind_that_leads_elsewhere_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="cannot be a kind of record"):

@@ -200,14 +200,44 @@ def test_store_reads_all_scopes_and_forgets_those_that_are_gone(tmp_path: Path) 
     assert store.pending("assignment:web") == []
 
 
-def test_number_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fill(store: RefreshStore, *scopes: str) -> None:
+    """A change of each scope is pending; the first scope is the oldest."""
+    for number, scope in enumerate(scopes):
+        store.log(scope).add(change(str(number), "a"))
+        os.utime(store.log(scope).path, (number, number))
+
+
+def test_a_pending_refresh_is_never_lost_to_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(refresh_store, "SCOPES_LIMIT", 3)
     store = RefreshStore(tmp_path / "refresh")
-    for number in range(6):
-        store.log(f"request:{number}").add(change(str(number), "a"))
-        os.utime(store.log(f"request:{number}").path, (number, number))
+    scopes = [f"request {number}" for number in range(6)]
 
-    assert {one.scope for one in store.read()} == {"request:3", "request:4", "request:5"}
+    fill(store, *scopes)
+
+    assert {one.scope for one in store.read()} == set(scopes)
+
+
+def test_files_of_which_nothing_is_pending_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh_store, "SCOPES_LIMIT", 4)
+    store = RefreshStore(tmp_path / "refresh")
+    (tmp_path / "here.yaml").touch()
+    fill(store, "request 1", f"manifest {tmp_path}/gone.yaml", "request 2", f"manifest {tmp_path}/here.yaml")
+    # a run that was killed after its last subscriber was refreshed left the file of request 2
+    store.log("request 2").refreshed(["a"], ["2"])
+    os.utime(store.log("request 2").path, (2, 2))
+
+    store.log("request 3").add(change("9", "a"))
+    store.log("request 4").add(change("9", "a"))
+
+    assert {one.scope for one in store.read()} == {
+        "request 1",
+        f"manifest {tmp_path}/here.yaml",
+        "request 3",
+        "request 4",
+    }
+    assert len(list((tmp_path / "refresh").glob("*.log"))) == 4
 
 
 def test_place_of_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
