@@ -342,7 +342,7 @@ async def test_a_wrong_checksum_leaves_no_file(place: Path) -> None:
     with serving(body(tar(app="x"))) as url:
         event = await apply(place, url, checksum=wanted)
 
-    assert f"checksum mismatch: wanted {wanted}" in event.error[0]
+    assert f'checksum mismatch, expected "{wanted}"' in event.error[0]
     assert tree(place) == {"outside/file": "as it was"}
 
 
