@@ -197,7 +197,6 @@ NOTHING = {
 ENDS = {
     "assignment status": 3,
     "run watch": 3,
-    "state": 3,
     "doctor": 2,
     "slots release": 1,
     "schedule status": 1,
