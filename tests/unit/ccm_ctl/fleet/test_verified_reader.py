@@ -38,7 +38,7 @@ class Desk:
         """A schedule that an operator signed, of which something was changed on the broker."""
         said = {"name": "night", "when": "0 0 2 * * *", "zone": "UTC"}
         headers = by.schedule(TARGET, b"request", **said, expires_ms=NOW_MS + DAY_MS)
-        headers = {key.lower(): value for key, value in headers.items()} | {"other": "header"}
+        headers = {"other": "header"} | {key.lower(): value for key, value in headers.items()}
         stored = Stored(
             subject="schedules.night",
             sequence=1,
