@@ -22,8 +22,14 @@ def credentials_of(node: str) -> str:
 
 
 @contextmanager
-def secured_server(nodes: Sequence[str]) -> Iterator[NatsServer]:
-    """A server whose streams are made, with credentials for these nodes and one operator, who is the one of this environment."""
+def secured_server(nodes: Sequence[str], more: str = "") -> Iterator[NatsServer]:
+    """
+    A server whose streams are made, with credentials for these nodes and one operator, who is the one of this environment.
+
+    Args:
+        nodes: The nodes.
+        more: What else its configuration says.
+    """
     from ccm_agent.bus.permissions import node_permissions
     from ccm_ctl.fleet.keys import Keys
 
@@ -40,7 +46,7 @@ def secured_server(nodes: Sequence[str]) -> Iterator[NatsServer]:
                 path.write_text(made.add_node(node, node_permissions(node)).text.reveal())
                 path.chmod(0o600)
             os.environ[CREDENTIALS] = folder
-            with temporary_server(made.configuration.read_text()) as server:
+            with temporary_server(f"{made.configuration.read_text()}\n{more}") as server:
                 seconds([str(BIN / "ccmctl"), "--server", server.url, "init", "--security"], env=os.environ)
                 yield server
         finally:
