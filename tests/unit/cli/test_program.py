@@ -583,6 +583,7 @@ def test_the_help_of_a_type_groups_its_options_and_lists_the_values_of_ensure(
         "Arguments:",
         "Properties of every resource:",
         "Options:",
+        "Examples:",
     ]
     assert values in " ".join(shown.split())
 
