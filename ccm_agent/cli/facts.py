@@ -31,7 +31,7 @@ def command(query: str, as_yaml: bool) -> None:
     if query:
         text = find(dict(facts), query).raw
         if not text:
-            raise DataError(f"there is no fact at `{query}`; `ccm facts` shows all of them")
+            raise DataError(f"no fact `{query}`; see `ccm facts`")
         # the text itself: a path such as `{a,b,a}` gives a name twice
         text = msgspec.json.format(text, indent=2)
     sys.stdout.write((codec.encode_yaml(codec.decode_json(text)) if as_yaml else text) + "\n")

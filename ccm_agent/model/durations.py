@@ -50,8 +50,7 @@ def parse_duration(text: str) -> float:
     seconds = 0.0
     for number, unit in parts:
         if unit not in _UNIT_S:
-            known = "ns, us, ms, s, m, h, d, w, M, y"
-            raise DocumentError(f"`{text}` is not a duration: there is no unit `{unit}`, only {known}")
+            raise DocumentError(f"`{text}`: unknown unit `{unit}`; use ns, us, ms, s, m, h, d, w, M or y")
         seconds += float(number) * _UNIT_S[unit]
     return -seconds if written.startswith("-") else seconds
 

@@ -307,5 +307,5 @@ def print_assigned(application: Application, standing: Standing, nodes: list[str
     terminal.record(records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), changed=True)
     terminal.show(
         f"{standing.name}: {was}, revision {standing.revision}, for {plural(len(nodes), 'node')}\n"
-        f"  who has converged:  ccmctl assignment status {standing.name}\n"
+        f"  check progress:  ccmctl assignment status {standing.name}\n"
     )

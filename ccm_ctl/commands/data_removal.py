@@ -58,7 +58,7 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
             return NOT_AGREED
         await Documents(fleet, fleet.data, DATA_BUCKET).remove(key)
         terminal.record(records.DOCUMENT, key=key, revision=kept[-1].revision, removed=True, changed=True)
-        terminal.show(f"{key}: removed\n  bring it back:  ccmctl data rollback {key}\n")
+        terminal.show(f"{key}: removed\n  restore:  ccmctl data rollback {key}\n")
         return Exit.OK
 
     return application.run(work)

@@ -152,7 +152,7 @@ def _offline(evidence: Evidence, now: datetime) -> Reason:
     return Reason(
         sentence=f"{node.name} is off: {words}.",
         next=(
-            Next(f"systemctl status {UNIT}; journalctl -u {UNIT} -n 50", "what became of it", node.name),
+            Next(f"systemctl status {UNIT}; journalctl -u {UNIT} -n 50", "whether it runs", node.name),
             Next(f"ccmctl node rm {node.name}", "if it is gone for good"),
         ),
     )

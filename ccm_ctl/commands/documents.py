@@ -163,7 +163,7 @@ async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
 async def no_document(fleet: Fleet, key: str) -> NotFoundError:
     """Build the error for a missing document: it names the nearest key, or the command that lists keys."""
     near = did_you_mean(key, await fleet.data.keys())
-    return NotFoundError(f"{key}: there is no such document{near or f'; `{LISTING}` shows which there are'}")
+    return NotFoundError(f"{key}: there is no such document{near or f'; see `{LISTING}`'}")
 
 
 def format_document(document: StoredDocument) -> str:

@@ -114,7 +114,7 @@ def _tell(application: Application, explained: Explained, node: str, *, show_sec
         columns = [
             Column("LAYER", fold=True),
             Column("LINE", right=True),
-            Column("WHAT BECAME OF IT"),
+            Column("RESULT"),
             Column("VALUE", fold=True),
         ]
         terminal.table(columns, [_row(one, shown) for one in layers])
@@ -133,7 +133,7 @@ def _sentence(explained: Explained, node: str, shown: Any) -> str:
 
     name = ".".join(explained.key)
     if not explained.is_found:
-        return f"{node} has no {name}: no layer that counts there has it."
+        return f"{name} is not set for {node}: no matching layer defines it."
     givers = [one for one in explained.candidates if one.effect in ("wins", "merged")]
     places = " and ".join(f"{one.layer} of {one.document}:{one.line}" for one in givers)
     return one_line(f"{name} of {node} is {_json(shown(explained.value))}, from {places}.")

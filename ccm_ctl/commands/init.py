@@ -210,6 +210,6 @@ def show_made(application: Application, made: list[LayoutChange]) -> None:
                 "; ".join(one.details),
             ]
         )
-    columns = [Column("NAME"), Column("KIND"), Column("COPIES", right=True), Column("DONE")]
+    columns = [Column("NAME"), Column("KIND"), Column("REPLICAS", right=True), Column("RESULT")]
     terminal = application.terminal
     terminal.table([*columns, Column("DETAILS", fold=True)], rows)

@@ -72,7 +72,9 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         parts += [f"{absent} not present"] if absent else []
         late = sum(one.is_late for one in conditions.values())
         parts += [f"{late} missed a heartbeat"] if late else []
-        parts += [f"{unsigned} in unsigned operation"] if unsigned else []
+        parts += (
+            [f"{'all' if unsigned == len(found) else unsigned} accept unsigned requests"] if unsigned else []
+        )
         outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
         parts += [f"{outdated} with plans only"] if outdated else []
         mistimed = sum(bool(node.wrong_clock) for node in found)

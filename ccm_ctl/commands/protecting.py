@@ -61,9 +61,7 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
 
         exposed = await fleet.data.exposed()
         if unknown := [key for key in keys if key not in exposed and not await fleet.data.history(key)]:
-            raise NotFoundError(
-                f"{unknown[0]}: there is no such document; `ccmctl data list node/` shows which there are"
-            )
+            raise NotFoundError(f"{unknown[0]}: there is no such document; see `ccmctl data list node/`")
         wanted = {key: count for key, count in exposed.items() if not keys or key in keys}
         left = [key for key in wanted if not await fleet.data.is_kept_apart(key)]
         if not noop:

@@ -35,7 +35,7 @@ def target_options(*, everybody: bool = True) -> list[click.Parameter]:
             multiple=True,
             metavar="SELECTOR",
             callback=check_selectors,
-            help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b); role=db*. A list equals each of its items. "
+            help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b); role=db*. A list matches if any item does. "
             "@NAME is a saved selector. Repeat to match any of several selectors.",
         ),
         Option(

@@ -69,9 +69,7 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
         after = known.without([standing.key])
         taken = [node for node in nodes if name in after.of_node(inventory.nodes[node])]
         if taken:
-            application.terminal.note(
-                f"another {name} counts on {fold_names(taken)} then, and is what they converge on"
-            )
+            application.terminal.note(f"{fold_names(taken)}: falls back to another assignment `{name}`")
             question = f"unassign {name} for {format_scope(standing.assignment.scope)} and so change"
             if not await confirm(application, question, build_target_set(inventory, taken), yes=yes):
                 return NOT_AGREED
@@ -84,7 +82,7 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
         words = format_scope(standing.assignment.scope)
         application.terminal.show(
             f"{name}: unassigned for {words}; {_outcome(name, len(nodes), len(taken))}\n"
-            f"  bring it back:  ccmctl rollback {name} --scope {words}\n"
+            f"  restore:  ccmctl rollback {name} --scope {words}\n"
         )
         return Exit.OK
 
@@ -146,9 +144,9 @@ def _outcome(name: str, nodes: int, taken: int) -> str:
     left = nodes - taken
     parts = []
     if taken:
-        converges = "converges" if taken == 1 else "converge"
-        parts.append(f"{plural(taken, 'node')} {converges} on another {name} now")
+        uses = "uses" if taken == 1 else "use"
+        parts.append(f"{plural(taken, 'node')} now {uses} another assignment `{name}`")
     if left or not taken:
-        stays, converges = ("stays as it is", "converges") if left == 1 else ("stay as they are", "converge")
-        parts.append(f"{plural(left, 'node')} {stays} and {converges} on it no more, nothing is undone")
+        stops = "stops" if left == 1 else "stop"
+        parts.append(f"{plural(left, 'node')} {stops} converging on it; nothing is undone")
     return ", ".join(parts)

@@ -145,7 +145,7 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
     if not scope and not known.named(name):
         near = did_you_mean(name, (one.name for one in known.standing))
         raise NotFoundError(
-            f"{name}: there is no such assignment{near or f'; `{LISTING}` shows which there are'}"
+            f"{name}: there is no such assignment{near or f'; see `{LISTING}`'}"
             f"{'' if near else ','} --scope says for whom one stood that is there no longer"
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)

@@ -147,9 +147,7 @@ class Assignments:
         found = self.named(name)
         if not found:
             near = did_you_mean(name, (one.name for one in self.standing))
-            raise NotFoundError(
-                f"{name}: there is no such assignment{near or f'; `{LISTING}` shows which there are'}"
-            )
+            raise NotFoundError(f"{name}: there is no such assignment{near or f'; see `{LISTING}`'}")
         return found
 
     def one(self, name: str, scope: str = "") -> Standing:

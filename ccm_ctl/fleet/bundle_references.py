@@ -104,7 +104,7 @@ def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:
         )
     found = [one for one in bundles if one.name.startswith(prefix)]
     if not found:
-        raise NotFoundError(f"{word}: there is no such bundle; `ccmctl bundle list` shows which there are")
+        raise NotFoundError(f"{word}: there is no such bundle; see `ccmctl bundle list`")
     if len(found) > 1:
         first, second = sorted(one.name for one in found)[:2]
         apart = next(place for place in range(64) if first[place] != second[place]) + 1

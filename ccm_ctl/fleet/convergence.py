@@ -319,7 +319,7 @@ def _behind(
     elif record.conflict:
         state, reason = REFUSED, record.conflict
     else:
-        state, reason = WAITING, "has not taken it yet"
+        state, reason = WAITING, "has not started"
     if deadline is not None and deadline <= now:
         state, reason = EXPIRED, f"the deadline {_clock(deadline)} has passed; {reason}"
     return state, "; ".join(part for part in (reason, has) if part)

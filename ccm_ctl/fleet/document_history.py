@@ -31,7 +31,7 @@ async def read_history(
     if not found and gap:
         raise NotFoundError(f"{key}: no revision of the {what} is stored: {gap}")
     if not found:
-        raise NotFoundError(f"{key}: there is no such {what}; `{listing}` shows which there are")
+        raise NotFoundError(f"{key}: there is no such {what}; see `{listing}`")
     return found
 
 

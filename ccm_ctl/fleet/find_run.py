@@ -201,9 +201,7 @@ async def find_schedule(fleet: Fleet, name: str) -> Schedule:
     found = next((one for one in known if one.name == name), None)
     if found is None:
         near = did_you_mean(name, (one.name for one in known))
-        raise NotFoundError(
-            f"{name}: there is no such schedule{near or '; `ccmctl schedule list` shows which there are'}"
-        )
+        raise NotFoundError(f"{name}: there is no such schedule{near or '; see `ccmctl schedule list`'}")
     return found
 
 

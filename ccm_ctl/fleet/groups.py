@@ -134,7 +134,7 @@ async def expand_groups(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]
             )
     for name in sorted(names - groups.keys()):
         known = [one.name for one in await read_groups(fleet) if not one.unverified]
-        near = did_you_mean(name, known) or "; `ccmctl group list` shows which there are"
+        near = did_you_mean(name, known) or "; see `ccmctl group list`"
         raise NoTargetError(f"@{name}: there is no such group{near}")
     found = [
         text
@@ -170,7 +170,7 @@ async def remove_group(fleet: Fleet, name: str) -> None:
     """
     bucket = _bucket(fleet)
     if await bucket.get(f"{PREFIX}{name}") is None:
-        raise NotFoundError(f"{name}: there is no such group; `ccmctl group list` shows which there are")
+        raise NotFoundError(f"{name}: there is no such group; see `ccmctl group list`")
     await Documents(fleet, bucket, TRUST_BUCKET).remove(f"{PREFIX}{name}")
 
 

@@ -150,7 +150,7 @@ async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
         raise InputError(f"{url}: cannot be read from here; write {PREFIX}KEY, or a file")
     document = await Documents(fleet, fleet.data, BUCKET).read(url.removeprefix(PREFIX))
     if not isinstance(document.body, str):
-        raise NotFoundError(f"{url}: there is no such document; `ccmctl data list` shows which there are")
+        raise NotFoundError(f"{url}: there is no such document; see `ccmctl data list`")
     return SourceDocument(name=url, text=document.body, revision=document.revision)
 
 

@@ -191,9 +191,7 @@ class Schedules:
             if one.name == name:
                 return one
         near = did_you_mean(name, (one.name for one in known))
-        raise NotFoundError(
-            f"{name}: there is no such schedule{near or '; `ccmctl schedule list` shows which there are'}"
-        )
+        raise NotFoundError(f"{name}: there is no such schedule{near or '; see `ccmctl schedule list`'}")
 
     async def place(self, protocol: str, scope: str, name: str) -> SchedulePlacement:
         """

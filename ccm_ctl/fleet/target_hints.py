@@ -63,4 +63,4 @@ def _known_keys(inventory: Inventory) -> set[str]:
 
 def suggest_node(word: str, known: Iterable[str], prefix: str = "") -> str:
     near = nearest(word, known)
-    return f", did you mean {prefix}{near}?" if near else "; `ccmctl node list` shows which there are"
+    return f", did you mean {prefix}{near}?" if near else "; see `ccmctl node list`"

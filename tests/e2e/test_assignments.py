@@ -66,7 +66,7 @@ def test_nodes_that_are_down_get_it_when_they_come_back_and_the_status_is_true_a
 
     assert (before.code, before.err) == (
         1,
-        "ccmctl: motd: there is no such assignment; `ccmctl assignment list` shows which there are\n",
+        "ccmctl: motd: there is no such assignment; see `ccmctl assignment list`\n",
     )
     assert (code, {node: one["state"] for node, one in down.items()}) == (
         3,

@@ -155,9 +155,7 @@ NO_CONTEXT = (
         pytest.param(
             ["lint", "none.yaml"], "MANIFEST none.yaml: No such file or directory", id="nothing to lint"
         ),
-        pytest.param(
-            ["facts", "a.b"], "there is no fact at `a.b`; `ccm facts` shows all of them", id="no fact"
-        ),
+        pytest.param(["facts", "a.b"], "no fact `a.b`; see `ccm facts`", id="no fact"),
         pytest.param(
             ["schema", "fil"],
             "unknown resource type `fil`, did you mean `file`?",

@@ -147,5 +147,5 @@ def test_a_due_request_stays_listed_for_catch_up_until_removed(pair: Fleet) -> N
 
 def test_a_missing_schedule_lists_the_existing_ones(pair: Fleet) -> None:
     assert pair.ctl("schedule", "run", "none").err == (
-        "ccmctl: none: there is no such schedule; `ccmctl schedule list` shows which there are\n"
+        "ccmctl: none: there is no such schedule; see `ccmctl schedule list`\n"
     )

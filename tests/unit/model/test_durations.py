@@ -40,7 +40,7 @@ def test_an_unknown_unit_is_named() -> None:
         parse_duration("5fortnights")
 
     assert caught.value.message == (
-        "`5fortnights` is not a duration: there is no unit `fortnights`, only ns, us, ms, s, m, h, d, w, M, y"
+        "`5fortnights`: unknown unit `fortnights`; use ns, us, ms, s, m, h, d, w, M or y"
     )
 
 

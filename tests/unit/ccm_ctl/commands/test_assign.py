@@ -82,7 +82,7 @@ def test_a_manifest_is_pinned_with_the_data_and_represents_the_role(motd: str, t
     )
     assert (said.code, said.out) == (
         0,
-        "web: assigned, revision 1, for 2 nodes\n  who has converged:  ccmctl assignment status web\n",
+        "web: assigned, revision 1, for 2 nodes\n  check progress:  ccmctl assignment status web\n",
     )
 
 
@@ -332,7 +332,7 @@ def test_storing_data_lists_the_assignments_that_stay_pinned(motd: str, tmp_path
         (["web", "--refresh", "--noop"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
         (["web", "x", "--mode", "apply", "--noop"], "--mode and --noop exclude each other"),
         (["web", "--refresh", "--all"], "--refresh re-pins the existing assignment to the current data; omit FILE and targets"),
-        (["web", "--refresh"], "web: there is no such assignment; `ccmctl assignment list` shows which there are"),
+        (["web", "--refresh"], "web: there is no such assignment; see `ccmctl assignment list`"),
         (["web", "x", "--scope", "all"], "--scope works only with --refresh; use --targets to select the nodes"),
         (["web", "--refresh", "--scope", "x"], "x: no scope; write all, node=NAME or a fact such as role=web"),
     ],

@@ -83,7 +83,7 @@ def test_every_node_is_shown_with_why_it_lags(motd: str) -> None:
         f"web2  offline    {old}       7          offline, was there 2026-11-21 12:00:00Z; knows of revision 0\n"
         f"web5  waiting    {old}  newest  3m ago  its turn comes\n"
         f"web6  disabled   {old}  newest  3m ago  disabled until 2026-11-21 16:00:00Z: debugging (by ann)\n"
-        "web7  waiting                                  has not taken it yet\n"
+        "web7  waiting                                  has not started\n"
         f"web3  failed     {mine}  newest  3m ago  exec#true: ended with 1; again in 5m\n"
         "web4  refused                          3m ago  web and base both manage it\n"
         "7 nodes: 1 converged, 2 waiting, 1 disabled, 1 failed, 1 offline, 1 refused\n",
@@ -429,7 +429,7 @@ def test_an_assignment_that_vanished_from_the_bucket_is_deleted_for_the_nodes_th
 
 def test_an_unknown_assignment_is_reported_as_missing() -> None:
     desk = Desk(FakeNode("web1"))
-    sentence = "ccmctl: web: there is no such assignment; `ccmctl assignment list` shows which there are"
+    sentence = "ccmctl: web: there is no such assignment; see `ccmctl assignment list`"
 
     assert desk.ccmctl("assignment", "status", "web").err == f"{sentence}\n"
     assert desk.ccmctl("assignment", "history", "web").err == (

@@ -200,7 +200,7 @@ def test_an_ambiguous_unknown_or_wrong_digest_is_an_error(tmp_path: Path) -> Non
     assert ambiguous == (
         "ccmctl: aaaa: 2 bundles begin so, such as aaaa00000000 and aaaa11111111; write more digits\n"
     )
-    assert unknown == "ccmctl: bbbb: there is no such bundle; `ccmctl bundle list` shows which there are\n"
+    assert unknown == "ccmctl: bbbb: there is no such bundle; see `ccmctl bundle list`\n"
     assert wrong.startswith("ccmctl: ../a: not a digest; write at least 4 hexadecimal digits")
 
 

@@ -123,7 +123,7 @@ def test_document_that_affects_no_node_is_reported(tmp_path: Path) -> None:
     )
     assert (looked.code, looked.out) == (
         1,
-        "web1 has no greeting: no layer that counts there has it.\n"
+        "greeting is not set for web1: no matching layer defines it.\n"
         "kv://CCM_DATA/plain: has neither `data` nor `overrides`, so it gives nothing\n",
     )
     assert (meant.code, meant.err) == (0, "")
@@ -133,7 +133,7 @@ def test_a_missing_key_lists_the_existing_ones() -> None:
     desk = Desk()
 
     assert [desk.ccmctl("data", "get", key).err for key in ("nope", "a b")] == [
-        "ccmctl: nope: there is no such document; `ccmctl data list` shows which there are\n",
+        "ccmctl: nope: there is no such document; see `ccmctl data list`\n",
         "ccmctl: 'a b': no key of a bucket: it is made of letters, digits, `-`, `_`, `=`, `/` and `.`, "
         "without a leading, trailing or double dot\n",
     ]

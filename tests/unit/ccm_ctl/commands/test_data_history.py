@@ -99,7 +99,7 @@ def test_removed_document_is_gone_from_the_list_and_a_rollback_brings_it_back(de
     )
     assert (removed.code, removed.out) == (
         0,
-        "common: removed\n  bring it back:  ccmctl data rollback common\n",
+        "common: removed\n  restore:  ccmctl data rollback common\n",
     )
     assert listed.startswith("no data yet")
     assert (again.code, again.out) == (0, "common: is removed already, since revision 4\n")
@@ -221,5 +221,5 @@ def test_assigned_facts_are_listed() -> None:
 
     assert [line.split()[-1] for line in lines] == ["FACTS", '{"role":"db"}', '{"role":"web"}']
     assert desk.ccmctl("facts", "history", "web2").err == (
-        "ccmctl: web2: there is no such node with assigned facts; `ccmctl node list` shows which there are\n"
+        "ccmctl: web2: there is no such node with assigned facts; see `ccmctl node list`\n"
     )

@@ -22,7 +22,7 @@ def desk(tmp_path: Path) -> Desk:
 @pytest.mark.parametrize("words", ["get", "history", "diff", "rollback"])
 @pytest.mark.parametrize(
     ("key", "hint"),
-    [("role/wbe", ", did you mean `role/web`?"), ("zzz", "; `ccmctl data list` shows which there are")],
+    [("role/wbe", ", did you mean `role/web`?"), ("zzz", "; see `ccmctl data list`")],
 )
 def test_a_key_that_is_unknown_names_the_nearest(desk: Desk, words: str, key: str, hint: str) -> None:
     said = desk.ccmctl("data", words, key)

@@ -30,7 +30,7 @@ def test_the_layer_that_wins_comes_first_and_then_all_the_others(desk: Desk) -> 
         "port of web1 is 443, from env:prod of kv://CCM_DATA/common:18.\n"
         "\n"
         "kv://CCM_DATA/common revision 1 (merge: deep; what is lower goes over what is above)\n"
-        "LAYER                           LINE  WHAT BECAME OF IT  VALUE\n"
+        "LAYER                           LINE  RESULT             VALUE\n"
         "data                               9  overridden         80\n"
         "env:prod                          18  wins               443\n"
         "role:web                          13  has no such key\n"
@@ -68,8 +68,8 @@ def test_a_local_file_replaces_the_stored_document_in_the_explanation(desk: Desk
     ]
     assert lines[-3:] == [
         "FILE (no hierarchy)",
-        "LAYER  LINE  WHAT BECAME OF IT  VALUE",
-        'data      2  wins               "http"',
+        "LAYER  LINE  RESULT  VALUE",
+        'data      2  wins    "http"',
     ]
 
 
@@ -78,7 +78,7 @@ def test_a_key_that_no_layer_has_is_reported_with_exit_code_1(desk: Desk) -> Non
 
     assert (done.code, done.out.splitlines()[0]) == (
         1,
-        "web1 has no prot: no layer that counts there has it.",
+        "prot is not set for web1: no matching layer defines it.",
     )
 
 
@@ -134,7 +134,7 @@ def test_secrets_are_recognized_by_the_name_of_the_key(key: str, is_masked: bool
     [
         (["port", "-n", "wbe1"], "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
         (["port", "-n", "web1", "--data", "kv://CCM_DATA/nope"],
-         "ccmctl: kv://CCM_DATA/nope: there is no such document; `ccmctl data list` shows which there are\n"),
+         "ccmctl: kv://CCM_DATA/nope: there is no such document; see `ccmctl data list`\n"),
         (["port", "-n", "web1", "--data", "https://x/y"],
          "ccmctl: https://x/y: cannot be read from here; write kv://CCM_DATA/KEY, or a file\n"),
         (["a..b", "-n", "web1"], "ccmctl: 'a..b': no key; write it like port or tls.cert\n"),

@@ -55,7 +55,7 @@ def test_nodes_are_listed_with_their_state() -> None:
         "disabled: restoring; in run 2zFY\n"
         "web1  unassigned  present just now  rack=7, role=web                 1.2.3\n"
         "web2  offline     offline just now  role=web                         1.2.3\n"
-        "3 nodes, 1 not present, 3 in unsigned operation\n",
+        "3 nodes, 1 not present, all accept unsigned requests\n",
     )
 
 
@@ -110,7 +110,7 @@ def test_facts_are_listed_as_targets_name_them_and_nodes_in_the_order_of_their_n
         "NODE   STATE       AGENT             FACTS                               VERSION\n"
         "web2   unassigned  present just now  is_new=true, site.dc=ams, tags=[1]  1.2.3\n"
         "web10  unassigned  present just now                                      1.2.3\n"
-        "2 nodes, 2 in unsigned operation\n"
+        "2 nodes, all accept unsigned requests\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_an_unknown_node_names_the_nearest() -> None:
 
     assert [(one.code, one.err) for one in said] == [
         (1, "ccmctl: wbe1: there is no such node, did you mean web1?\n"),
-        (1, "ccmctl: zzz: there is no such node; `ccmctl node list` shows which there are\n"),
+        (1, "ccmctl: zzz: there is no such node; see `ccmctl node list`\n"),
     ]
 
 

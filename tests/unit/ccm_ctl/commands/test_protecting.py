@@ -120,7 +120,7 @@ def test_rollback_of_a_document_of_a_node_stores_its_old_text_again(secret: str,
     ("key", "error"),
     [
         ("common", "common: the document is not one of a single node: its key does not begin with node/NAME"),
-        ("node/web9", "node/web9: there is no such document; `ccmctl data list node/` shows which there are"),
+        ("node/web9", "node/web9: there is no such document; see `ccmctl data list node/`"),
     ],
 )
 def test_key_that_cannot_be_protected_is_refused(key: str, error: str) -> None:

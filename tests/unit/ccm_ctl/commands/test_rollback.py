@@ -89,7 +89,7 @@ def test_manifest_and_data_go_back_together_as_a_new_revision(site: Site) -> Non
     ]
     assert said.out.endswith(
         "web: rolled back to revision 2, revision 4, for 2 nodes\n"
-        "  who has converged:  ccmctl assignment status web\n"
+        "  check progress:  ccmctl assignment status web\n"
     )
 
 
@@ -172,8 +172,8 @@ def test_an_assignment_ends_and_nothing_is_undone(site: Site) -> None:
 
     assert (said.code, said.out) == (
         0,
-        "web: unassigned for role=web; 2 nodes stay as they are and converge on it no more, nothing is undone\n"
-        "  bring it back:  ccmctl rollback web --scope role=web\n",
+        "web: unassigned for role=web; 2 nodes stop converging on it; nothing is undone\n"
+        "  restore:  ccmctl rollback web --scope role=web\n",
     )
     assert site.desk.ccmctl("assignment", "list", "--json").records == []
 
@@ -214,13 +214,13 @@ def test_a_name_that_represents_several_wants_a_scope(site: Site) -> None:
     assert other.err == "ccmctl: web: is not assigned to role=db; `ccmctl assignment list` lists its scopes\n"
     assert (asked.code, asked.err) == (
         1,
-        "another web counts on web1 then, and is what they converge on\n"
+        "web1: falls back to another assignment `web`\n"
         "nodes: web1\n"
         'ccmctl: cannot ask "unassign web for node=web1 and so change 1 node?" without a terminal; use --yes\n',
     )
     assert (agreed.code, agreed.out.splitlines()[0]) == (
         0,
-        "web: unassigned for node=web1; 1 node converges on another web now",
+        "web: unassigned for node=web1; 1 node now uses another assignment `web`",
     )
 
 

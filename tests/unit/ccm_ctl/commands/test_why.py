@@ -313,7 +313,7 @@ def test_a_node_that_has_not_taken_the_newest_revision_waits() -> None:
 
     done = a_desk(a_record(assignments={"base": older})).ccmctl("why", "web1")
 
-    assert done.out.startswith("web1 waits with the assignment base, revision 3: has not taken it yet")
+    assert done.out.startswith("web1 waits with the assignment base, revision 3: has not started")
 
 
 def test_a_node_past_the_deadline_is_shown_as_expired() -> None:

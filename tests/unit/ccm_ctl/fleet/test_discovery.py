@@ -113,7 +113,7 @@ def test_an_expression_narrows_the_targets() -> None:
         ("zzz", "no node matches zzz: no node has a fact zzz"),
         ("web1", "no node matches web1; there is a node of that name: node=web1"),
         ("node=wbe1", "no node matches node=wbe1, did you mean node=web1?"),
-        ("node=zzz", "no node matches node=zzz; `ccmctl node list` shows which there are"),
+        ("node=zzz", "no node matches node=zzz; see `ccmctl node list`"),
         ("role=web,site.dc=osl", "role=web,site.dc=osl: no node matches site.dc=osl; site.dc is ams, fra"),
         ("role=db,site.dc=ams", "role=db,site.dc=ams: no node matches all of it (role=db matches 1, site.dc=ams matches 1)"),
     ],

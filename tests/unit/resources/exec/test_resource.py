@@ -237,7 +237,7 @@ def test_valid_properties_pass(right: ExecProperties) -> None:
         pytest.param(
             {"timeout": "1x"},
             "timeout",
-            "`1x` is not a duration: there is no unit `x`, only ns, us, ms, s, m, h, d, w, M, y",
+            "`1x`: unknown unit `x`; use ns, us, ms, s, m, h, d, w, M or y",
             id="a timeout in a unit of its own",
         ),
         pytest.param(
