@@ -317,6 +317,9 @@ class StandingFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     older_data: Annotated[
         Texts, Meta(description="Documents that have a newer revision than the node applied.")
     ] = UNSET
+    has_drifted: Annotated[
+        Flag, Meta(description="The assignment only plans, and its last plan would change something.")
+    ] = UNSET
     since: Annotated[Time, Meta(description="Since when the node has this state.")] = UNSET
     run: Annotated[Text, Meta(description="Id of the run.")] = UNSET
     next_time: Annotated[Time, Meta(description="When the node applies it again.")] = UNSET
