@@ -75,7 +75,6 @@ class _Reader:
         self.anchors: dict[str, object] = {}
         self.aliased = 0
         self.depth = 0
-        self.braces = 0
         self.next: Callable[[], Any] = CParser(text).get_event
         self.scalar = events.ScalarEvent
         self.alias = events.AliasEvent
@@ -105,12 +104,7 @@ class _Reader:
             self._check_tag(event, is_mapping)
         if event.anchor is not None:
             self.anchors[event.anchor] = _OPEN
-        if is_mapping and event.flow_style:
-            self.braces += 1
-            value: object = self._mapping(event)
-            self.braces -= 1
-        else:
-            value = self._mapping(event) if is_mapping else self._sequence()
+        value = self._mapping(event) if is_mapping else self._sequence()
         if event.anchor is not None:
             self.anchors[event.anchor] = value
         self.depth -= 1
@@ -120,15 +114,8 @@ class _Reader:
         items: list[object] = []
         following, list_end, node = self.next, self.list_end, self._node
         while (event := following()).__class__ is not list_end:
-            pair = self._listed_pair(event) if self.braces else None
-            items.append(node(event) if pair is None else _pair(pair))
+            items.append(node(event))
         return items
-
-    def _listed_pair(self, item: Any) -> re.Match[str] | None:
-        """Split a plain item of a list within `{ }`: `{a: [x:y]}` means `{a: [{x: y}]}`; an address is not split."""
-        if item.__class__ is not self.scalar or item.anchor is not None or item.tag is not None:
-            return None
-        return _CLOSE_PAIR.fullmatch(item.value) if item.implicit[0] else None
 
     def _mapping(self, start: Any) -> dict[str, object]:
         result: dict[str, object] = {}
@@ -154,7 +141,7 @@ class _Reader:
                 elif text and text[0] not in SPECIAL_FIRST:
                     result[key] = text
                 elif not text and start.flow_style and (pair := self._close_pair(event, value)):
-                    result.update(_pair(pair))
+                    result[key_text(plain_value(pair[1].rstrip()))] = pair[3] or plain_value(pair[4])
                 else:
                     result[key] = plain_value(text)
             else:
@@ -241,11 +228,6 @@ class _Reader:
     def _fail_duplicate(self, event: Any, key: str, first: Any) -> NoReturn:
         there = f"line {first.start_mark.line + 1}, column {first.start_mark.column + 1}"
         self._fail(event, f"the key `{key}` is a duplicate; it is first used at {there}")
-
-
-def _pair(found: re.Match[str]) -> dict[str, object]:
-    """The mapping that a text such as `x:y` in `{ }` means."""
-    return {key_text(plain_value(found[1].rstrip())): found[3] or plain_value(found[4])}
 
 
 def _without_end(text: str, style: str | None) -> str:
