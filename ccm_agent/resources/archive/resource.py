@@ -98,8 +98,8 @@ def _check_url(wanted: ArchiveProperties) -> None:
         parts = urlsplit(wanted.url)
     except ValueError as err:
         _refuse(f"`url` cannot be read: {err}", "url")
-    _, _, port = parts.netloc.rpartition("@")[2].rpartition("]")[2].rpartition(":")
-    if ":" in parts.netloc and not all("0" <= digit <= "9" for digit in port):
+    host = parts.netloc.rpartition("@")[2].rpartition("]")[2]
+    if not all("0" <= digit <= "9" for digit in host.partition(":")[2]):
         _refuse("`url` cannot be read: its port is not a number", "url")
     if not parts.scheme:
         _refuse("`url` must be absolute: begin it with http:// or https://", "url")

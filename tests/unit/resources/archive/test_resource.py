@@ -71,6 +71,18 @@ class TestCheck:
         assert caught.value.place is not None
         assert caught.value.place.path == f"$.{path}"
 
+    @pytest.mark.parametrize(
+        "address",
+        ["joe:secret@example.net", "joe:secret@example.net:80", "[::1]", "[::1]:80", "example.net:"],
+    )
+    def test_addresses_with_users_and_ports_are_read(self, address: str) -> None:
+        check(wanted(url=f"https://{address}/app.tar.gz"))
+
+    @pytest.mark.parametrize("address", ["example.net:http", "joe:secret@example.net:x", "[::1]:x"])
+    def test_a_port_that_is_not_a_number_is_refused(self, address: str) -> None:
+        with pytest.raises(PropertyError, match="its port is not a number"):
+            check(wanted(url=f"https://{address}/app.tar.gz"))
+
     def test_a_timeout_is_a_duration(self) -> None:
         with pytest.raises(DocumentError, match="`soon` is not a duration"):
             check(wanted(timeout="soon"))
