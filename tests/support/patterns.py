@@ -242,13 +242,15 @@ def slow_text(use: Use) -> str:
     signal.signal(signal.SIGVTALRM, _stop)
     for text in texts_for(use.pattern):
         data: Any = text if isinstance(use.pattern.pattern, str) else text.encode("latin-1", "replace")
-        signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S)
         try:
-            _try(use, data)
+            signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S)
+            try:
+                _try(use, data)
+            finally:
+                # the time may run out here, too
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         except TooSlowError:
             return repr(text[:40])
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return ""
 
 

@@ -96,8 +96,9 @@ def _check_url(wanted: ArchiveProperties) -> None:
         _refuse("`url` cannot be empty", "url")
     try:
         parts = urlsplit(wanted.url)
-    except ValueError as err:
-        _refuse(f"`url` cannot be read: {err}", "url")
+    except ValueError:
+        # the text of the error would name the user and the password of the URL
+        _refuse("`url` cannot be read: its host is not valid", "url")
     host = parts.netloc.rpartition("@")[2].rpartition("]")[2]
     if not all("0" <= digit <= "9" for digit in host.partition(":")[2]):
         _refuse("`url` cannot be read: its port is not a number", "url")
@@ -121,8 +122,8 @@ def _check_url(wanted: ArchiveProperties) -> None:
 def _check_port(wanted: ArchiveProperties) -> None:
     try:
         _ = urlsplit(wanted.url).port
-    except ValueError as err:
-        _refuse(f"`url` cannot be read: {err}", "url")
+    except ValueError:
+        _refuse("`url` cannot be read: its port must be a number up to 65535", "url")
 
 
 def _check_path(path: str, field: str) -> None:

@@ -34,6 +34,8 @@ class TestCheck:
         [
             pytest.param({"url": ""}, "url", "`url` cannot be empty", id="no URL"),
             pytest.param({"url": "http://[::1"}, "url", "`url` cannot be read", id="no URL at all"),
+            pytest.param({"url": "https://h:x/app.tar.gz"}, "url", "its port is not a number", id="a port of letters"),
+            pytest.param({"url": "https://h:70000/app.tar.gz"}, "url", "its port must be a number up", id="a large port"),
             pytest.param({"url": "/app.tar.gz"}, "url", "`url` must be absolute", id="a relative URL"),
             pytest.param({"url": "https://example.net/"}, "url", "`url` must end in the name of a file", id="no file"),
             pytest.param(
@@ -82,6 +84,12 @@ class TestCheck:
     def test_a_port_that_is_not_a_number_is_refused(self, address: str) -> None:
         with pytest.raises(PropertyError, match="its port is not a number"):
             check(wanted(url=f"https://{address}/app.tar.gz"))
+
+    def test_an_error_does_not_show_the_password_of_a_url(self) -> None:
+        with pytest.raises(PropertyError, match="`url` cannot be read: its host is not valid") as caught:
+            check(wanted(url="https://me:Pa55@\u2100.example.net/app.tar.gz"))
+
+        assert "Pa55" not in str(caught.value)
 
     def test_a_timeout_is_a_duration(self) -> None:
         with pytest.raises(DocumentError, match="`soon` is not a duration"):
