@@ -19,7 +19,7 @@ from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ids import new_id
+from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 from ccm_agent.model.ports import ContentRef
@@ -233,7 +233,7 @@ async def test_what_changed_since_the_run_is_not_touched_and_reported(node: Node
         assert event.failed
     else:
         assert (event.outcome.value, event.code) == ("skipped", CHANGED_SINCE)
-        assert event.error[0].startswith(f"changed since the run {run}: its ")
+        assert event.error[0].startswith(f"changed since the run {short_id(run)}: its ")
 
 
 async def test_an_edit_between_the_plan_and_the_undo_is_seen(node: Node) -> None:
@@ -293,7 +293,7 @@ async def test_a_new_directory_with_files_of_others_stays(node: Node) -> None:
     assert node.outcomes() == [("mine", "changed"), ("folder", "skipped")]
     assert node.told()[1] == (
         CHANGED_SINCE,
-        [f"changed since the run {run}: other files are in this directory"],
+        [f"changed since the run {short_id(run)}: other files are in this directory"],
     )
     assert sorted(os.listdir(other.parent)) == ["other"]
 

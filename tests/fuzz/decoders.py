@@ -69,6 +69,7 @@ EXEMPT = {
     "ccm_agent.resources.exec.providers.posix:_argv": "`split_words`, which is a target",
     "ccm_agent.resources.exec.resource:_check_name": "`split_words`, which is a target",
     "ccm_agent.resources.scaffold.providers.post:_split_command": "`split_words`, which is a target",
+    "ccm_agent.model.codec:decode_as": "`decode_document`, which is a target, then the conversion of `parse_config`",
     "ccm_agent.model.moments:parse_moment": _TYPED,
     "ccm_ctl.commands.apply:parse_deadline": "`parse_moment`",
     "ccm_ctl.commands.events:_parse_where": _TYPED,
@@ -76,6 +77,7 @@ EXEMPT = {
     "ccm_ctl.commands.schedule:parse_when": _TYPED,
     "ccm_ctl.commands.ensure:Ensure.parse_args": _TYPED,
     "ccm_ctl.commands.ensure:_add_pair": _TYPED,
+    "ccm_ctl.commands.exec:Exec.parse_args": _TYPED,
     "ccm_ctl.commands.facts:_parse_arguments": _TYPED,
     "ccm_ctl.commands.properties:_schema": "a schema that this program ships",
     "ccm_agent.clikit.commands:BaseCommand.parse_args": _TYPED,
@@ -89,6 +91,8 @@ EXEMPT = {
     "ccm_ctl.fleet.doctor.renewal:find_signer_entry": "the person's own credentials file, for a suggestion",
     "ccm_ctl.fleet.open_runs:_is_overdue": "a time in a record; what is none counts as not overdue",
     "ccm_ctl.fleet.run_request:_on_record": "a request that this program has just encoded",
+    "ccm_ctl.demo.processes:wait_present": "printed by the ccmctl that the demo has started",
+    "ccm_ctl.demo.server_download:download_server": "a page that is searched by a pattern; the file has a known digest",
     "ccm_ctl.fleet.moving:_listed": "the broker's list of connections, asked for with the key of its system account",
 }
 """Decoders that no target runs, and why."""
