@@ -7,30 +7,20 @@ A diff shows the lines of a file only if every local user may read them before a
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.line_diff import diff_lines
 from ccm_agent.model.ports import FileInfo, Files
 from ccm_agent.model.resource_diff import DIFF_LIMIT_BYTES, DIFF_LIMIT_LINES, ContentInfo, FileDiff, cut
 from ccm_agent.model.secret import MASK
 
 COMPARED_BYTES = 1 << 20
 """Larger contents are not read for a diff: their sizes and digests are shown."""
-
-_MATCHED_LINES = 1000
-"""
-Lines that are matched with each other, after equal ones at both ends are left out. Matching takes time that grows with the square
-of their number; more lines are shown as removed and added.
-"""
-
-_AROUND = 3
-"""Unchanged lines around a change."""
 
 _READABLE, _ENTERABLE = 0o004, 0o001
 _NO_NEWLINE = "\\ No newline at end of file"
@@ -102,10 +92,10 @@ def file_diff(change: FileChange, mask: Mask, *, shows_private: bool) -> FileDif
     # a replaced secret is no longer known, so removed lines of a file with secrets are not shown
     has_secrets = (plain_old, plain_new) != (old, new)
     if is_counted:
-        added, removed = _counts(_unified(_lines(old), _lines(new)))
+        added, removed = _counts(diff_lines(_lines(old), _lines(new)))
         why = "the file is not readable by everyone"
         return replace(shown, form="lines", added=added, removed=removed, why=why)
-    lines = list(_unified(_lines(plain_old), _lines(plain_new)))
+    lines = list(diff_lines(_lines(plain_old), _lines(plain_new)))
     added, removed = _counts(lines)
     if has_secrets:
         lines = [f"-{MASK}" if line.startswith("-") else line for line in lines]
@@ -139,50 +129,6 @@ def _lines(text: str) -> list[str]:
         return lines[:-1]
     lines[-1] = f"{lines[-1]}\n{_NO_NEWLINE}"
     return lines
-
-
-def _unified(old: list[str], new: list[str]) -> Iterator[str]:
-    """Yield the lines of a unified diff without its head."""
-    shorter = min(len(old), len(new))
-    begin = 0
-    while begin < shorter and old[begin] == new[begin]:
-        begin += 1
-    end = 0
-    while end < shorter - begin and old[-1 - end] == new[-1 - end]:
-        end += 1
-    if begin == len(old) == len(new):
-        return
-    if max(len(old), len(new)) - begin - end > _MATCHED_LINES:
-        yield from _replacement(old, new, begin, end)
-        return
-    kept_before, kept_after = max(0, begin - _AROUND), max(0, end - _AROUND)
-    found = difflib.unified_diff(
-        old[kept_before : len(old) - kept_after],
-        new[kept_before : len(new) - kept_after],
-        n=_AROUND,
-        lineterm="",
-    )
-    for line in islice(found, 2, None):
-        if line.startswith("@@"):
-            yield _moved(line, kept_before)
-        else:
-            yield from line.split("\n")
-
-
-def _moved(head: str, by: int) -> str:
-    """Return the head of a hunk with line numbers of the whole file."""
-    words = []
-    for word in head.split()[1:3]:
-        first, comma, count = word[1:].partition(",")
-        words.append(f"{word[0]}{int(first) + by}{comma}{count}")
-    return f"@@ {words[0]} {words[1]} @@"
-
-
-def _replacement(old: list[str], new: list[str], begin: int, end: int) -> Iterator[str]:
-    yield f"@@ -{begin + 1},{len(old) - begin - end} +{begin + 1},{len(new) - begin - end} @@"
-    for sign, lines in (("-", old), ("+", new)):
-        for line in lines[begin : len(lines) - end]:
-            yield from f"{sign}{line}".split("\n")
 
 
 def _counts(lines: Iterator[str] | Sequence[str]) -> tuple[int, int]:

@@ -14,19 +14,16 @@ from ccm_ctl.commands.assignment_options import (
     bringing_fields,
     choose_scope,
     count_states,
-    format_commit,
-    format_data_revision,
     format_rollout,
-    format_targets,
     format_title,
     read_marked_fleet,
     scope_option,
-    short,
 )
 from ccm_ctl.commands.assignments import list_command
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.documents import author_cell
 from ccm_ctl.commands.targets import no_fold_option
+from ccm_ctl.fleet.assignment_description import format_commit, format_data_revision, format_targets, short
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

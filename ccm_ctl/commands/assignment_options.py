@@ -9,6 +9,7 @@ import click
 from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_ctl.fleet.assignment_description import format_commit, format_data_revision, format_targets, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
-
-DIGEST_SHOWN = 12
-
-DIFF_LINES = 500
-"""The most lines of a difference on the screen."""
 
 
 def scope_option() -> click.Option:
@@ -110,46 +106,28 @@ def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
     return TargetSet(nodes=nodes, offline=offline, scopes=[], targets=[])
 
 
-def describe(assignment: Assignment, inside: Inside, documents: dict[str, int]) -> str:
-    """Describe an assignment line by line, for a comparison; of files that are not text, the digests."""
-    lines = [f"targets: {format_targets(assignment)}", f"manifest: {assignment.manifest}"]
-    if assignment.commit:
-        lines.append(f"commit: {format_commit(assignment)}")
-    lines += [f"bundle: {short(assignment.bundle.digest)}"]
-    digests = {path: digest for path, digest in inside.files.items() if path not in inside.texts}
-    lines += [f"  {path}: {short(digest)}" for path, digest in sorted(digests.items())]
-    lines += [
-        f"data: {' '.join(assignment.data) or 'none but its own'}",
-        f"data revision: {format_data_revision(assignment)}",
-    ]
-    lines += [f"  {key}: {revision}" for key, revision in sorted(documents.items())]
-    lines += [f"mode: {assignment.mode}", f"interval: {format_interval(assignment)}"]
-    if assignment.deadline:
-        lines.append(f"deadline: {clock(assignment.deadline)}")
-    return "\n".join(lines)
-
-
 async def diff_assignments(
     application: Application, fleet: Fleet, old: Standing, new: Assignment, inside: Inside
 ) -> str:
     """Return the differences between an existing assignment and its replacement, then those of each text file."""
     from ccm_ctl.fleet.bundles import read_inside
-    from ccm_ctl.fleet.pinned_data import read_documents
+    from ccm_ctl.fleet.revision_changes import compare_assignments
     from ccm_ctl.render.diff import diff
 
-    held, style = await read_inside(fleet, old.assignment.bundle), application.terminal.style
-    before = describe(old.assignment, held, await read_documents(fleet.data, old.assignment))
-    after = describe(new, inside, await read_documents(fleet.data, new))
-    was, now = f"{old.name} {old.revision}", f"{old.name} (new)"
-    parts = [diff(before, after, was, now, style)]
-    for path in sorted(held.texts.keys() | inside.texts.keys()):
-        texts = held.texts.get(path, ""), inside.texts.get(path, "")
-        parts.append(diff(*texts, f"{was}: {path}", f"{now}: {path}", style))
+    was, now, style = f"{old.name} {old.revision}", f"{old.name} (new)", application.terminal.style
+    held = await read_inside(fleet, old.assignment.bundle)
+    changes = await compare_assignments(fleet, old.assignment, new, held, inside)
+    parts = []
+    for one in changes:
+        file = f": {one.path}" if one.path else ""
+        parts.append(diff(one.before, one.after, f"{was}{file}", f"{now}{file}", style))
     return shorten_diff("".join(parts))
 
 
 def shorten_diff(text: str) -> str:
     """The beginning of a diff, and how many lines were left out."""
+    from ccm_ctl.fleet.revision_changes import DIFF_LINES
+
     lines = text.splitlines(keepends=True)
     left = len(lines) - DIFF_LINES
     return text if left <= 0 else f"{''.join(lines[:DIFF_LINES])}… and {plural(left, 'more line')}\n"
@@ -161,40 +139,6 @@ def count_states(nodes: Sequence[NodeStanding]) -> dict[str, int]:
     for node in nodes:
         counts[node.state] = counts.get(node.state, 0) + 1
     return dict(sorted(counts.items(), key=lambda one: (one[0] != "converged", -one[1], one[0])))
-
-
-def format_targets(assignment: Assignment) -> str:
-    """Return the targets of an assignment, as written; of a first revision that a rollout brings, those of that revision."""
-    from ccm_ctl.fleet.staging import NOWHERE
-
-    if assignment.where == NOWHERE and assignment.next is not None:
-        assignment = assignment.next
-    words = " or ".join(assignment.targets) or "all"
-    return f"{words} where {assignment.where}" if assignment.where else words
-
-
-def format_data_revision(assignment: Assignment) -> str:
-    """Return the data revision; `newest` if the assignment follows the data."""
-    return str(assignment.data_revision) if assignment.data_revision else "newest"
-
-
-def format_commit(assignment: Assignment) -> str:
-    """The git commit that a manifest was assigned from, and whether its directory differed from the commit."""
-    return (
-        f"{short(assignment.commit)}{' dirty' if assignment.commit_dirty else ''}"
-        if assignment.commit
-        else ""
-    )
-
-
-def format_interval(assignment: Assignment) -> str:
-    """How often nodes converge."""
-    return format_duration(assignment.interval_s) if assignment.interval_s else "the node's own"
-
-
-def short(digest: str) -> str:
-    """Shorten a digest for display."""
-    return digest[:DIGEST_SHOWN]
 
 
 def format_title(standing: Standing, now: datetime) -> str:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.exits import Exit
-from ccm_ctl.commands.assignment_options import (
-    assignment_fields,
-    count_states,
-    format_data_revision,
-    format_targets,
-    read_fleet,
-    short,
-)
+from ccm_ctl.commands.assignment_options import assignment_fields, count_states, read_fleet
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.documents import author_cell
+from ccm_ctl.fleet.assignment_description import format_data_revision, format_targets, short
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.model.errors import BusError, DocumentError
+from ccm_agent.clikit.text import safe
+from ccm_agent.model.errors import BusError, DocumentError, NotFoundError, ProtocolError
+from ccm_agent.model.line_diff import diff_lines
+from ccm_agent.model.resource_diff import DIFF_LIMIT_BYTES, FILES_LISTED, FileDiff, ResourceDiff, cut
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.assignment_history import find_past
@@ -18,15 +22,26 @@ from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.find_run import read_schedules
 from ccm_ctl.fleet.node_state import judge_services
 from ccm_ctl.fleet.registered_services import describe_service
+from ccm_ctl.fleet.revision_changes import (
+    DIFF_LINES,
+    compare_revisions,
+    find_change,
+    find_rollback,
+)
 from ccm_ctl.fleet.slot_holders import find_locks, read_slots
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiohttp import web
 
+    from ccm_agent.model.wire import Assignment
     from ccm_ctl.dashboard.fleet_state import FleetState
+    from ccm_ctl.fleet.assignment_history import Past
     from ccm_ctl.fleet.assignments import Standing
     from ccm_ctl.fleet.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.revision_changes import TextChange
     from ccm_ctl.fleet.stored_schedule import Schedule
 
 DATA = "CCM_DATA"
@@ -35,7 +50,10 @@ CHANGES = 500
 
 
 class StoredPages:
-    """The interface of these pages. It never serves the texts of documents: they can contain secrets, which are masked."""
+    """
+    The interface of these pages. It never serves the texts of documents: they can contain secrets, which are masked. Of bundles
+    it serves the lines that change, as `ccmctl assign` shows them.
+    """
 
     def __init__(self, fleet: Fleet, state: FleetState) -> None:
         self._fleet = fleet
@@ -70,10 +88,18 @@ class StoredPages:
         )
 
     async def _assignment(self, request: web.Request) -> web.Response:
-        """`?scope=SCOPE`: the revisions of an assignment that are kept, newest first; a removal has no fields but its time."""
+        """
+        `?scope=SCOPE`: the revisions of an assignment that are kept, newest first; a removal has no fields but its time.
+
+        With `&changes=REVISION`, the lines that a revision changed; with `&rollback=REVISION`, those that a rollback to it
+        would change.
+        """
         overview = await self._state.current()
         name, scope = request.match_info["name"], request.query.get("scope", "")
         past = await find_past(self._fleet, overview.assignments, name, scope)
+        if "changes" in request.query or "rollback" in request.query:
+            async with self._work.place(sender_of(request).name):
+                return answer(await self._lines(past, request))
         revisions = [
             assignment_fields(one.standing) | {"unverified": one.unverified}
             if one.standing is not None
@@ -81,6 +107,30 @@ class StoredPages:
             for one in reversed(past.revisions)
         ]
         return answer({"revisions": revisions})
+
+    async def _lines(self, past: Past, request: web.Request) -> dict[str, Any]:
+        is_rollback = "rollback" in request.query
+        number = parse_revision(request.query["rollback" if is_rollback else "changes"])
+        try:
+            pair = (
+                await find_rollback(self._fleet, past, number) if is_rollback else find_change(past, number)
+            )
+            changes = await compare_revisions(self._fleet, pair)
+        except (NotFoundError, ProtocolError) as err:  # a bundle is gone, or a revision is not verified
+            return {
+                "before": 0,
+                "unverified": [],
+                "diff": ResourceDiff(),
+                "problem": err.message,
+                "command": "",
+            }
+        return {
+            "before": pair.before,
+            "unverified": pair.unverified,
+            "diff": await asyncio.to_thread(diff_texts, changes),
+            "problem": "",
+            "command": rollback_command(pair.new, number) if is_rollback else "",
+        }
 
     async def _data(self, _request: web.Request) -> web.Response:
         """The documents of Hiera data: who wrote each last, when and why."""
@@ -96,8 +146,7 @@ class StoredPages:
         return answer({"revisions": [document_fields(one) for one in reversed(kept)]})
 
     async def _changes(self, kept: list[StoredDocument], request: web.Request) -> web.Response:
-        wanted = request.query["changes"]
-        new = find_revision(kept, int(wanted) if wanted.isdecimal() and len(wanted) < 20 else 0)
+        new = find_revision(kept, parse_revision(request.query["changes"]))
         older = [one for one in kept if one.revision < new.revision]
         texts = [one.body if isinstance(one.body, str) else None for one in (*older[-1:], new)]
         problem, changes = "", []
@@ -164,6 +213,41 @@ class StoredPages:
                 ],
             }
         )
+
+
+def parse_revision(text: str) -> int:
+    """The number of a revision in an address; 0, which none has, if it is not one."""
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
+
+
+def rollback_command(assignment: Assignment, number: int) -> str:
+    """The command of a rollback, for a shell."""
+    scope = shlex.quote(format_scope(assignment.scope))
+    return f"ccmctl rollback {shlex.quote(assignment.name)} --to {number} --scope {scope}"
+
+
+def diff_texts(changes: Sequence[TextChange]) -> ResourceDiff:
+    """The lines that differ, at most DIFF_LINES in all, as `ccmctl assign` shows them. Blocking."""
+    files, lines_left, bytes_left = [], DIFF_LINES, DIFF_LIMIT_BYTES
+    for one in changes[:FILES_LISTED]:
+        lines = list(diff_lines(safe(one.before).splitlines(), safe(one.after).splitlines()))
+        shown = lines[:lines_left]
+        file = cut(
+            FileDiff(
+                path=one.path,
+                action=one.action,
+                text="".join(f"{line}\n" for line in shown),
+                added=sum(line.startswith("+") for line in lines),
+                removed=sum(line.startswith("-") for line in lines),
+                left_out=len(lines) - len(shown),
+                why="" if lines else "only masked values differ",
+            ),
+            bytes_left,
+        )
+        files.append(file)
+        lines_left -= len(shown)
+        bytes_left -= len(file.text.encode())
+    return ResourceDiff(files=files, files_left_out=max(0, len(changes) - FILES_LISTED))
 
 
 def assignment_fields(standing: Standing) -> dict[str, Any]:

@@ -44,6 +44,9 @@ _INLINE = re.compile(
 )
 """A key and its value within a line, as in YAML's flow form and JSON."""
 
+_BLOCK = re.compile(r"^(\s*(?:- )?)[\"']?([\w.-]{1,100})[\"']?\s*:\s+[|>][-+\d]{0,2}\s*(?:#.*)?$")
+"""A key whose value are the deeper lines below it, as in YAML."""
+
 _DEFAULTS = "defaults"
 _MARKERS = ("{{", "${")
 
@@ -170,7 +173,20 @@ def _read_text(content: bytes) -> str | None:
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
         return None
-    return "\n".join(_mask_line(line) for line in lines)
+    return "\n".join(_mask_lines(lines))
+
+
+def _mask_lines(lines: list[str]) -> Iterator[str]:
+    block = -1  # how deep the key of a secret block stands
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        if 0 <= block < depth and line.strip():
+            yield f"{line[:depth]}{MASK}"
+            continue
+        if line.strip():
+            found = _BLOCK.match(line)
+            block = len(found[1]) if found and looks_secret(found[2]) else -1
+        yield _mask_line(line)
 
 
 def _mask_line(line: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-
 from ccm_agent.clikit.table import Style, paint
 from ccm_agent.clikit.text import safe
+from ccm_agent.model.line_diff import diff_lines
 
 _MEANINGS = {"+": "good", "-": "bad", "@": "quiet"}
 
 
 def diff(old: str, new: str, old_name: str, new_name: str, style: Style) -> str:
     """A unified diff as text; "" when nothing changed."""
-    lines = difflib.unified_diff(
-        safe(old).splitlines(), safe(new).splitlines(), safe(old_name), safe(new_name), lineterm=""
-    )
+    lines = list(diff_lines(safe(old).splitlines(), safe(new).splitlines()))
+    if lines:
+        lines = [f"--- {safe(old_name)}", f"+++ {safe(new_name)}", *lines]
     return "".join(f"{paint(line, _meaning(line), style)}\n" for line in lines)
 
 

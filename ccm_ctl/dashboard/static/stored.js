@@ -1,6 +1,7 @@
 // Tables of what is stored: assignments, data, schedules, registrations.
 import { html, natural, plural, span, fact, go, withQuery, Problem, Ago, Link, State, Unverified, author, short, runPath } from "./lib.js";
 import { Tally } from "./runs.js";
+import { Diff } from "./diffs.js";
 import { TablePage, TableSection, useRead } from "./tables.js";
 
 const whom = (row) => (row.targets.join(" or ") || "all nodes") + (row.where ? ` where ${row.where}` : "");
@@ -32,10 +33,38 @@ export function AssignmentsPage() {
   ]} />`;
 }
 
+// The lines that a revision changed, or that a rollback to it would change. Secrets are masked by the server.
+function RevisionChanges({ path, kind, revision, rows }) {
+  const { said, error } = useRead(rows.length && `${path}&${kind}=${revision}`, rows[0]?.time, false);
+  const title = kind === "rollback" ? `What a rollback to revision ${revision} would change` : `Changes of revision ${revision}`;
+  const files = (said?.diff.files || []).map((one) => ({ ...one, path: one.path || "the assignment" }));
+  return html`<section aria-label=${title}>
+    <div class="title"><h2>${title}</h2>${said && !said.problem && html`<p class="sub">${said.before ? `compared with revision ${said.before}` : "there is no revision before"}</p>`}</div>
+    <${Problem} error=${error || (said?.problem && { message: said.problem })} />
+    ${said?.unverified.map((one) => html`<p key=${one}>Revision ${one} is left out:<${Unverified} reason=${rows.find((row) => row.revision === one && row.unverified)?.unverified} /></p>`)}
+    ${said && !said.problem && (files.length ? html`<${Diff} diff=${{ ...said.diff, files }} />` : html`<p class="empty">No line is different.</p>`)}
+    ${said?.command && html`<p class="hint quiet"><code>${said.command}</code> rolls back.</p>`}
+    <p class="hint quiet">Values of keys such as <code>password</code> are <code>***</code>.</p>
+  </section>`;
+}
+
 export function AssignmentPage({ params, address }) {
   const scope = address.searchParams.get("scope") || "";
-  const { said, error } = useRead(`/api/assignments/${encodeURIComponent(params[0])}?scope=${encodeURIComponent(scope)}`);
-  return html`<${TablePage} title=${params[0]} name=${`assignment-${params[0]}`} error=${error} rows=${said?.revisions} sub="revisions that are kept, newest first" columns=${revisions} />`;
+  const path = `/api/assignments/${encodeURIComponent(params[0])}?scope=${encodeURIComponent(scope)}`;
+  const { said, error } = useRead(path);
+  const kind = address.searchParams.get("rollback") ? "rollback" : "changes";
+  const chosen = address.searchParams.get(kind) || "";
+  const newest = said?.revisions[0]?.revision;
+  const show = (row, its, text, hidden) => {
+    const isOpen = its === kind && chosen === String(row.revision);
+    return html`<button type="button" class="plain link" aria-expanded=${isOpen} onClick=${() => go(withQuery({ changes: "", rollback: "", [its]: isOpen ? "" : String(row.revision) }))}>${text}<span class="hidden"> ${hidden} revision ${row.revision}</span></button> `;
+  };
+  return html`<${TablePage} title=${params[0]} name=${`assignment-${params[0]}`} error=${error} rows=${said?.revisions} sub="revisions that are kept, newest first" columns=${[
+    revisions[0],
+    ["Changes", (row) => !row.removed && !row.unverified && html`${show(row, "changes", "show", "changes of")}${row.revision !== newest && show(row, "rollback", "preview rollback", "to")}`, () => ""],
+    ...revisions.slice(1),
+  ]} />
+  ${chosen && html`<${RevisionChanges} key=${kind + chosen} path=${path} kind=${kind} revision=${chosen} rows=${said?.revisions || []} />`}`;
 }
 
 export function DataPage() {

@@ -4,8 +4,8 @@ import { useLive } from "./live.js";
 
 const SHOWN = 1000;
 
-// What an address gives, read again when the fleet has changed, or when `when` has.
-export function useRead(path, when = "") {
+// What an address gives, read again when the fleet has changed, or when `when` has. What is costly to make is not `isLive`.
+export function useRead(path, when = "", isLive = true) {
   const { version, loads } = useLive();
   const [shown, set] = useState({ said: null, error: null });
   useEffect(() => {
@@ -13,7 +13,7 @@ export function useRead(path, when = "") {
     const stop = new AbortController();
     ask(path, { signal: stop.signal }).then((said) => set({ said, error: null }), (error) => stop.signal.aborted || set((before) => ({ ...before, error })));
     return () => stop.abort();
-  }, [path, version, loads, when]);
+  }, [path, isLive && version, loads, when]);
   return shown;
 }
 

@@ -76,6 +76,17 @@ def test_texts_are_without_secrets_and_only_of_text_files(tmp_path: Path) -> Non
     assert set(inside.files) == {"manifest.yaml", "app.ini", "image", "large"}
 
 
+def test_secret_blocks_are_masked_to_their_end(tmp_path: Path) -> None:
+    text = "- private_key: |-  # of web\n    BEGIN\n\n      abc\n  user: ann\n- motd: |\n    hello\n"
+    (tmp_path / "manifest.yaml").write_text(text)
+
+    inside = look_into(read_content(tmp_path).packed, "manifest.yaml")
+
+    assert inside.texts["manifest.yaml"] == (
+        "- private_key: ***\n    ***\n\n      ***\n  user: ann\n- motd: |\n    hello"
+    )
+
+
 @pytest.mark.parametrize(
     "manifest",
     [
