@@ -21,6 +21,10 @@ _COLOR = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
+AHEAD_S = 60.0
+"""A moment that is at most this far in the future is shown as now: clocks differ by seconds."""
+
+
 def safe(text: str) -> str:
     """
     A text that came over the bus, without anything that a terminal would obey.
@@ -151,10 +155,16 @@ def span(seconds: float) -> str:
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago something was, to the second; "" when it never was."""
+    """
+    How long ago something was, to the second; "" when it never was.
+
+    By another machine's clock it may be in the future. That is shown above AHEAD_S, because one of the clocks is wrong.
+    """
     if moment is None:
         return ""
     seconds = (now - moment).total_seconds()
+    if seconds < -AHEAD_S:
+        return f"{span(-seconds)} in the future"
     return f"{span(max(seconds, 0))} ago" if seconds >= 1 else "just now"
 
 

@@ -30,6 +30,11 @@ class FailureLines:
         self._unnamed = 0
         self._left = LINES_MOST
 
+    @property
+    def has_named(self) -> bool:
+        """Whether a failure was named: then the others are, too, because the lines read as a list of all."""
+        return bool(self._named)
+
     def name(self, node: str, state: str, why: str, run: str = "") -> None:
         """
         Name a node that failed, unless the same failure was named before.

@@ -95,8 +95,12 @@ def format_session_starter(session: PastSession) -> str:
     if session.start is None:
         return "unknown"
     cause = find_cause(session.start)
-    words = format_starter(cause, session.start.origin, session.start.requester)
-    return f"{words} ({session.start.cause})" if cause == ASSIGNMENT and session.start.cause else words
+    if cause != ASSIGNMENT:
+        return format_starter(cause, session.start.origin, session.start.requester)
+    requester, trigger = session.start.requester, session.start.cause
+    details = [f"started by {requester}"] if requester else []
+    details += [trigger] if trigger and trigger != ASSIGNMENT else []
+    return f"assignment {session.start.origin}" + (f" ({', '.join(details)})" if details else "")
 
 
 def session_fields(node: str, session: PastSession) -> dict[str, object]:

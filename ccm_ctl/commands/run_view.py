@@ -324,7 +324,8 @@ class RunView:
                 if self._told.get(name) is not node.state:
                     self._told[name] = node.state
                     self._terminal.record(records.RESULT, **self.result_fields(node))
-                    if is_going_on and node.state in _FAILED_STATES:
+                    is_listed = is_going_on or self._failures.has_named
+                    if is_listed and node.state in _FAILED_STATES:
                         self._failures.name(name, str(node.state), format_failure(node))
         if everything:
             self._failures.close()

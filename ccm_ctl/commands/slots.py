@@ -36,10 +36,10 @@ def slots(application: Application) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.slot_holders import read_slots
+        from ccm_ctl.fleet.slot_holders import read_slots, release_command
 
-        now, rows = fleet.clock.now(), []
-        for place in await read_slots(fleet):
+        now, rows, places = fleet.clock.now(), [], await read_slots(fleet)
+        for place in places:
             application.terminal.record(records.SLOT, **place.fields())
             rows.append(_row(place, now))
         columns = [
@@ -50,6 +50,11 @@ def slots(application: Application) -> Exit:
             Column("SINCE"),
         ]
         application.terminal.table(columns, rows, "no node holds a slot or waits for one\n")
+        for place in places:
+            if place.is_holder and place.state.entry.has_failed:
+                node = place.state.node
+                command = release_command(place.slot, node)
+                application.terminal.show(f"  release:  {command}   (when {one_line(node)} is healthy)\n")
         return Exit.OK
 
     return application.run(work)

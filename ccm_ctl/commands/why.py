@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.convergence import NodeStanding
     from ccm_ctl.fleet.node_diagnostics import Evidence, LocalManifest, NodeRollout
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.slot_holders import NodeSlot
     from ccm_ctl.render.why import Fact
 
 DIGEST_SHOWN = 12
@@ -148,6 +149,8 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
         yield Fact("refresh pending", pending, "change")
     for rollout in evidence.rollouts:
         yield Fact("rollout", _format_rollout(rollout), "change")
+    for slot in evidence.slots:
+        yield Fact("slot", _format_slot(slot, evidence.node.name), "bad" if slot.has_failed else "change")
     yield Fact("last run", _last_run(evidence, now))
     yield from _agent_facts(evidence, reason, now)
     if refused := open_refusal(evidence):
@@ -216,6 +219,19 @@ def _format_rollout(one: NodeRollout) -> str:
     return one_line(f"{words}{goes_on}")
 
 
+def _format_slot(slot: NodeSlot, node: str) -> str:
+    """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`."""
+    from ccm_agent.clikit.text import fold_names, one_line
+    from ccm_ctl.fleet.slot_holders import release_command
+
+    words = f"{slot.name}, kept after {slot.resource} failed" if slot.has_failed else f"holds {slot.name}"
+    if slot.waiting:
+        words += f"; {fold_names(slot.waiting)} {'waits' if len(slot.waiting) == 1 else 'wait'} for it"
+    if slot.has_failed:
+        words += f"; `{release_command(slot.name, node)}` frees it when {node} is healthy"
+    return one_line(words)
+
+
 def _format_manifest(own: LocalManifest, now: datetime) -> str:
     """Describe a manifest of the node's configuration, as its agent reports it."""
     from ccm_ctl.commands.diagnosis import format_due
@@ -248,12 +264,16 @@ def _format_summary(summary: SessionSummary) -> str:
         "stable": summary.stable_resources,
         "unknown until applied": summary.unknown_count,
     }
-    numbers = counted(counts) or "no resources"
+    numbers = counted(counts)
+    # a run that ended before its first resource took no time that says anything
+    how = (
+        f"{numbers} in {span(summary.total_duration / 1e9)}" if numbers else summary.reason or "no resources"
+    )
     what = f"{summary.manifest}: " if summary.manifest else ""
     data = ", ".join(
         f"{url.removeprefix('kv://')} {revision}" for url, revision in summary.data_revisions.items()
     )
-    return f"{what}{numbers} in {span(summary.total_duration / 1e9)}{f', data {data}' if data else ''}"
+    return f"{what}{how}{f', data {data}' if data else ''}"
 
 
 def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:

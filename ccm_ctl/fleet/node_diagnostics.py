@@ -39,6 +39,7 @@ from ccm_ctl.fleet.node_clock import clock_off_s
 from ccm_ctl.fleet.node_condition import AgentAnswer, NodeCondition, decide_condition
 from ccm_ctl.fleet.node_state import ASSIGNED, mark_unverified
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.slot_holders import NodeSlot, read_slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,6 +161,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         status: The same, as far as it can be read.
         asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
         rollouts: The open rollouts that it is part of, oldest first.
+        slots: The slots that it holds.
     """
 
     node: Node
@@ -175,6 +177,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     status: Status = Status()
     asked: str = NOT_ASKED
     rollouts: list[NodeRollout] = []
+    slots: list[NodeSlot] = []
 
 
 async def read_evidence(fleet: Fleet, name: str) -> Evidence:
@@ -212,6 +215,7 @@ async def read_evidence(fleet: Fleet, name: str) -> Evidence:
         status=read_status(answer),
         asked=asked,
         rollouts=await _read_rollouts(fleet, name),
+        slots=await read_slots_of(fleet, name),
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.node_state import find_slot_forgery
-from ccm_agent.model.errors import BusSetupError
+from ccm_agent.clikit.text import one_line
+from ccm_agent.model.errors import BusDeniedError, BusSetupError
 from ccm_agent.model.slots import SlotState, decode_entry
 from ccm_ctl.fleet.node_state import make_state_reader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ccm_agent.model.maintenance import ResourceLock
@@ -60,6 +63,28 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
         }
 
 
+class NodeSlot(Struct, frozen=True, kw_only=True):
+    """
+    A slot that a node holds.
+
+    Attributes:
+        name: Its name.
+        resource: The resource that it is for.
+        has_failed: The node keeps it after a failure.
+        waiting: The nodes that wait for it, in the order of the queue.
+    """
+
+    name: str
+    resource: str
+    has_failed: bool
+    waiting: list[str]
+
+
+def release_command(slot: str, node: str) -> str:
+    """The command that takes a slot from a node. A name that a node made up cannot become another command."""
+    return f"ccmctl slots release {quote(one_line(slot))} {quote(one_line(node))}"
+
+
 def need_slots(fleet: Fleet) -> Bucket:
     """
     The bucket of slots.
@@ -72,9 +97,13 @@ def need_slots(fleet: Fleet) -> Bucket:
     return fleet.slots
 
 
-async def read_slots(fleet: Fleet) -> list[SlotPlace]:
+async def read_slots(fleet: Fleet, names: Iterable[str] | None = None) -> list[SlotPlace]:
     """
     All entries: by slot, holders by name before the queue in its order, and then what is not verified.
+
+    Args:
+        fleet: The fleet.
+        names: The slots; None: all.
 
     Raises:
         BusSetupError: This broker has no slots that these credentials can read.
@@ -83,7 +112,7 @@ async def read_slots(fleet: Fleet) -> list[SlotPlace]:
     bucket, reader = need_slots(fleet), await make_state_reader(fleet)
     found: dict[str, list[SlotState]] = {}
     forged: dict[str, list[tuple[SlotState, str]]] = {}
-    for one in await bucket.matching([">"]):
+    for one in await bucket.matching([">"] if names is None else [f"{name}.*" for name in names]):
         name, _, node = one.key.partition(".")
         entry = decode_entry(one.value)
         state = SlotState(node=node, revision=one.revision, written=one.created, entry=entry)
@@ -102,6 +131,28 @@ async def read_slots(fleet: Fleet) -> list[SlotPlace]:
         for state, reason in sorted(forged.get(name, []), key=lambda pair: pair[0].node):
             places.append(SlotPlace(slot=name, state=state, position=0, unverified=reason))
     return places
+
+
+async def read_slots_of(fleet: Fleet, node: str) -> list[NodeSlot]:
+    """The slots that a node holds, as far as these credentials can read them."""
+    if fleet.slots is None:
+        return []
+    try:
+        keys = [key.partition(".") for key in await fleet.slots.keys()]
+        names = [slot for slot, _, holder in keys if holder == node]
+        places = await read_slots(fleet, names) if names else []
+    except (BusDeniedError, BusSetupError):
+        return []
+    own = [one for one in places if one.state.node == node and one.is_holder]
+    return [
+        NodeSlot(
+            name=one.slot,
+            resource=one.state.entry.resource,
+            has_failed=one.state.entry.has_failed,
+            waiting=[other.state.node for other in places if other.slot == one.slot and other.position],
+        )
+        for one in own
+    ]
 
 
 def find_locks(inventory: Inventory, now: datetime) -> list[tuple[str, str, ResourceLock | Disabled]]:

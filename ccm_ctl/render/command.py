@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.clikit.table import paint
-from ccm_agent.clikit.text import counted, fold_names, one_line, plural, short_id, shortened, span
+from ccm_agent.clikit.text import fold_names, one_line, plural, short_id, shortened
 from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL
 from ccm_agent.model.wire import COMPLIANT_STATES, NodeState
-from ccm_ctl.render.outcome import MEANINGS
+from ccm_ctl.render.outcome import MEANINGS, end_line
 from ccm_ctl.render.output import IN_FULL, output_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from ccm_agent.clikit.table import Style
     from ccm_agent.model.outcome import TransactionEvent
@@ -110,20 +111,10 @@ def command_report(
     ]
     left = len(blocks) - IN_FULL.outputs
     if left > 0:
-        rest = f"and {plural(left, 'other output')}; `ccmctl run show RUN --json` has all\n"
+        rest = f"and {plural(left, 'other output')}; `ccmctl run show {short_id(run)} --json` has all\n"
         blocks = [*blocks[: IN_FULL.outputs], rest]
-    return "\n".join([*blocks, _last_line(title, results.values(), seconds, run, style)])
-
-
-def _last_line(title: str, results: Collection[CommandResult], seconds: float, run: str, style: Style) -> str:
-    counts: dict[str, int] = {}
-    for result in results:
-        word = str(result.state) if result.title else "succeeded"
-        counts[word] = counts.get(word, 0) + 1
-    ordered = {word: counts[word] for word in sorted(counts, key=lambda word: (word != "succeeded", word))}
-    words = f"{plural(len(results), 'node')}: {counted(ordered) or 'nothing to do'}"
-    meaning = "bad" if any(result.title for result in results) else "good"
-    return f"{title}: {paint(words, meaning, style)} in {span(seconds)} (run {short_id(run)})\n"
+    counts = Counter(result.state for result in results.values())
+    return "\n".join([*blocks, end_line(title, counts, seconds, run, style, plan=False)])
 
 
 def _block(result: CommandResult, names: list[str], style: Style) -> str:

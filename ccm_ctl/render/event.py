@@ -110,7 +110,7 @@ def _format_summary(summary: SessionSummary) -> str:
         "stable": summary.stable_resources,
         "unknown until applied": summary.unknown_count,
     }
-    numbers = counted(counts) or "no resources"
     reason = f" ({summary.reason})" if summary.reason else ""
-    took = span(summary.total_duration / 1e9)
-    return f"ended {summary.state}{reason}: {numbers} in {took}{format_pending(summary.refresh_pending)}"
+    numbers = counted(counts)
+    took = f": {numbers} in {span(summary.total_duration / 1e9)}" if numbers else ""
+    return f"ended {summary.state}{reason}{took}{format_pending(summary.refresh_pending)}"

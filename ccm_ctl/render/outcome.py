@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 RESOURCES_SHOWN = 4
 """How many resources a row names; the others are counted, and `run show --events` has all."""
 
+RESOURCES_WIDTH = 120
+"""How many characters these names have together, unless the first one alone has more; a plan has notes that only it shows."""
+
 OUTPUT_LINES = 12
 """How many last lines of a failed command's output are shown; `run show --json` has up to 8 KiB."""
 
@@ -229,9 +232,10 @@ def _row(group: list[NodeResult], *, plan: bool) -> list[str | Cell]:
 def _what(one: NodeResult) -> str:
     named = [_format_resource(result) for result in one.resources if result.outcome != Outcome.SKIPPED]
     skipped = len(one.resources) - len(named)
-    parts = named[:RESOURCES_SHOWN]
-    if len(named) > RESOURCES_SHOWN:
-        parts.append(f"and {len(named) - RESOURCES_SHOWN} more")
+    is_noted = any(result.note for result in one.resources)
+    parts = named[:RESOURCES_SHOWN] if is_noted else _first_that_fit(named)
+    if len(named) > len(parts):
+        parts.append(f"and {len(named) - len(parts)} more")
     if skipped:
         parts.append(f"{skipped} skipped")
     if one.state is NodeState.STABLE and not parts:
@@ -242,6 +246,17 @@ def _what(one: NodeResult) -> str:
     if one.reason:
         return one_line(f"{one.reason}; {text}" if text else one.reason)
     return one_line(text)
+
+
+def _first_that_fit(named: list[str]) -> list[str]:
+    """The first few, at least one, without those that would make the row hard to read."""
+    parts, width = named[:1], len("".join(named[:1]))
+    for name in named[1:RESOURCES_SHOWN]:
+        width += len(name)
+        if width > RESOURCES_WIDTH:
+            break
+        parts.append(name)
+    return parts
 
 
 def _format_resource(result: ResourceResult) -> str:

@@ -45,19 +45,29 @@ def wave_lines(plan: RolloutPlan, style: Style) -> str:
 
 
 def limits(budgets: Budgets) -> str:
-    """Budgets in words: `any nodes fail or more than 5% of the nodes do not run it`."""
-    meanings = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
-    parts = []
+    """Budgets in words: `a node fails or is lost, or more than 5% of the nodes do not run it`."""
+    of_one = {"failed": "fails", "unreachable": "does not run it", "lost": "is lost"}
+    of_many = {"failed": "fail", "unreachable": "do not run it", "lost": "are lost"}
+    none, parts = [], []
     for kind, size in budgets.items():
         if size.percent is not None and size.percent >= WHOLE:
             continue  # it can never be exceeded
-        count = f"{size} of the nodes" if size.percent is not None else plural(size.count or 0, "node")
-        parts.append(
-            f"more than {count} {meanings[kind]}"
-            if size.count or size.percent
-            else f"any nodes {meanings[kind]}"
-        )
-    return " or ".join(parts)
+        if not (size.count or size.percent):
+            none.append(of_one[kind])
+        elif size.count == 1:
+            parts.append(f"more than 1 node {of_one[kind]}")
+        else:
+            count = f"{size} of the nodes" if size.percent is not None else f"{size.count} nodes"
+            parts.append(f"more than {count} {of_many[kind]}")
+    if none:
+        parts.insert(0, f"a node {_alternatives(none)}")
+    return (", or " if len(none) > 1 else " or ").join(parts)
+
+
+def _alternatives(words: list[str]) -> str:
+    """`a, b or c`."""
+    *rest, last = words
+    return f"{', '.join(rest)} or {last}" if rest else last
 
 
 def rollout_status(state: RolloutState, now: datetime) -> str:

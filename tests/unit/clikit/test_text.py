@@ -91,6 +91,7 @@ def test_times_are_reported() -> None:
 
     assert (ago(now - timedelta(minutes=5), now), ago(None, now)) == ("5m ago", "")
     assert (ago(now, now), ago(now + timedelta(minutes=1), now)) == ("just now", "just now")
+    assert ago(now + timedelta(hours=2), now) == "2h in the future"
     assert (clock(now), clock(None)) == ("2026-11-21 12:00:00Z", "")
 
 

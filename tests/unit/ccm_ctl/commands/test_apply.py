@@ -336,6 +336,16 @@ def test_a_failure_is_named_on_standard_error_while_other_nodes_are_at_work(motd
     ]
 
 
+def test_a_failure_that_ends_the_run_is_named_if_others_were(motd: str) -> None:
+    desk = failing_while_one_works()
+    desk.nodes[2].does = [event("/etc/motd", 2, failed=True, error=["no"])]
+
+    said = desk.ccmctl("apply", motd, "--all", "--yes")
+
+    named = sorted(line.partition(":")[0] for line in said.err.splitlines() if line.startswith("web"))
+    assert named == ["web1", "web2", "web3"]
+
+
 def test_a_failure_is_named_above_the_live_line(motd: str) -> None:
     environ = {"NO_COLOR": "1", "COLUMNS": "40"}
 

@@ -71,7 +71,7 @@ def test_nodes_with_the_same_result_share_a_block_and_failures_stand_last() -> N
         "\n"
         "web5: offline\n"
     )
-    assert "exec uptime -p: 5 nodes: 2 succeeded, 1 failed, 1 offline, 1 refused in " in done.out
+    assert "exec uptime -p: 5 nodes: 2 changed, 1 offline, 1 refused, 1 failed in " in done.out
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ import pytest
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.outcome import TRANSACTION_EVENT
+from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT, SessionStart
 from ccm_agent.model.wire import AGENT_STARTUP, AgentEvent
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
+from ccm_ctl.commands.history import format_session_starter
+from ccm_ctl.fleet.node_past import PastSession
 from tests.support.authorship import Root
 from tests.support.controller import NOW, Desk, FakeNode, event, planned_change
 
@@ -78,6 +80,24 @@ def test_history_shows_quiet_sessions_when_asked(desk: Desk) -> None:
     said = desk.ccmctl("history", "web1", "--all")
 
     assert " RUN apply motd by assignment base (interval): stable in T\n" in said.screen
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        pytest.param("interval", "assignment base (started by op, interval)", id="the trigger is named"),
+        pytest.param("assignment", "assignment base (started by op)", id="and not the word assignment again"),
+    ],
+)
+def test_the_starter_of_a_run_of_an_assignment_is_named_in_one_pair_of_parentheses(
+    cause: str, words: str
+) -> None:
+    start = SessionStart(
+        protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node="web1", run=new_id(), number=1,
+        cause=cause, origin="base", requester="op",
+    )  # fmt: skip
+
+    assert format_session_starter(PastSession(run=start.run, time=NOW, start=start)) == words
 
 
 def test_history_for_programs_has_each_event(desk: Desk) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from ccm_agent.model.slots import SlotEntry
 from ccm_agent.testing.memory_bus import MemoryBus
+from ccm_ctl.fleet.slot_holders import release_command
 from tests.support.controller import NOW, Desk
 
 
@@ -34,11 +35,13 @@ def test_holders_are_listed_before_waiting_nodes_in_queue_order() -> None:
     shown = desk.ccmctl("slots")
     records = desk.ccmctl("slots", "--json").records
 
-    assert [line.split()[:2] for line in shown.out.splitlines()[1:]] == [
+    *rows, release = shown.out.splitlines()[1:]
+    assert [line.split()[:2] for line in rows] == [
         ["pg/1", "db1"],
         ["pg/1", "db3"],
         ["pg/1", "db2"],
     ]
+    assert release == "  release:  ccmctl slots release pg db1   (when db1 is healthy)"
     assert {one["node"]: (one["state"], one.get("position")) for one in records}["db1"] == ("failed", None)
     assert [(one["node"], one["position"]) for one in records[1:]] == [("db3", 1), ("db2", 2)]
 
@@ -62,6 +65,10 @@ def test_slot_is_taken_from_a_holder_only() -> None:
     assert (unasked.code, waiting.code, released.code) == (1, 1, 0)
     assert waiting.err == "ccmctl: db2 does not hold the slot pg; `ccmctl slots` lists the holders\n"
     assert [one["node"] for one in desk.ccmctl("slots", "--json").records] == ["db2"]
+
+
+def test_a_name_that_a_node_made_up_is_no_command() -> None:
+    assert release_command("pg", "db1;reboot") == "ccmctl slots release pg 'db1;reboot'"
 
 
 def test_without_holders_that_is_said() -> None:

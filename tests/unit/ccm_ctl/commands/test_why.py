@@ -19,6 +19,7 @@ from ccm_agent.model.outcome import (
     SessionSummary,
 )
 from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.slots import SlotEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import (
     AGENT_DUPLICATE,
@@ -623,3 +624,43 @@ def test_an_answer_that_reports_no_newer_run_changes_nothing(status: dict[str, A
     done = a_desk(record, assigned=False, status=status).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0].startswith("web1 is in the desired state: ")
+
+
+def test_a_slot_that_is_kept_is_named_with_who_waits_and_the_command_that_frees_it() -> None:
+    desk = a_desk(a_record(last_run=RUN, last_state="failed", last_time=before(minutes=12)), assigned=False)
+
+    async def take_slots(broker: MemoryBroker) -> None:
+        for number, node in enumerate(("web1", "web2", "web4")):
+            entry = SlotEntry(
+                is_held=not number, has_failed=not number, count=1, since=NOW, resource="exec#restart", place=number
+            )  # fmt: skip
+            await MemoryBus(broker, node).bucket("CCM_SLOTS").put(f"pg.{node}", msgspec.json.encode(entry))
+
+    desk.hooks.append(take_slots)
+
+    kept = " ".join(desk.ccmctl("why", "web1").out.split())
+    waiting = desk.ccmctl("why", "web2")
+
+    assert (
+        "slot pg, kept after exec#restart failed; web[2,4] wait for it; "
+        "`ccmctl slots release pg web1` frees it when web1 is healthy"
+    ) in kept
+    assert "slots release" not in waiting.out + waiting.err
+
+
+def test_a_run_that_ended_before_its_first_resource_shows_the_reason_and_no_time() -> None:
+    record = a_record(last_run=RUN, last_state="failed", last_time=before(minutes=12))
+    summary = a_summary(
+        state="failed", stable_resources=0, manifest="det", reason="no such revision to roll out", total_duration=1_000_000
+    )  # fmt: skip
+
+    shown = a_desk(record, summary, assigned=False).ccmctl("why", "web1").out
+
+    assert f"{RUN[:8]} failed 12m ago: det: no such revision to roll out\n" in shown
+    assert "no resources" not in shown
+
+
+def test_a_start_by_a_clock_that_is_ahead_is_shown_as_such() -> None:
+    shown = a_desk(a_record(started=before(hours=-2)), assigned=False).ccmctl("why", "web1").out
+
+    assert "(2h in the future)" in shown

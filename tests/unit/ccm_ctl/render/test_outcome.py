@@ -119,6 +119,16 @@ def test_many_resources_are_counted() -> None:
     )
 
 
+def test_resources_with_long_names_do_not_make_a_row_of_hundreds_of_columns() -> None:
+    long = "a" * 90
+    resources = tuple(ResourceResult(f"file#/{number}/{long}", "changed") for number in range(6))
+    result = NodeResult(node="web1", state=NodeState.CHANGED, resources=resources)
+
+    *_, row = run_report([result], Style(), plan=False).splitlines()
+
+    assert row == f"web1   changed  file#/0/{long}, and 5 more"
+
+
 def test_texts_of_nodes_cannot_move_the_cursor() -> None:
     report = run_report(
         [failed("db1", output="\x1b[2J\x1b[31mred\r\n" + "\n".join(map(str, range(30))))], Style(), plan=False
