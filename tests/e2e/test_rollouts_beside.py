@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +129,74 @@ def test_a_run_without_waves_that_has_not_ended_is_named(two: Fleet) -> None:
     assert (asked.code, named in asked.err, "cannot ask" in asked.err) == (1, True, True), asked.err
     assert ("has not ended" in other.err, "has not ended" in after.err) == (False, False)
     two.forget_files()
+
+
+def test_undo_and_retry_name_an_open_rollout_and_a_retry_in_waves_asks(two: Fleet, tmp_path: Path) -> None:
+    changed = two.ctl(
+        "apply", two.write("motd.json", manifest(a_file("motd"))), "-t", "node=web2", "--yes", "--json"
+    )
+    job = ("exec", "job", {"command": f"test -e {tmp_path}/may"})
+    words = ("apply", two.write("job.json", manifest(job)), "-t", "node=web2", "--yes", "--json")
+    plain, waves = two.ctl(*words), two.ctl(*words, "--batch", "1", "--max-failures", "100%")
+    (tmp_path / "may").touch()
+    path = two.write("first.json", manifest(a_gate(), a_file("first")))
+    controller = two.begin("apply", path, "--all", "--yes", "--json", "--batch", "1")
+    two.wait_for(lambda: (two.agents["web1"].files / "at-go").exists(), "a node to stand at its gate")
+
+    undone = two.ctl("undo", changed.run, "--yes", "--json")
+    retried = two.ctl("run", "retry", plain.run, words[1], "--yes", "--json")
+    asked = two.ctl("run", "retry", plain.run, words[1])
+    refused = two.ctl("run", "retry", waves.run, "--yes", "--json")
+    agreed = two.ctl("run", "retry", waves.run, "--yes", "--alongside", "--json")
+    two.open_gates()
+    done = controller.end()
+    after = two.ctl("run", "retry", plain.run, words[1], "--yes", "--json")
+
+    named = f"web2: run {done.run[:8]} (apply first by tester) is a rollout that is open on this node, too: "
+    assert (plain.states, waves.states) == ({"web2": "failed"}, {"web2": "failed"})
+    for one in (undone, retried, agreed):
+        assert (one.code, one.states, named in one.err) == (0, {"web2": "changed"}, True), one.err
+    assert (asked.code, named in asked.err, "cannot ask" in asked.err) == (1, True, True), asked.err
+    assert (refused.code, refused.states, named in refused.err, LIMITS in refused.err) == (1, {}, True, True)
+    assert (done.code, "is a rollout that is open" in after.err) == (0, False), done.err
+    two.forget_files()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "states"),
+    [
+        pytest.param((), 2, {"web1": "superseded", "web2": "planned"}, id="no failure is allowed by default"),
+        pytest.param(
+            ("--max-failures", "1"), 3, {"web1": "superseded", "web2": "changed"}, id="one is allowed"
+        ),
+    ],
+)
+def test_a_node_that_a_newer_run_took_over_is_not_done(
+    two: Fleet, options: tuple[str, ...], code: int, states: dict[str, str]
+) -> None:
+    hold = two.write("hold.json", manifest(a_gate(), a_file("hold")))
+    first = two.begin("apply", hold, "-t", "node=web1", "--yes", "--json")
+    two.wait_for(lambda: (two.agents["web1"].files / "at-go").exists(), "the node to stand at its gate")
+    path = two.write("site.json", manifest(a_file("site")))
+    waits = two.begin("apply", path, "--all", "--batch", "1", *options, "--yes", "--json")
+    two.wait_for(lambda: waiting(two, "web1") == 1, "the rollout to be queued on web1")
+
+    newer = two.begin("apply", path, "-t", "node=web1", "--yes", "--json")
+    two.wait_for(lambda: newer.so_far.records, "the newer run to begin")
+    done = waits.end()
+    shown = two.ctl("run", "show", done.run, "--json")
+    two.open_gates()
+
+    assert done.code == code, done.err
+    assert ("paused: 1 node was superseded; the limit is 0" in done.err) == (not options), done.err
+    assert shown.states == states
+    assert (first.end().code, newer.end().states) == (0, {"web1": "changed"})
+    if not options:
+        assert two.ctl("run", "abort", done.run).code in (0, 2)
+    two.forget_files()
+
+
+def waiting(fleet: Fleet, name: str) -> int:
+    """How many runs wait at a node for their turn."""
+    [explained] = fleet.ctl("why", name, "--json").named("why")
+    return len(explained["status"].get("waiting", []))
