@@ -187,18 +187,16 @@ class RolloutDriver:
         except BusUnavailableError:
             raise
         except CcmError as err:
-            await self._try_store(
-                replace(
-                    self.state,
-                    phase=Phase.PAUSED,
-                    by="",
-                    bake_until=None,
-                    is_completing=False,
-                    reason=str(err),
-                )
-            )
+            await self._pause(str(err))
             return False
         return True
+
+    async def _pause(self, reason: str) -> None:
+        """Pause it, because this operator cannot go on."""
+        paused = replace(
+            self.state, phase=Phase.PAUSED, by="", bake_until=None, is_completing=False, reason=reason
+        )
+        await self._try_store(paused)
 
     async def send_again(self, nodes: list[str]) -> None:
         """Repeat the request for nodes that have not answered."""
@@ -304,7 +302,20 @@ class RolloutDriver:
         self._stored, self._has_stored = self.state, True
 
     async def _send(self, nodes: Sequence[str]) -> None:
-        """Send the request to each of these nodes."""
+        """
+        Send the request to each of these nodes.
+
+        Raises:
+            BusDeniedError: The broker refuses it, now and in each attempt of this operator, so the rollout is paused.
+        """
+        try:
+            await self._send_where_allowed(nodes)
+        except BusDeniedError as err:
+            if self.state.phase in (Phase.RUNNING, Phase.BAKING):
+                await self._pause(str(err))
+            raise
+
+    async def _send_where_allowed(self, nodes: Sequence[str]) -> None:
         deadline = self._driving.fleet.clock.now() + timedelta(seconds=self.state.deadline_s)
         request = replace(self._driving.request, deadline=deadline, named=[], rollout=True)
         for begin in range(0, len(nodes), SENT_AT_ONCE):

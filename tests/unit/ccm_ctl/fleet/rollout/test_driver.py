@@ -11,7 +11,7 @@ import pytest
 
 from ccm_agent.bus.subjects import ROLLOUTS, request_subject, scopes_of
 from ccm_agent.bus.verified import Base
-from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
@@ -222,3 +222,26 @@ async def test_request_goes_to_the_node_alone_or_to_the_scopes_of_the_run(
     await scene.settle()
 
     assert set(scene.subjects) == {request_subject(MANIFEST_APPLY, scope)}
+
+
+@pytest.mark.parametrize("is_allowed", [False, True], ids=["denied", "allowed"])
+async def test_a_rollout_is_paused_with_the_reason_if_the_broker_refuses_its_request(
+    scene: Scene, is_allowed: bool
+) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+    for scope in () if is_allowed else ("node.n1", "all"):
+        scene.broker.deny("op", request_subject(MANIFEST_APPLY, scope))
+
+    refusal = ""
+    try:
+        await driver.turn()
+    except BusDeniedError as err:
+        refusal = str(err)
+    await driver.leave()
+    stored = await scene.store.require(scene.id)
+
+    wanted = (Phase.RUNNING, "") if is_allowed else (Phase.PAUSED, refusal)
+    assert (stored.state.phase, stored.state.reason) == wanted
+    assert bool(refusal) is not is_allowed
+    assert await scene.settle() == (["n1"] if is_allowed else [])
