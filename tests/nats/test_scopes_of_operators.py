@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import nkeys
 import pytest
 
 from tests.support.fleet import a_file, manifest
@@ -60,3 +63,78 @@ def test_a_rollout_that_the_broker_refuses_ends_and_names_the_right_that_is_miss
     assert [one["run"] for one in secured.as_("bob", "run", "list", "--json").named("run")] == [allowed.run]
     assert not (secured.fleet.agents["db1"].files / "a").exists()
     assert (allowed.code, set(allowed.states)) == (0, {"web1", "web2"}), allowed.err
+
+
+def narrowed(secured: Secured, name: str) -> str:
+    """
+    The credentials of an operator, with the same key, and without the right to publish to role=web.
+
+    The signers list allows the request all the same, so the broker alone refuses it.
+    """
+    text = (secured.directory / f"{name}.creds").read_text()
+    token = next(line for line in text.splitlines() if line.startswith("ey"))
+    head, body, _ = token.split(".")
+    claims = json.loads(base64.urlsafe_b64decode(body + "=="))
+    allowed = claims["nats"]["pub"]["allow"]
+    claims["nats"]["pub"]["allow"] = [subject for subject in allowed if ".role.web" not in subject]
+    assert claims["nats"]["pub"]["allow"] != allowed
+    account = nkeys.from_seed(bytearray((secured.keys / "ops.seed").read_bytes().strip()))
+    signed = f"{head}.{_encode(json.dumps(claims).encode())}"
+    path = secured.directory / f"{name}-narrow.creds"
+    path.write_text(text.replace(token, f"{signed}.{_encode(account.sign(signed.encode()))}"))
+    path.chmod(0o600)
+    return f"{name}-narrow"
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+LACKING = "it lacks the right `--apply role=web`"
+
+
+def test_a_rollout_that_only_the_broker_refuses_is_aborted_and_names_the_right(secured: Secured) -> None:
+    words = (
+        "apply",
+        secured.fleet.write("site.json", manifest(a_file("a"))),
+        "-t",
+        "role=web",
+        "--batch",
+        "1",
+    )
+
+    refused = secured.as_(narrowed(secured, "bob"), *words, "--yes", "--json")
+    shown = secured.as_("bob", "run", "show", refused.run, "--json").named("run")
+    left = secured.as_("bob", "rollout", "list", "--json").named("rollout")
+    allowed = secured.as_("bob", *words, "--yes", "--json")
+
+    assert (refused.code, LACKING in refused.err) == (1, True), refused.err
+    assert ([one["phase"] for one in shown], left) == (["aborted"], [])
+    assert (allowed.code, allowed.states) == (0, {"web1": "changed", "web2": "changed"}), allowed.err
+
+
+@pytest.mark.parametrize("is_served", [False, True], ids=["run resume", "rollout serve"])
+def test_a_rollout_whose_next_driver_the_broker_refuses_is_paused_with_the_reason(
+    secured: Secured, is_served: bool
+) -> None:
+    may = secured.directory / "may"
+    path = secured.fleet.write("job.json", manifest(("exec", "job", {"command": f"test -e {may}"})))
+    narrow = narrowed(secured, "bob")
+    failed = secured.as_("tester", "apply", path, "-t", "role=web", "--batch", "1", "--yes", "--json")
+    run = failed.run
+    may.touch()
+
+    if is_served:
+        assert secured.as_("tester", "run", "resume", run, "--detach").code == 0
+        refused = secured.as_(narrow, "rollout", "serve", "--once")
+    else:
+        refused = secured.as_(narrow, "run", "resume", run)
+    [paused] = secured.as_("tester", "rollout", "list", "--json").named("rollout")
+    again = secured.as_(narrow, "rollout", "serve", "--once")
+    resumed = secured.as_("bob", "run", "resume", run, "--json")
+
+    assert (failed.code, failed.states) == (2, {"web1": "failed"}), failed.err
+    assert (refused.code, LACKING in refused.err) == (0 if is_served else 1, True), refused.err
+    assert (paused["run"], paused["phase"], LACKING in paused["reason"]) == (run, "paused", True)
+    assert (again.code, LACKING in again.err) == (0, False), again.err
+    assert (resumed.code, resumed.states["web2"]) == (2, "changed"), resumed.err
