@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.commands import Argument
@@ -36,7 +37,7 @@ def slots(application: Application) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
-        from ccm_ctl.fleet.slot_holders import read_slots, release_command
+        from ccm_ctl.fleet.slot_holders import read_slots
 
         now, rows, places = fleet.clock.now(), [], await read_slots(fleet)
         for place in places:
@@ -96,6 +97,11 @@ def _release(application: Application, name: str, node: str, yes: bool) -> Exit:
     if "." in name or not name or not node:
         raise UsageError("write the name of a slot and of a node, such as pg-restart db1")
     return application.run(work)
+
+
+def release_command(slot: str, node: str) -> str:
+    """The command that takes a slot from a node. A name that a node made up cannot become another command."""
+    return f"ccmctl slots release {quote(one_line(slot))} {quote(one_line(node))}"
 
 
 def _row(place: SlotPlace, now: datetime) -> list[str | Cell]:

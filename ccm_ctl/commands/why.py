@@ -222,7 +222,7 @@ def _format_rollout(one: NodeRollout) -> str:
 def _format_slot(slot: NodeSlot, node: str) -> str:
     """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`."""
     from ccm_agent.clikit.text import fold_names, one_line
-    from ccm_ctl.fleet.slot_holders import release_command
+    from ccm_ctl.commands.slots import release_command
 
     words = f"{slot.name}, kept after {slot.resource} failed" if slot.has_failed else f"holds {slot.name}"
     if slot.waiting:

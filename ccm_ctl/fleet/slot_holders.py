@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.node_state import find_slot_forgery
-from ccm_agent.clikit.text import one_line
 from ccm_agent.model.errors import BusDeniedError, BusSetupError
 from ccm_agent.model.slots import SlotState, decode_entry
 from ccm_ctl.fleet.node_state import make_state_reader
@@ -78,11 +76,6 @@ class NodeSlot(Struct, frozen=True, kw_only=True):
     resource: str
     has_failed: bool
     waiting: list[str]
-
-
-def release_command(slot: str, node: str) -> str:
-    """The command that takes a slot from a node. A name that a node made up cannot become another command."""
-    return f"ccmctl slots release {quote(one_line(slot))} {quote(one_line(node))}"
 
 
 def need_slots(fleet: Fleet) -> Bucket:

@@ -8,7 +8,7 @@ import msgspec
 
 from ccm_agent.model.slots import SlotEntry
 from ccm_agent.testing.memory_bus import MemoryBus
-from ccm_ctl.fleet.slot_holders import release_command
+from ccm_ctl.commands.slots import release_command
 from tests.support.controller import NOW, Desk
 
 
