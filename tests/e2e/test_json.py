@@ -19,7 +19,17 @@ from tests.support.warm_ccm import warm_programs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
-LEFT_OUT = {"completion", "dashboard", "help", "node add", "operator add", "rollout serve", "studio", "top"}
+LEFT_OUT = {
+    "completion",
+    "dashboard",
+    "demo",
+    "help",
+    "node add",
+    "operator add",
+    "rollout serve",
+    "studio",
+    "top",
+}
 """They print a script, help or credentials, or run until they are stopped."""
 
 COMMANDS = """\

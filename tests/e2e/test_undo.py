@@ -43,7 +43,7 @@ def test_content_and_mode_come_back_and_what_cannot_be_undone_is_named(trio: Fle
     assert f"changed since the run {run[:8]}: its content" in shown.err
     # the undo of the undo
     assert (refused.code, refused.out, kept_by_refusal) == (1, "", "old 0\n")
-    assert f"this run is the undo of {run}; --redo undoes it" in refused.err
+    assert f"this run is an undo; --redo applies the changes of {run[:8]} again" in refused.err
     assert again.states == {"web1": "changed"}, again.out + again.err
     assert (mine.read_text(), oct(mine.stat().st_mode & 0o777)) == ("new\n", "0o644")
 

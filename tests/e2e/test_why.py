@@ -116,7 +116,7 @@ def test_a_waiting_node_shows_the_reason(ward: Fleet) -> None:
     assert (record["state"], [one["state"] for one in record["assignments"]]) == ("running", ["waiting"])
     screen = shown(ward, "waits1")
     assert screen.startswith(
-        f"waits1 waits with the assignment later until this run ends: run {record['run']} of long"
+        f"waits1 waits with the assignment later until this run ends: run {record['run'][:8]} of long"
     )
     assert "at exec#gate-go (1 of 1) for " in " ".join(screen.split())
     ward.open_gates("waits1")
