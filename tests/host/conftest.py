@@ -33,7 +33,8 @@ def lab(base: Path) -> Iterator[testenv.Lab]:
 @pytest.fixture(scope="session")
 def program_binds() -> dict[str, str]:
     """What a machine needs of this one to run `ccm`: the virtual environment, its Python and the project, at their own places."""
-    prefixes = {sys.prefix, sys.base_prefix, str(TOP)}
+    # machines have Debian's own Python, and programs of their own below /usr
+    prefixes = {sys.prefix, sys.base_prefix, str(TOP)} - {"/usr"}
     return {
         path: path for path in sorted(prefixes) if not any(path.startswith(f"{other}/") for other in prefixes)
     }
