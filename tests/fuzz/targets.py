@@ -126,6 +126,7 @@ FUNCTIONS = [
     _function(
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
+    _function("ccm_ctl.dashboard.stored_pages:parse_revision", "12", "\u0663"),
     _function("ccm_ctl.fleet.assignments:parse_scope", "role=web"),
     _function("ccm_ctl.fleet.history:_parse_key", "T5Q1.state", "T5Q1.targets.0"),
     _function("ccm_ctl.fleet.history:_decode_operator", "ann", "a=2Fb"),
