@@ -1,13 +1,12 @@
-"""The JSON documents that `ccm` prints with `--json`, apart from records: their classes, and their fields in Markdown."""
+"""The JSON documents that `ccm` prints with `--json`, apart from records: their classes, with their schemas."""
 
 from __future__ import annotations
 
 import typing
 from typing import Any
 
-import msgspec
-from docstrings import attributes, first_sentence
-from tables import plain, table, type_words
+from docstrings import first_sentence
+from tables import plain, table
 
 
 def documents() -> dict[str, tuple[str, Any]]:
@@ -34,22 +33,12 @@ def documents() -> dict[str, tuple[str, Any]]:
 
 
 def ccm_json() -> str:
-    """Each document: the command, the schema, and the fields."""
-    parts = []
+    """Each document: the command, its schema, and what it is."""
+    rows = []
     for name, (command, kind) in documents().items():
         is_list = typing.get_origin(kind) is list
-        item = typing.get_args(kind)[0] if is_list else kind
-        lead = f"{'A list. Each item: ' if is_list else ''}{plain(first_sentence(item))}"
-        parts += [f"### {command}", f"{lead} Schema: `schemas/v1/{name}.json`.", _fields(item)]
-    return "\n\n".join(parts)
-
-
-def _fields(kind: type[msgspec.Struct]) -> str:
-    schema: dict[str, Any] = msgspec.json.schema(kind)
-    definition = schema["$defs"][kind.__name__]
-    texts = attributes(kind)
-    rows = []
-    for name, field in definition["properties"].items():
-        words = type_words(field, schema["$defs"]) + ("" if name in definition.get("required", ()) else "?")
-        rows.append([f"`{name}`", words, plain(field.get("description") or texts[name])])
-    return table(["Field", "Type", "Meaning"], rows)
+        sentence = plain(first_sentence(typing.get_args(kind)[0] if is_list else kind))
+        rows.append(
+            [f"`{command}`", f"{'A list. Each item: ' if is_list else ''}{sentence}", f"`{name}.json`"]
+        )
+    return table(["Command", "Document", "Schema"], rows)

@@ -24,6 +24,10 @@ HELP = "-h, --help"
 COMMON = 3
 """An option that at least so many commands take, with the same meaning, is explained on the page of the program."""
 
+EVERY_TYPE = "Properties of every resource"
+PROPERTIES = "Properties of "
+"""How the title of a section begins whose options are explained on the page of a resource type."""
+
 TASKS = {title for tasks in (HOST_TASKS, FLEET_TASKS) for title in tasks} | {"Commands"}
 """Titles of sections that list commands."""
 
@@ -41,7 +45,9 @@ def command_pages() -> dict[str, str]:
         common = _common(all_screens)
         for verb, below in groupby(all_screens, key=lambda screen: screen.path[1:2]):
             name = "-".join([program, *verb])
-            parts = [part for screen in below for part in _command(screen, common)]
+            of_page = list(below)
+            every = _every(of_page[1:], common)
+            parts = [part for screen in of_page for part in _command(screen, common, every)]
             if not verb:
                 parts += _of_program(program, common)
             pages[f"{name}.md"] = "\n\n".join(parts) + "\n"
@@ -62,6 +68,15 @@ def _common(all_screens: list[Screen]) -> list[Row]:
     return sorted(most.items(), key=lambda row: row[0].lstrip("-"))
 
 
+def _every(below: list[Screen], common: list[Row]) -> list[str]:
+    """The common options that every command below a group takes, for a group that has several."""
+    taken = [
+        [name for rows in screen.sections.values() for name, text in rows if (name, text) in common]
+        for screen in below
+    ]
+    return [name for name in taken[0] if all(name in other for other in taken)] if len(taken) > 1 else []
+
+
 def _of_program(program: str, common: list[Row]) -> Iterator[str]:
     yield "## Common options"
     yield f"Every command takes `{HELP}`. The page of each command names those of these options that it takes."
@@ -70,21 +85,29 @@ def _of_program(program: str, common: list[Row]) -> Iterator[str]:
     yield exit_codes(program)
 
 
-def _command(screen: Screen, common: list[Row]) -> Iterator[str]:
+def _command(screen: Screen, common: list[Row], every: list[str]) -> Iterator[str]:
+    is_below = len(screen.path) > 2
     yield f"{'#' * max(len(screen.path) - 1, 1)} {screen.name}"
     exits = [text for text in screen.paragraphs if EXIT_SENTENCE.match(text)]
     yield from (_paragraph(text) for text in screen.paragraphs if text not in exits)
     yield f"```text\n{screen.usage}\n```"
     shared = []
     for title, rows in screen.sections.items():
-        own = [row for row in rows if row not in common and row[0] != HELP]
-        shared += [name for name, text in rows if (name, text) in common]
         if title in TASKS and len(screen.path) > 1:
-            yield "Commands: " + ", ".join(_name(screen, title, name) for name, _ in own) + "."
+            continue  # the headings below list them
+        own = [row for row in rows if row not in common and row[0] != HELP]
+        shared += [name for name, text in rows if (name, text) in common and not (is_below and name in every)]
+        if own and title.startswith(PROPERTIES) and title != EVERY_TYPE:
+            page = f"../../resources/{screen.path[-1]}.md"
+            yield f"[{title}]({page}): " + ", ".join(f"`{name}`" for name, _ in own) + "."
         elif own:
             cells = [(_name(screen, title, name), plain(text)) for name, text in own]
             yield table([HEADS.get(title, title), "Meaning"], cells)
-    if shared:
+    if not is_below and len(screen.path) > 1 and every:
+        page = f"{screen.path[0]}.md#common-options"
+        names = ", ".join(f"`{_spelling(name)}`" for name in every)
+        yield f"[Common options]({page}) of all commands on this page: {names}."
+    elif shared:
         page = f"{screen.path[0]}.md#common-options"
         yield f"[Common options]({page}): " + ", ".join(f"`{_spelling(name)}`" for name in shared) + "."
     if screen.examples:

@@ -27,14 +27,14 @@ AGENT_EVENTS = {
 """What each word of `io.choria.ccm.v1.agent.WORD` says."""
 
 EVERY_EVENT = {
-    "protocol": "The kind of the message, as in the title of this section.",
+    "protocol": "The kind of the message: the title of its section.",
     "event_id": "A KSUID; ids of one process grow in the order the events were made.",
     "timestamp": "When the event was made, by the clock of the node.",
     "node": "The node.",
     "run": "The run; empty for a local apply.",
     "number": "Place within the run, from 1; 0 for a local apply.",
 }
-"""Fields that mean the same in every event; a docstring that says more takes precedence."""
+"""Fields that mean the same in every event; a docstring that says more is shown with its event."""
 
 
 def events() -> str:
@@ -53,21 +53,29 @@ def events() -> str:
         "A property in a diff": resource_diff.PropertyChange,
         "A file in a diff": resource_diff.FileDiff,
     }
-    parts = []
+    every = [(f"`{name}`", plain(text)) for name, text in EVERY_EVENT.items()]
+    parts = [table(["Field", "Meaning"], every)]
     for title, kind in sections.items():
-        parts += [f"### {title}", plain(first_sentence(kind)), _fields(kind)]
+        shared = [f"`{name}`" for name in _shared(kind)]
+        also = f" Also {', '.join(shared)}." if shared else ""
+        parts += [f"### {title}", plain(first_sentence(kind)) + also, _fields(kind)]
     words = [(f"`{word}`", plain(text)) for word, text in AGENT_EVENTS.items()]
     return "\n\n".join([*parts, "### Words of agents", table(["Word", "Meaning"], words)])
+
+
+def _shared(kind: type[msgspec.Struct]) -> list[str]:
+    return [name for name in kind.__struct_fields__ if name in EVERY_EVENT and name not in attributes(kind)]
 
 
 def _fields(kind: type[msgspec.Struct]) -> str:
     schema: dict[str, Any] = msgspec.json.schema(kind)
     definitions = schema["$defs"]
-    texts = EVERY_EVENT | attributes(kind)
+    texts, shared = attributes(kind), _shared(kind)
     properties = definitions[kind.__name__]["properties"]
     names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
     rows = [
         [f"`{written}`", type_words(field, definitions), plain(texts[names[written]])]
         for written, field in properties.items()
+        if names[written] not in shared
     ]
     return table(["Field", "Type", "Meaning"], rows)

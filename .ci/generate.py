@@ -137,6 +137,7 @@ def property_tables() -> dict[Path, str]:
     from ccm_agent.resources.schema import type_schema
 
     pages = {}
+    every = reference.common_properties()
     for kind in Catalog().all():
         path = TOP / f"docs/resources/{kind.name}.md"
         page = path.read_text() if path.exists() else ""
@@ -144,10 +145,13 @@ def property_tables() -> dict[Path, str]:
             continue
         rows = ["| Property | Description |", "|---|---|"]
         for name, field in type_schema(kind)["properties"].items():
+            if (name, field.get("description")) in every:
+                continue
             ours = " *(not in Choria CCM)*" if kind.is_extension or name in kind.rules.extensions else ""
             rows.append(f"| `{name}` | {field.get('description', '')}{ours} |")
         before, after = page.split(BEGIN)[0], page.split(END)[1]
-        pages[path] = f"{before}{BEGIN}\n\n" + "\n".join(rows) + f"\n\n{END}{after}"
+        lead = "Also the [properties of every type](../concepts/resources.md#properties-of-every-type)."
+        pages[path] = f"{before}{BEGIN}\n\n" + "\n".join(rows) + f"\n\n{lead}\n\n{END}{after}"
     return pages
 
 

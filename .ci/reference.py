@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,10 +22,14 @@ from command_pages import command_pages, exit_codes
 from environment_page import environment
 from events_page import events
 from settings_page import settings
-from tables import fields_table
+from tables import fields, table
 
 COMMANDS = "reference/commands"
 """The folder of the pages that are generated whole."""
+
+FIELDS = ["Field", "Type", "Meaning"]
+COMMON = 3
+"""A field that at least so many records have, with the same meaning, is explained once."""
 
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -41,25 +46,66 @@ def pages(docs: Path) -> dict[Path, str]:
 
 
 def records() -> str:
-    """Each record of `ccmctl --json`, with its fields."""
+    """The fields that many records of `ccmctl --json` have, then each record with its other fields."""
     from ccm_ctl.render.record_types import RECORDS
 
     schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
     by_kind = schema["discriminator"]["mapping"]
-    parts = []
-    for kind, path in by_kind.items():
-        definition = schema["$defs"][path.rpartition("/")[2]]
-        fields = {name: field for name, field in definition["properties"].items() if name != "record"}
-        parts += [
-            f"### {kind}",
-            definition["description"],
-            fields_table(definition | {"properties": fields}, schema["$defs"]),
+    kinds = {kind: schema["$defs"][path.rpartition("/")[2]] for kind, path in by_kind.items()}
+    rows = {
+        kind: [row for row in fields(definition, schema["$defs"]) if row[0] != "`record`"]
+        for kind, definition in kinds.items()
+    }
+    times = Counter((name, text) for kind in rows for name, _, text in rows[kind])
+    common = {row: "" for row, number in times.items() if number >= COMMON}
+    for kind in rows:
+        common |= {
+            (name, text): type_.rstrip("?") for name, type_, text in rows[kind] if (name, text) in common
+        }
+    parts = [
+        table(FIELDS, [(name, type_, text) for (name, text), type_ in common.items()]),
+    ]
+    for kind, definition in kinds.items():
+        own = [row for row in rows[kind] if (row[0], row[2]) not in common]
+        shared = [
+            name + ("?" if type_.endswith("?") else "")
+            for name, type_, text in rows[kind]
+            if (name, text) in common
         ]
+        parts.append(f"### {kind}")
+        parts.append(definition["description"] + (f" Also {', '.join(shared)}." if shared else ""))
+        parts += [table(FIELDS, own)] if own else []
     return "\n\n".join(parts)
+
+
+def common_properties() -> list[tuple[str, str]]:
+    """The properties that every resource type has with the same meaning: name and meaning."""
+    from ccm_agent.resources.catalog import Catalog
+    from ccm_agent.resources.schema import type_schema
+
+    tables = [
+        [(name, field.get("description", "")) for name, field in type_schema(kind)["properties"].items()]
+        for kind in Catalog().all()
+        if not kind.is_extension
+    ]
+    return [row for row in tables[0] if all(row in other for other in tables)]
+
+
+def properties() -> str:
+    """The properties of every type."""
+    from ccm_agent.resources.catalog import Catalog
+
+    ours = {name for kind in Catalog().all() for name in kind.rules.extensions}
+    rows = [
+        (f"`{name}`", f"{text}{' *(not in Choria CCM)*' if name in ours else ''}")
+        for name, text in common_properties()
+    ]
+    return table(["Property", "Meaning"], rows)
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "records": records,
+    "properties": properties,
     "ccm-json": ccm_json,
     "error-codes": error_codes,
     "environment": environment,

@@ -6,6 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+Row = tuple[str, str, str]
+"""A field: name, type, meaning."""
+
 _CODE = re.compile(r"(`[^`]*`)")
 _MARKUP = re.compile(r"([*<\[]|(?<!\w)_|_(?!\w))")
 
@@ -24,18 +27,21 @@ def plain(text: str) -> str:
     return "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
 
 
-def fields_table(definition: dict[str, Any], others: dict[str, Any]) -> str:
+def fields(definition: dict[str, Any], others: dict[str, Any]) -> list[Row]:
     """The fields of an object: name, type with a `?` if the field can be missing, description."""
     required = definition.get("required", ())
-    rows = []
-    for name, field in definition["properties"].items():
-        kind = type_words(field, others) + ("" if name in required else "?")
-        rows.append([f"`{name}`", kind, field.get("description", "")])
-    return table(["Field", "Type", "Meaning"], rows)
+    return [
+        (
+            f"`{name}`",
+            type_words(field, others) + ("" if name in required else "?"),
+            field.get("description", ""),
+        )
+        for name, field in definition["properties"].items()
+    ]
 
 
 def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
-    """A JSON type in words: `string`, `list of integers`."""
+    """A JSON type in words: `text`, `integer or text`."""
     if "$ref" in field:
         return type_words(others[field["$ref"].rpartition("/")[2]], others)
     if "enum" in field:
@@ -46,7 +52,7 @@ def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
         )
     kind = field.get("type")
     if kind == "array":
-        return f"list of {PLURALS.get(type_words(field.get('items', {}), others), 'objects')}"
+        return "list"
     if kind == "string":
         return FORMATS.get(field.get("format", ""), "text")
     return {"integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}.get(
@@ -55,5 +61,3 @@ def type_words(field: dict[str, Any], others: dict[str, Any]) -> str:
 
 
 FORMATS = {"date-time": "time", "duration": "duration"}
-
-PLURALS = {"string": "strings", "integer": "integers", "time": "times"}
