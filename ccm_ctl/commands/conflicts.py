@@ -6,8 +6,8 @@ import asyncio
 import re
 from typing import TYPE_CHECKING
 
-from ccm_agent.clikit.text import fold_names, plural
-from ccm_agent.model.errors import BusError, ConflictError, UsageError
+from ccm_agent.clikit.text import fold_names
+from ccm_agent.model.errors import ConflictError, UsageError
 from ccm_ctl.commands.assignment_options import counts_for
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ async def refuse_overlaps(
     Raises:
         ConflictError: There is a conflict; both assignments are named. Agents would refuse both, so nothing is assigned.
     """
-    from ccm_ctl.fleet.bundles import overlaps
+    from ccm_ctl.fleet.bundles import managing, overlaps
 
     if standing.assignment.mode == "plan":
         return
     counting = {
-        node: [one for one in _managing(after, inventory, node) if one.name != standing.name]
+        node: [one for one in managing(after, inventory, node) if one.name != standing.name]
         for node in counts_for(inventory, after, standing)
     }
     found = await overlaps(fleet, counting, inside.resources)
@@ -78,11 +78,6 @@ async def refuse_overlaps(
             f"{overlap.resource}: the assignment {overlap.name} writes the same on {fold_names(overlap.nodes)}; "
             "agents refuse both where it is the same resource"
         )
-
-
-def _managing(known: Assignments, inventory: Inventory, node: str) -> list[Standing]:
-    """Return the assignments that change a node."""
-    return [one for one in known.of_node(inventory.nodes[node]).values() if one.assignment.mode != "plan"]
 
 
 async def warn_of_assignments(
@@ -106,26 +101,9 @@ async def warn_of_resources(
     nodes: Sequence[str],
     resources: Collection[str],
 ) -> None:
-    """Do the same for resources. Unreadable assignments are skipped, because a missing warning must not fail a run."""
-    from ccm_ctl.fleet.assignments import read_assignments
-    from ccm_ctl.fleet.bundles import overlaps
+    """Do the same for resources."""
+    from ccm_ctl.fleet.bundles import find_assigned
+    from ccm_ctl.render.reapplied import format_assigned
 
-    try:
-        known = await read_assignments(fleet)
-        if not known.standing:
-            return
-        await known.fill_in(fleet, inventory)
-        counting = {node: _managing(known, inventory, node) for node in nodes}
-        found = await overlaps(fleet, counting, resources)
-    except BusError:
-        return
-    by_name: dict[str, list[str]] = {}
-    for overlap in found:
-        by_name.setdefault(overlap.name, []).append(overlap.resource)
-    for name, managed in by_name.items():
-        on = fold_names({node for overlap in found if overlap.name == name for node in overlap.nodes})
-        more = f" and {plural(len(managed) - 1, 'more resource')}" if len(managed) > 1 else ""
-        application.terminal.note(
-            f"{managed[0]}{more}: assigned by {name} on {on}, which converge on that again at the next interval; "
-            f"to change it for good, `ccmctl assign {name} ...`"
-        )
+    for sentence in format_assigned(await find_assigned(fleet, inventory, nodes, resources)):
+        application.terminal.note(sentence)

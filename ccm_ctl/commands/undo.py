@@ -6,25 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ccm_agent.bus.verified import Authored
-from ccm_agent.clikit.text import fold_names, short_id
+from ccm_agent.clikit.text import short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.run_records import UNDO
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.commands.apply import parse_deadline
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import warn_of_resources
 from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.stored_runs import format_heading, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
-from ccm_ctl.fleet.stream_runs import ASSIGNMENT, SCHEDULE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.node_run import NodeRun
     from ccm_ctl.fleet.ports import Fleet
@@ -69,30 +63,19 @@ def undo(application: Application, run: str, **options: Any) -> Exit:
 
 
 async def _undo(application: Application, fleet: Fleet, word: str, options: dict[str, Any]) -> Exit:
-    from ccm_ctl.commands.undo_targets import (
-        changed_nodes,
-        changed_resources,
-        check_ended,
-        find_undoable,
-        undo_targets,
-    )
-    from ccm_ctl.fleet.discovery import read_inventory, resolve
-    from ccm_ctl.fleet.run_again import read_known
+    from ccm_ctl.fleet.undo import find_undoable, nodes_to_apply_again, resolve_undo
+    from ccm_ctl.render.reapplied import format_starter
 
     recorded = await find_undoable(fleet, word, redo=options["redo"])
     if not options["yes"] and not options["noop"] and not application.terminal.can_ask:
         raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
-    before = await read_known(fleet, recorded)
-    await check_ended(fleet, recorded, before)
-    nodes = changed_nodes(recorded, before)
-    spec = target_spec(options)
-    chosen = None if spec.is_empty else (await resolve(fleet, spec))[1]
-    inventory = await read_inventory(fleet)
-    resolved = undo_targets(recorded, nodes, chosen, inventory)
-    known = [name for name in resolved.nodes if name in inventory.nodes]
-    if not _warn_of_origin(application, recorded, inventory, known):
-        await warn_of_resources(application, fleet, inventory, known, changed_resources(before))
+    targets = await resolve_undo(fleet, recorded, target_spec(options))
+    resolved = targets.nodes
+    if again := nodes_to_apply_again(recorded, targets):
+        application.terminal.warn(format_starter(recorded.cause, recorded.origin, again))
+    else:
+        await warn_of_resources(application, fleet, targets.inventory, targets.known, targets.changed)
     if options["noop"] or not options["yes"]:
         code, would_change = await _plan(application, fleet, recorded, resolved, options)
         if options["noop"]:
@@ -111,31 +94,12 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
     return await _watch(application, fleet, launch, options)
 
 
-def _warn_of_origin(
-    application: Application, recorded: Recorded, inventory: Inventory, nodes: Sequence[str]
-) -> bool:
-    """Warn that what started the run will do the same again; whether there is such a thing."""
-    origin = recorded.origin
-    if recorded.cause == SCHEDULE and origin:
-        application.terminal.warn(
-            f"the schedule {origin} applies this again when it is due; `ccmctl schedule rm {origin}` ends it"
-        )
-        return True
-    records = {name: inventory.nodes[name].record for name in nodes}
-    still = [name for name, record in records.items() if record is not None and origin in record.assignments]
-    if recorded.cause != ASSIGNMENT or not still:
-        return False
-    application.terminal.warn(
-        f"{fold_names(still)}: the assignment {origin} applies this again at the next interval; to prevent that, "
-        f"`ccmctl rollback {origin}` or `ccmctl unassign {origin}` first"
-    )
-    return True
-
-
 async def _plan(
     application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any]
 ) -> tuple[Exit, bool]:
     """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
+    from ccm_ctl.fleet.undo import would_undo
+
     nodes: list[NodeRun] = []
 
     async def note(run: Run, _proof: RunProof | None) -> None:
@@ -143,34 +107,16 @@ async def _plan(
 
     launch = _launch(fleet, recorded, resolved, options, is_plan=True)
     code = await _watch(application, fleet, launch, options, on_end=note)
-    return code, any(map(_would_change, nodes))
-
-
-def _would_change(node: NodeRun) -> bool:
-    """Whether a plan found something to undo, or is not known to have found nothing. A plan can fail for one resource alone."""
-    if node.state in (NodeState.FAILED, NodeState.STOPPED):
-        return any(event.changed for event in node.events.values())
-    return node.state not in (NodeState.STABLE, NodeState.REFUSED)
+    return code, any(map(would_undo, nodes))
 
 
 def _launch(
     fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any], *, is_plan: bool
 ) -> Launch:
-    from ccm_ctl.fleet.run_again import base_of
-    from ccm_ctl.fleet.run_request import prepare
+    from ccm_ctl.fleet.undo import prepare_undo
 
-    undone = recorded.record.run
-    name = f"undo of {short_id(undone)}"
-    request = ManifestRequest(
-        protocol=MANIFEST_PLAN if is_plan else MANIFEST_APPLY,
-        name=name,
-        undo=undone,
-        diff=is_plan or options["diff"],
-        deadline=parse_deadline(options["deadline"], fleet.clock.now()),
-    )
-    # of a run that no operator started, the request has only the id, which the operator named
-    base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()
-    return prepare(fleet, request, resolved, "plan" if is_plan else UNDO, name, base=[base])
+    deadline = parse_deadline(options["deadline"], fleet.clock.now())
+    return prepare_undo(fleet, recorded, resolved, deadline, is_plan=is_plan, diff=options["diff"])
 
 
 async def _watch(

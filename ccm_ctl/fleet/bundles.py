@@ -21,13 +21,15 @@ from msgspec import Struct
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, InputError
 from ccm_agent.model.secret import MASK, looks_secret, mask_urls
+from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.content import FILES_LIMIT, SIZE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ccm_agent.model.bundle import Bundle
-    from ccm_ctl.fleet.assignments import Standing
+    from ccm_ctl.fleet.assignments import Assignments, Standing
+    from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 _UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048
@@ -147,6 +149,33 @@ async def overlaps(
             if resource in resources
         ]
     return found
+
+
+def managing(known: Assignments, inventory: Inventory, node: str) -> list[Standing]:
+    """The assignments that change a node. A plan manages nothing."""
+    return [one for one in known.of_node(inventory.nodes[node]).values() if one.assignment.mode != "plan"]
+
+
+async def find_assigned(
+    fleet: Fleet, inventory: Inventory, nodes: Sequence[str], resources: Collection[str]
+) -> dict[str, list[tuple[str, list[str]]]]:
+    """
+    Find the assignments that apply resources again: by name, each resource with its nodes.
+
+    Assignments that cannot be read are skipped, because a missing warning must not fail a run.
+    """
+    try:
+        known = await read_assignments(fleet)
+        if not known.standing:
+            return {}
+        await known.fill_in(fleet, inventory)
+        found = await overlaps(fleet, {node: managing(known, inventory, node) for node in nodes}, resources)
+    except BusError:
+        return {}
+    by_name: dict[str, list[tuple[str, list[str]]]] = {}
+    for overlap in found:
+        by_name.setdefault(overlap.name, []).append((overlap.resource, overlap.nodes))
+    return by_name
 
 
 def _contents(raw: bytes) -> dict[str, bytes]:

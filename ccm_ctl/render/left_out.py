@@ -34,14 +34,19 @@ def format_losses(reported: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"{names}: {losses}"
 
 
+def find_not_undone(events: Iterable[TransactionEvent]) -> list[tuple[str, str]]:
+    """The resources of one node that an undo leaves alone, and why."""
+    return [
+        (f"{one.type}#{one.name}", "; ".join(one.error))
+        for one in events
+        if one.code in (CHANGED_SINCE, NOT_UNDONE)
+    ]
+
+
 def format_not_undone(events: Mapping[str, Iterable[TransactionEvent]]) -> Iterator[str]:
     """The resources that an undo left alone, by node: one sentence for all nodes that report the same."""
     reported = {
-        node: [
-            f"{one.type}#{one.name} ({'; '.join(one.error)})"
-            for one in found
-            if one.code in (CHANGED_SINCE, NOT_UNDONE)
-        ]
+        node: [f"{resource} ({why})" for resource, why in find_not_undone(found)]
         for node, found in events.items()
     }
     for names, resources in _folded(reported):

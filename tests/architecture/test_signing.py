@@ -45,7 +45,7 @@ AUTHORS = {
     "ccm_ctl/fleet/signers_timestamp.py": "the timestamp holds the time and the number of the list that the root signed",
     "ccm_ctl/fleet/run_request.py": "runs of files of the operator, in commands, the studio and the Python client",
     "ccm_ctl/fleet/rollout/orders.py": "an order: its words are on the command line",
-    "ccm_ctl/commands/undo.py": "the undo of a run that no operator started holds its id, which the operator named",
+    "ccm_ctl/fleet/undo.py": "the undo of a run that no operator started holds its id, which the operator named",
 }
 """Modules that may say that nothing of something came from the broker, with the reason."""
 

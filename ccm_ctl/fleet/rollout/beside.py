@@ -92,7 +92,8 @@ async def find_rollouts_beside(
     return found
 
 
-def _name(nodes: list[str]) -> str:
+def name_few(nodes: list[str]) -> str:
+    """The first names of a list of nodes, and how many more there are."""
     more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
     return f"{', '.join(nodes[:NAMED])}{more}"
 
@@ -113,7 +114,7 @@ async def refuse_beside(fleet: Fleet, nodes: Collection[str], *, but: str = "") 
         if one.is_in_progress:
             record = one.record
             raise RolloutBesideError(
-                f"{_name(one.nodes)}: run {short_id(record.run)} ({record.action} {record.name} by {record.requester}) "
+                f"{name_few(one.nodes)}: run {short_id(record.run)} ({record.action} {record.name} by {record.requester}) "
                 f"is a rollout that is in progress on "
                 f"{'this node' if len(one.nodes) == 1 else 'these nodes'}, too; two rollouts do not keep each other's limits"
             )

@@ -129,7 +129,7 @@ def test_the_refusal_to_undo_an_open_rollout_names_the_command_that_ends_it(
     said = desk.ccmctl("undo", run, "--yes")
 
     assert said.code == 1
-    assert f"{run[:8]}: 2 nodes have not ended (web[1-2]); {way_out.replace('RUN', run[:8])}\n" in said.err
+    assert f"{run[:8]}: web1, web2 have not ended; {way_out.replace('RUN', run[:8])}\n" in said.err
 
 
 @pytest.mark.parametrize(

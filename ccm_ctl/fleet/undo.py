@@ -1,30 +1,38 @@
-"""The nodes on which a run may have changed something, and where its undo goes."""
+"""The undo of a run: whether it can be undone, on which nodes, and the request."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from ccm_agent.bus.subjects import node_scope
-from ccm_agent.clikit.text import fold_names, plural, short_id
+from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import Phase
-from ccm_agent.model.wire import NodeState
-from ccm_ctl.fleet.discovery import TargetSet
+from ccm_agent.model.run_records import UNDO
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
+from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, read_inventory, resolve
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.rollout.beside import name_few
 from ccm_ctl.fleet.rollout.lease import held
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_again import check_undoable
+from ccm_ctl.fleet.run_again import base_of, check_undoable, read_known
+from ccm_ctl.fleet.run_request import prepare
 from ccm_ctl.fleet.run_signatures import scopes_of_record
+from ccm_ctl.fleet.stream_runs import ASSIGNMENT, SCHEDULE
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.model.rollout_records import RolloutState
-    from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import NodeRun
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.run_request import Launch
 
 LOOKS = ("plan", "check")
 """Actions of runs that change nothing."""
@@ -34,6 +42,26 @@ MAY_HAVE_CHANGED = frozenset((NodeState.CHANGED, NodeState.FAILED, NodeState.STO
 
 OWN_SCOPES_LIMIT = 1000
 """So many nodes get the request on their own subjects; more get it on those of the run."""
+
+
+class UndoTargets(Struct, frozen=True, kw_only=True):
+    """
+    Where the undo of a run goes.
+
+    Attributes:
+        inventory: The nodes as they were read for it.
+        nodes: The target nodes.
+        changed: The resources that the run changed, as `type#name`, each once.
+    """
+
+    inventory: Inventory
+    nodes: TargetSet
+    changed: list[str]
+
+    @property
+    def known(self) -> list[str]:
+        """The target nodes that are in the inventory."""
+        return [name for name in self.nodes.nodes if name in self.inventory.nodes]
 
 
 async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recorded:
@@ -91,8 +119,7 @@ async def check_ended(fleet: Fleet, recorded: Recorded, run: Run) -> None:
     if found is not None and not found.state.phase.is_over:
         way_out = _rollout_way_out(found.state, fleet.clock.now())
     raise RunError(
-        f"{short_id(record.run)}: {plural(len(going_on), 'node')} {'has' if len(going_on) == 1 else 'have'} not ended "
-        f"({fold_names(going_on)}); {way_out}"
+        f"{short_id(record.run)}: {name_few(going_on)} {'has' if len(going_on) == 1 else 'have'} not ended; {way_out}"
     )
 
 
@@ -113,16 +140,47 @@ def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
         RunError: It changed nothing.
     """
     record = recorded.record
-    found = sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
+    found = _may_have_changed(run)
     if not found:
         raise RunError(f"{short_id(record.run)}: it changed nothing on any node, so there is nothing to undo")
     return found
 
 
-def changed_resources(run: Run) -> list[str]:
-    """Return the resources that a run changed, as `type#name`, each once."""
-    events = (event for node in run.nodes.values() for event in node.events.values())
-    return list(dict.fromkeys(f"{one.type}#{one.name}" for one in events if one.changed and not one.noop))
+def offered_nodes(recorded: Recorded, run: Run) -> list[str]:
+    """The nodes for which a page offers the undo of a run, sorted; none while a node has not ended."""
+    is_open = any(not node.state.is_final for node in run.nodes.values())
+    return [] if is_open or recorded.record.action in LOOKS else _may_have_changed(run)
+
+
+def _may_have_changed(run: Run) -> list[str]:
+    return sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
+
+
+async def resolve_undo(fleet: Fleet, recorded: Recorded, spec: TargetSpec) -> UndoTargets:
+    """
+    Find the nodes on which an ended run may have changed something.
+
+    Args:
+        fleet: The bus.
+        recorded: The run, from `find_undoable`.
+        spec: The nodes that the operator selected; an empty one: all of them.
+
+    Raises:
+        RunError: The run has not ended, or changed nothing.
+        UsageError: No node is left, or an agent is too old.
+    """
+    before = await read_known(fleet, recorded)
+    await check_ended(fleet, recorded, before)
+    nodes = changed_nodes(recorded, before)
+    chosen = None if spec.is_empty else (await resolve(fleet, spec))[1]
+    inventory = await read_inventory(fleet)
+    events = (event for node in before.nodes.values() for event in node.events.values())
+    changed = dict.fromkeys(f"{one.type}#{one.name}" for one in events if one.changed and not one.noop)
+    return UndoTargets(
+        inventory=inventory,
+        nodes=undo_targets(recorded, nodes, chosen, inventory),
+        changed=list(changed),
+    )
 
 
 def undo_targets(
@@ -144,13 +202,13 @@ def undo_targets(
     left = nodes if chosen is None else [name for name in nodes if name in chosen.nodes]
     if not left:
         raise UsageError(
-            f"{short_id(record.run)}: it changed nothing on the selected nodes, perhaps on {fold_names(nodes)}"
+            f"{short_id(record.run)}: it changed nothing on the selected nodes, perhaps on {name_few(nodes)}"
         )
     known = {name: inventory.nodes[name] for name in left if name in inventory.nodes}
     older = [name for name, node in known.items() if node.record is not None and not node.record.undo]
     if older:
         raise UsageError(
-            f"{fold_names(older)}: the agent is too old to undo runs; upgrade it, or select other nodes with --targets"
+            f"{name_few(older)}: the agent is too old to undo runs; upgrade it, or select other nodes with --targets"
         )
     scopes = scopes_of_record(record)
     if chosen is not None:
@@ -164,3 +222,56 @@ def undo_targets(
         targets=[f"node in ({','.join(left)})"],
         where="",
     )
+
+
+def nodes_to_apply_again(recorded: Recorded, targets: UndoTargets) -> list[str]:
+    """The nodes of an undo on which the schedule or assignment that started the run will do the same again."""
+    if recorded.cause == SCHEDULE and recorded.origin:
+        return targets.known
+    records = {name: targets.inventory.nodes[name].record for name in targets.known}
+    still = [name for name, one in records.items() if one is not None and recorded.origin in one.assignments]
+    return still if recorded.cause == ASSIGNMENT else []
+
+
+def prepare_undo(
+    fleet: Fleet,
+    recorded: Recorded,
+    resolved: TargetSet,
+    deadline: datetime,
+    *,
+    is_plan: bool,
+    diff: bool = False,
+) -> Launch:
+    """
+    Prepare the undo of a run, or its plan. Nothing is sent.
+
+    Args:
+        fleet: The bus.
+        recorded: The run, from `find_undoable`.
+        resolved: Where it goes, from `undo_targets`.
+        deadline: Nodes that have not started by then will not start.
+        is_plan: Nodes only report what would come back, with diffs.
+        diff: Nodes send diffs of what they undo.
+
+    Raises:
+        RunError: The record of the run is unverified.
+    """
+    undone = recorded.record.run
+    name = f"undo of {short_id(undone)}"
+    request = ManifestRequest(
+        protocol=MANIFEST_PLAN if is_plan else MANIFEST_APPLY,
+        name=name,
+        undo=undone,
+        diff=is_plan or diff,
+        deadline=deadline,
+    )
+    # of a run that no operator started, the request has only the id, which the operator named
+    base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()
+    return prepare(fleet, request, resolved, "plan" if is_plan else UNDO, name, base=[base])
+
+
+def would_undo(node: NodeRun) -> bool:
+    """Whether a plan found something to undo, or is not known to have found nothing. A plan can fail for one resource alone."""
+    if node.state in (NodeState.FAILED, NodeState.STOPPED):
+        return any(event.changed for event in node.events.values())
+    return node.state not in (NodeState.STABLE, NodeState.REFUSED)
