@@ -17,10 +17,11 @@ from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.signing import (
     CERTIFICATE_HEADER,
     SIGNATURE_HEADER,
+    SKEW_MS,
     Claims,
     SignatureError,
     SignatureKind,
-    SignatureTimeError,
+    check_times,
     read_claims,
 )
 from ccm_agent.bus.subjects import key_subject
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import KeyValueEntry
 
 TTL_HEADER = "Nats-TTL"
-
-SKEW_MS = 300_000
-"""By how much clocks may differ. The holder of the broker can show a presence this much longer than it lasts."""
 
 _NODE_PREFIX = "node."
 
@@ -130,7 +128,8 @@ class StateReader:
         if expires and claims.issued > expires:
             raise SignatureError(f"{subject}: signed with {claims.key} after its certificate had expired")
         if is_timed:
-            _check_times(claims, subject, self._now_ms())
+            # clocks differ, so the holder of the broker can show a presence this much longer than it lasts
+            check_times(claims, subject, now_ms=self._now_ms(), late_ms=SKEW_MS)
         return node
 
 
@@ -161,13 +160,6 @@ def verify_state(signature: str, subject: str, body: bytes) -> Claims:
     if claims.digest != hashlib.sha256(body).hexdigest():
         raise SignatureError(f"{subject}: the content was changed after signing")
     return claims
-
-
-def _check_times(claims: Claims, subject: str, now_ms: int) -> None:
-    if claims.issued > now_ms + SKEW_MS:
-        raise SignatureTimeError(f"{subject}: it was signed in the future; are the clocks right?")
-    if claims.expires and now_ms > claims.expires + SKEW_MS:
-        raise SignatureTimeError(f"{subject}: the signature has expired; are the clocks right?")
 
 
 _read_claims = lru_cache(maxsize=32_768)(read_claims)

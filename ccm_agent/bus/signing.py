@@ -42,10 +42,14 @@ HEADER_LIMIT = 4096
 MAX_TIME_MS = 1 << 53
 """Not every JSON parser reads larger times and numbers exactly."""
 
+SKEW_MS = 300_000
+"""By how much clocks may differ: a signature may be issued so far in the future."""
+
 _VERSION = "v1"
 _CONTEXT = b"ccm-signature-v1."
-_DERIVATION = b"ccm-derivation-v1."
 """Signed before the claims, so that no other use of the same key produces a valid signature."""
+_DERIVATION = b"ccm-derivation-v1."
+"""Signed before a purpose, so that the result is never the signature of claims."""
 
 _SEED_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN USER NKEY SEED-{3,}+\s*+(S[A-Z2-7]++)\s*+-{3,}+END")
 _PUBLIC_KEY = re.compile(r"[A-Z][A-Z2-7]{55}")
@@ -170,7 +174,7 @@ class SigningKey:
         return f"{_VERSION}.{text}.{_encode(signature)}"
 
     def derive(self, purpose: str) -> bytes:
-        """Return 16 bytes that are always the same for a purpose, and that nobody without the key can compute."""
+        """Return 16 bytes that depend on the key and the purpose alone. Computing them takes the key."""
         signature: bytes = self._pair.sign(_DERIVATION + purpose.encode())
         return hashlib.sha256(signature).digest()[:16]
 
@@ -211,9 +215,7 @@ def read_claims(header: str) -> Claims:
     return claims
 
 
-def verify(
-    header: str, kind: SignatureKind, subject: str, body: bytes, *, now_ms: int, skew_ms: int = 300_000
-) -> Claims:
+def verify(header: str, kind: SignatureKind, subject: str, body: bytes, *, now_ms: int) -> Claims:
     """
     The claims of a header that is valid for a body, on a subject, at a time.
 
@@ -223,26 +225,28 @@ def verify(
         subject: The subject of the message, or of the document's key.
         body: The exact bytes.
         now_ms: The time, in milliseconds since 1970.
-        skew_ms: How far in the future it may be issued, because clocks differ.
 
     Raises:
         SignatureError: It is missing, malformed, for other content, not yet valid, or expired.
     """
     claims = verify_content(header, kind, subject, body)
-    check_times(claims, subject, now_ms=now_ms, skew_ms=skew_ms)
+    check_times(claims, subject, now_ms=now_ms)
     return claims
 
 
-def check_times(claims: Claims, subject: str, *, now_ms: int, skew_ms: int = 300_000) -> None:
+def check_times(claims: Claims, subject: str, *, now_ms: int, late_ms: int = 0) -> None:
     """
     Check that a signature is valid at a time; the arguments are those of `verify`.
+
+    Args:
+        late_ms: How long after its end a signature is still accepted, in milliseconds.
 
     Raises:
         SignatureTimeError: It is not valid yet, or has expired.
     """
-    if claims.issued > now_ms + skew_ms:
+    if claims.issued > now_ms + SKEW_MS:
         raise SignatureTimeError(f"{subject}: it was signed in the future; are the clocks right?")
-    if claims.expires and now_ms > claims.expires:
+    if claims.expires and now_ms > claims.expires + late_ms:
         raise SignatureTimeError(f"{subject}: the signature has expired; are the clocks right?")
 
 

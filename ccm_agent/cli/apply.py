@@ -142,12 +142,11 @@ async def _apply(given: dict[str, Any]) -> int:
         on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
     )
     try:
-        try:
-            summary = await _run(app, given, asked, terminal)
-        except InputError as err:
-            raise report_manifest(app, err) from err
+        summary = await _run(app, given, asked, terminal)
         if summary is not None and sink is not None:
             _write(sink, summary)
+    except InputError as err:
+        raise report_manifest(app, err) from err
     finally:
         await app.close()
         if sink is not None and sink is not terminal.out:

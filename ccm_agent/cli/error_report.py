@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.text import plural
-from ccm_agent.model.errors import CcmError, DocumentError, InputError, Place
+from ccm_agent.model.errors import CcmError, DocumentError, InputError, MisfitError, Place
 
 if TYPE_CHECKING:
     from ccm_agent.app import App
@@ -72,7 +72,22 @@ def report_document(err: DocumentError) -> InputError:
     text = _text_of(err)
     if text is None or err.place is None:
         return err
-    return _report(err, err.place.source, "", text, [_finding(one) for one in (err, *err.others)])
+    errors = (err, *err.others)
+    return _report(
+        err, err.place.source, "", _without_unknown_values(text, errors), [_finding(one) for one in errors]
+    )
+
+
+def _without_unknown_values(text: str, errors: Sequence[DocumentError]) -> str:
+    """A document without what follows an unknown key: a misspelled key may hold a password that its name does not reveal."""
+    lines = text.split("\n")
+    for err in errors:
+        if isinstance(err, MisfitError) and err.unknown_key and err.place is not None and err.place.line:
+            line = lines[err.place.line - 1]
+            colon_at = line.find(":", max(err.place.column - 1, 0) + len(err.unknown_key))
+            if colon_at >= 0 and line[colon_at + 1 :].strip():
+                lines[err.place.line - 1] = f"{line[:colon_at]}: …"
+    return "\n".join(lines)
 
 
 def _text_of(err: InputError) -> str | None:

@@ -13,7 +13,6 @@ from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import HELP_NAMES, LazyGroup, examples, imported
 from ccm_agent.clikit.program import invoke
 from ccm_agent.clikit.terminal import Terminal
-from ccm_agent.version import VERSION, version_line
 
 VERBS = {
     "agent": "Run the agent, or control the one that is running.",
@@ -68,11 +67,30 @@ def _load(verb: str) -> click.Command:
     return imported(f"ccm_agent.cli.{MODULES.get(verb, verb)}", "command")
 
 
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Handle `--version` among other options; a lone `--version` is handled before any import."""
+    if value:
+        from ccm_agent.version import version_line
+
+        click.echo(version_line(PROGRAM))
+        ctx.exit()
+
+
 program = CcmProgram(
     PROGRAM,
     table=VERBS,
     load=_load,
     tasks=TASKS,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Show the version and exit.",
+        )
+    ],
     help="Manage this host with Choria CCM manifests, on its own or as part of a fleet.",
     no_args_is_help=True,
     context_settings=HELP_NAMES,
@@ -80,7 +98,6 @@ program = CcmProgram(
         "ccm apply site.yaml --noop", "ccm ensure package nginx latest", "ccm status service nginx"
     ),
 )
-click.version_option(VERSION, message=version_line(PROGRAM))(program)
 
 
 def run_command_line(arguments: Sequence[str], terminal: Terminal) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -56,14 +55,9 @@ def late_checks(kind: AnyType, written: Mapping[str, Any]) -> list[Callable[[Com
     checks: list[Callable[[CommonProperties], None]] = [_check_rules]
     if kind.check_by_lint is not None:
         checks.append(kind.check_by_lint)
-    if kind.check_when_applied is not None:
-        checks.append(partial(_check_when_applied, kind, written))
+    if (check := kind.check_when_applied) is not None:
+        checks.append(lambda wanted: check(wanted, written))
     return checks
-
-
-def _check_when_applied(kind: AnyType, written: Mapping[str, Any], wanted: CommonProperties) -> None:
-    if kind.check_when_applied is not None:
-        kind.check_when_applied(wanted, written)
 
 
 def _check_rules(wanted: CommonProperties) -> None:

@@ -104,12 +104,7 @@ class DocumentError(InputError):
     """
 
     code = "input.document"
-
-    def __init__(
-        self, message: str, *, place: Place | None = None, others: tuple[DocumentError, ...] = ()
-    ) -> None:
-        self.others = others
-        super().__init__(message, place=place)
+    others: tuple[DocumentError, ...] = ()
 
 
 class MisfitError(DocumentError):

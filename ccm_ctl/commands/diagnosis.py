@@ -278,15 +278,15 @@ def _refused(evidence: Evidence, _now: datetime) -> Reason:
 
 
 def _stopped(evidence: Evidence, now: datetime) -> Reason:
-    name, node = (
-        next(item for item in evidence.judged.items() if item[1].state == NodeState.STOPPED),
-        evidence.node.name,
+    assignment, judged = next(
+        (name, judged) for name, judged in evidence.judged.items() if judged.state == NodeState.STOPPED
     )
-    assignment, judged = name
     why = f": {judged.reason}" if judged.reason else ""
     return Reason(
         sentence=one_line(
-            ended(f"{node} was stopped{lasting(judged.since, now)} in the assignment {assignment}{why}")
+            ended(
+                f"{evidence.node.name} was stopped{lasting(judged.since, now)} in the assignment {assignment}{why}"
+            )
         ),
         next=_again(evidence, judged.run),
         run=judged.run,
@@ -416,11 +416,8 @@ def _undelivered(evidence: Evidence, _now: datetime) -> Reason:
 
 
 def _drifted(evidence: Evidence, now: datetime) -> Reason:
-    name, node = (
-        next(one for one, judged in evidence.judged.items() if judged.has_drifted),
-        evidence.node.name,
-    )
-    judged = evidence.judged[name]
+    node = evidence.node.name
+    name, judged = next((name, judged) for name, judged in evidence.judged.items() if judged.has_drifted)
     looking = (
         (Next(f"ccmctl run diff {judged.run} -n {node}", "what would change"),) if is_id(judged.run) else ()
     )

@@ -62,5 +62,6 @@ def _known_keys(inventory: Inventory) -> set[str]:
 
 
 def suggest_node(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of an error about an unknown node: the known name that is most like it, or the command that lists them."""
     near = nearest(word, known)
     return f", did you mean {prefix}{near}?" if near else "; see `ccmctl node list`"

@@ -432,7 +432,8 @@ def _convert(document: object, text: str, source: str, errors: list[DocumentErro
 def _all_of(errors: list[DocumentError]) -> DocumentError:
     """The first error of the file, with the others."""
     first, *others = sorted(errors, key=lambda one: one.place.line if one.place is not None else 0)
-    return DocumentError(first.message, place=first.place, others=tuple(others))
+    first.others = tuple(others)
+    return first
 
 
 def with_context(settings: Settings, context: str) -> Settings:

@@ -22,6 +22,7 @@ from ccm_agent.bus.node_state import StateReader
 from ccm_agent.bus.signing import (
     MAX_TIME_MS,
     SIGNATURE_HEADER,
+    SKEW_MS,
     Claims,
     SignatureError,
     SignatureKind,
@@ -81,9 +82,6 @@ class WrongClockError(NotAuthorizedError):
 
     code = "request.clock"
 
-
-SKEW_MS = 300_000
-"""So much earlier than the signers list this node's clock may be, because clocks differ."""
 
 BEFORE_STATE_MS = 10_000
 """So long before the node's state began a request may be signed, because clocks differ."""

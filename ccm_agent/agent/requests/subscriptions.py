@@ -92,8 +92,7 @@ class Subscriptions:
                     # that revision may be of an earlier broker: read what this one has
                     self._at_least = 0
                     self._wake.set()
-            self._report_clock()
-            self._report_staleness()
+            self._report_limits()
             if self._context.link.connected:
                 # which assignments apply follows from the scopes, so they are read after those
                 self._assignments.read_again()
@@ -135,26 +134,29 @@ class Subscriptions:
             interval_s = min(interval_s, CLOCK_AGAIN_S)
         return random.uniform(0.75, 1.25) * interval_s
 
-    def _report_clock(self) -> None:
-        record, why = self._context.record, self._context.authenticator.wrong_clock
-        if why == record.wrong_clock:
-            return
-        record.wrong_clock = why
-        if why:
-            log.warning("this node takes nothing new until its clock is right", extra={"reason": why})
-        else:
-            log.info("this node's clock is right again")
-        self._context.presence.request_heartbeat()
+    def _report_limits(self) -> None:
+        """Put into the node's record what keeps it from requests and documents."""
+        record, authenticator = self._context.record, self._context.authenticator
+        if authenticator.wrong_clock != record.wrong_clock:
+            record.wrong_clock = authenticator.wrong_clock
+            self._report_change(
+                record.wrong_clock,
+                "this node takes nothing new until its clock is right",
+                "this node's clock is right again",
+            )
+        if authenticator.staleness != record.plans_only:
+            record.plans_only = authenticator.staleness
+            self._report_change(
+                record.plans_only,
+                "this node obeys plans only",
+                "this node obeys all requests of listed operators again",
+            )
 
-    def _report_staleness(self) -> None:
-        record, why = self._context.record, self._context.authenticator.staleness
-        if why == record.plans_only:
-            return
-        record.plans_only = why
-        if why:
-            log.warning("this node obeys plans only", extra={"reason": why})
+    def _report_change(self, reason: str, begun: str, ended: str) -> None:
+        if reason:
+            log.warning(begun, extra={"reason": reason})
         else:
-            log.info("this node obeys all requests of listed operators again")
+            log.info(ended)
         self._context.presence.request_heartbeat()
 
     def _on_notification(self, key: str, revision: int) -> None:

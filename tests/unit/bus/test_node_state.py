@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccm_agent.bus.node_state import SKEW_MS, StateReader, find_slot_forgery
-from ccm_agent.bus.signing import SignatureError, SignatureKind, SigningKey
+from ccm_agent.bus.node_state import StateReader, find_slot_forgery
+from ccm_agent.bus.signing import SKEW_MS, SignatureError, SignatureKind, SigningKey
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.trust import SignersList, certify_node
 from ccm_agent.model.ports import KeyValueEntry

@@ -162,3 +162,22 @@ def test_configuration_is_checked_at_the_path_that_status_reads(
     assert (checked_it, checked_out, status) == (0, f"{config}: the configuration is valid\n", 0)
     assert main.run(["agent"]) == 1
     assert "missing option" in capsys.readouterr().err.lower()
+
+
+def test_an_unknown_key_is_shown_without_its_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text('tokn: hidden-1\n"pasword": hidden-2\nnats: {usr: hidden-3}\n')
+
+    assert main.run(["agent", "--config", str(config), "--check-config"]) == 1
+
+    printed = capsys.readouterr()
+    assert "unknown key `tokn`" in printed.err
+    assert '"pasword": …' in printed.err
+    assert "nats: {usr: …" in printed.err
+    assert "hidden" not in printed.err + printed.out
+
+    config.write_text("interval: shown\n")
+    assert main.run(["agent", "--config", str(config), "--check-config"]) == 1
+    assert "interval: shown" in capsys.readouterr().err
