@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.text import fold_names, one_line, short_id
-from ccm_ctl.fleet.rollout.beside import RolloutBesideError, find_rollouts_beside
+from ccm_ctl.fleet.rollout.concurrent import ConcurrentRolloutError, find_concurrent_rollouts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.rollout.beside import RolloutBeside
+    from ccm_ctl.fleet.rollout.concurrent import ConcurrentRollout
 
 TOLD = 5
 """So many rollouts are named; each is loaded with its nodes."""
@@ -38,19 +38,20 @@ async def warn_of_open(
         application: Where they are named.
         fleet: The bus.
         nodes: The nodes.
-        is_refused: This is a rollout, and no operator will be asked, or has agreed: it must not start beside another one.
+        is_refused: This is a rollout, and no operator will be asked, or has agreed: it must not
+            start while another one is in progress on the same nodes.
         but: The run of this rollout; "" for a new one.
 
     Raises:
-        RolloutBesideError: Another rollout is in progress, and `is_refused`.
+        ConcurrentRolloutError: Another rollout is in progress, and `is_refused`.
     """
     from ccm_ctl.fleet.open_runs import find_open_runs
 
     terminal = application.terminal
-    found = await find_rollouts_beside(fleet, nodes, but=but, limit=TOLD + 1)
+    found = await find_concurrent_rollouts(fleet, nodes, besides=but)
     for one in found:
         if is_refused and one.is_in_progress:
-            raise RolloutBesideError(
+            raise ConcurrentRolloutError(
                 f"{_format_rollout(one)}; two rollouts do not keep each other's limits: wait with `ccmctl run watch "
                 f"{short_id(one.state.run)}`, or add --alongside"
             )
@@ -62,7 +63,7 @@ async def warn_of_open(
         terminal.warn(f"{fold_names(busy)}: {_title(record)} has not ended on {_these(busy)}")
 
 
-def _format_rollout(one: RolloutBeside) -> str:
+def _format_rollout(one: ConcurrentRollout) -> str:
     from ccm_ctl.render.rollout import rollout_line
 
     where = rollout_line(one.state).removeprefix("rollout: ")

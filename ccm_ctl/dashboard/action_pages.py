@@ -20,7 +20,7 @@ from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.open_runs import look_at_ends
-from ccm_ctl.fleet.rollout.beside import refuse_beside
+from ccm_ctl.fleet.rollout.concurrent import refuse_concurrent
 from ccm_ctl.fleet.rollout.judge import name_author
 from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -85,7 +85,7 @@ class ActionPages:
             state = await self._halt(recorded, user, said.why[:WHY_CHARACTERS], kind)
         else:
             if not said.alongside:
-                await refuse_beside(self._fleet, recorded.nodes, but=recorded.record.run)
+                await refuse_concurrent(self._fleet, recorded.nodes, besides=recorded.record.run)
             state = await self._continue(recorded, user, kind)
         return answer({"phase": str(state.phase)})
 
@@ -104,7 +104,7 @@ class ActionPages:
             )
         launch = await prepare_retry(self._fleet, recorded, ends, deadline)
         if not said.alongside:
-            await refuse_beside(self._fleet, launch.resolved.nodes)
+            await refuse_concurrent(self._fleet, launch.resolved.nodes)
         if user.on_record != self._fleet.operator:
             launch = replace(launch, record=replace(launch.record, user=user.on_record))
         log.info("an action", extra={"action": "retry", "run": run, "by": name_of(user, self._fleet)})

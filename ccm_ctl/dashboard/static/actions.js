@@ -26,7 +26,7 @@ function RolloutActions({ run, onDone }) {
     event.preventDefault();
     set({ error: null, isBusy: true });
     try {
-      await ask(`/api/runs/${run.run}/${chosen}`, { method: "POST", body: { why, alongside: isBeside(state) } });
+      await ask(`/api/runs/${run.run}/${chosen}`, { method: "POST", body: { why, alongside: isConcurrent(state) } });
       choose("");
       setWhy("");
       set({ error: null, isBusy: false });
@@ -44,7 +44,7 @@ function RolloutActions({ run, onDone }) {
       <p>${ACTIONS[chosen][1]}</p>
       ${["resume", "promote"].includes(chosen) && html`<${Drives} rollout=${run.rollout} run=${run.run} />`}
       ${["pause", "abort"].includes(chosen) && html`<label class="inline">Why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
-      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout${isBeside(state) && " all the same"}</button>
+      <button type="submit" class=${chosen === "abort" ? "danger" : "primary"} ...${unusable(state.isBusy)}>${ACTIONS[chosen][0]} the rollout${isConcurrent(state) && " all the same"}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;
@@ -67,7 +67,7 @@ function Retry({ run }) {
     event.preventDefault();
     set({ error: null, isBusy: true });
     try {
-      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states, alongside: isBeside(state) } });
+      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states, alongside: isConcurrent(state) } });
       go(runPath(said.run));
     } catch (error) {
       set({ error, isBusy: false });
@@ -79,12 +79,12 @@ function Retry({ run }) {
     ${isOpen && html`<form class="actions" onSubmit=${act}>
       <p>Sends exactly the same request to the nodes that ended so:</p>
       ${found.map((one) => html`<label class="inline" key=${one}><input type="checkbox" checked=${!left.includes(one)} onChange=${(event) => setLeft(event.target.checked ? left.filter((each) => each !== one) : [...left, one])} /> ${run.counts[one]} ${one}</label>`)}
-      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}${isBeside(state) && " all the same"}</button>
+      <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}${isConcurrent(state) && " all the same"}</button>
     </form>`}
     <${Problem} error=${state.error} />
   </div>`;
 }
 
-const isBeside = (state) => state.error?.code === "rollout.beside";
+const isConcurrent = (state) => state.error?.code === "rollout.concurrent";
 
 export const RunActions = ({ run, onDone }) => html`<${RolloutActions} run=${run} onDone=${onDone} /><${Retry} run=${run} />`;

@@ -38,7 +38,7 @@ from ccm_agent.model.wire import MANIFEST_PLAN
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.begun import find_begun, run_of_start
-from ccm_ctl.fleet.rollout.beside import RolloutBesideError, refuse_beside
+from ccm_ctl.fleet.rollout.concurrent import ConcurrentRolloutError, refuse_concurrent
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over, handed_part
 from ccm_ctl.fleet.rollout.plan import make_plan
 from ccm_ctl.fleet.rollout.starts import StartsStore, StoredStarts, add_start, place_of
@@ -155,8 +155,8 @@ class RolloutStarter:
         if not reason:
             try:
                 launch, state = await self._prepare(one, signed, slot)
-                await refuse_beside(self._fleet, launch.resolved.nodes)
-            except (InputError, FleetError, RolloutBesideError) as err:
+                await refuse_concurrent(self._fleet, launch.resolved.nodes)
+            except (InputError, FleetError, ConcurrentRolloutError) as err:
                 launch, reason = None, str(err)
         if launch is None:
             await self._decide(one, stored, self._start(one, reason=reason), signed)

@@ -62,11 +62,11 @@ async def test_a_rollout_is_paused_and_resumed_in_the_name_of_the_user() -> None
     )
 
 
-async def test_a_rollout_continues_beside_another_one_only_if_the_user_agrees() -> None:
+async def test_a_rollout_continues_during_another_one_only_if_the_user_agrees() -> None:
     other = f"{RUN[:-1]}x"
     async with served() as site:
         store = await start_rollout(site)
-        record = RunRecord(run=other, action="exec", name="beside", requester="op", time=NOW, nodes=1)
+        record = RunRecord(run=other, action="exec", name="other", requester="op", time=NOW, nodes=1)
         await History(fleet_on(MemoryBus(site.broker, "op"))).begin(record, ["db1"], [], OWN)
         plan = RolloutPlan(waves=(Wave(name="all", nodes=1, slots=1),))
         await store.write(RolloutState(run=other, plan=plan, is_detached=True), 0, base=OWN)
@@ -79,9 +79,9 @@ async def test_a_rollout_continues_beside_another_one_only_if_the_user_agrees() 
         agreed, _ = await site.ask("POST", path, headers=genuine(site), body={"alongside": True})
         running = await phase_of(store)
 
-    assert (refused, said["code"], paused[0]) == (409, "rollout.beside", "paused")
+    assert (refused, said["code"], paused[0]) == (409, "rollout.concurrent", "paused")
     assert said["error"].startswith(
-        f"db1: run {other[:8]} (exec beside by op) is a rollout that is in progress on this node"
+        f"db1: run {other[:8]} (exec other by op) is a rollout that is in progress on this node"
     )
     assert (agreed, running[0]) == (200, "running")
 

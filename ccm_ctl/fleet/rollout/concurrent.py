@@ -2,7 +2,7 @@
 Rollouts and runs that are open on the nodes of another one.
 
 Each rollout counts only its own nodes, so the limits of two rollouts do not hold together while both are in progress on the same
-nodes. A rollout does not start or continue beside another one unless an operator agrees to that.
+nodes. A rollout does not start or continue while another one is in progress there unless an operator agrees to that.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 
-LOOKED_AT = 20
-"""So many open rollouts on the same nodes are looked at."""
-
+MOST = 20
+"""So many are returned at most; each is loaded with its nodes."""
 
 NAMED = 3
 """So many nodes are named."""
 
 
-class RolloutBesideError(RunError):
+class ConcurrentRolloutError(RunError):
     """Another rollout is in progress on the same nodes, so the limits of both do not hold."""
 
-    code = "rollout.beside"
+    code = "rollout.concurrent"
 
 
-class RolloutBeside(Struct, frozen=True, kw_only=True):
+class ConcurrentRollout(Struct, frozen=True, kw_only=True):
     """
     An open rollout on the same nodes.
 
@@ -55,34 +54,33 @@ class RolloutBeside(Struct, frozen=True, kw_only=True):
     is_in_progress: bool
 
 
-async def find_rollouts_beside(
-    fleet: Fleet, nodes: Collection[str], *, but: str = "", limit: int
-) -> list[RolloutBeside]:
+async def find_concurrent_rollouts(
+    fleet: Fleet, nodes: Collection[str], *, besides: str = ""
+) -> list[ConcurrentRollout]:
     """
     The open rollouts on some of these nodes, newest first. Costs one question to the broker if no rollout is open.
 
     Args:
         fleet: The bus.
         nodes: The nodes.
-        but: The run of a rollout that is left out; "" for none.
-        limit: So many are returned at most; each is loaded with its nodes.
+        besides: The run of a rollout that is left out; "" for none.
     """
-    store, found, wanted = RolloutStore(fleet), list[RolloutBeside](), frozenset(nodes)
+    store, found, wanted = RolloutStore(fleet), list[ConcurrentRollout](), frozenset(nodes)
     try:
         open_runs = await store.open_runs()
     except BusDeniedError:
         return []  # these credentials cannot see rollouts
     for run in open_runs:
-        if run == but or len(found) == limit:
+        if run == besides or len(found) == MOST:
             continue
         try:
             recorded, stored = await History(fleet).load(run), await store.require(run)
         except (RunError, ProtocolError):
-            continue  # nobody can drive it
+            continue  # without both, no driver can take it
         both = sorted(wanted & set(recorded.nodes))
         if both and not stored.state.phase.is_over:
             found.append(
-                RolloutBeside(
+                ConcurrentRollout(
                     record=recorded.record,
                     state=stored.state,
                     nodes=both,
@@ -103,17 +101,17 @@ def _is_in_progress(state: RolloutState, now: datetime) -> bool:
     return state.phase is not Phase.PAUSED and (is_driven or state.is_detached)
 
 
-async def refuse_beside(fleet: Fleet, nodes: Collection[str], *, but: str = "") -> None:
+async def refuse_concurrent(fleet: Fleet, nodes: Collection[str], *, besides: str = "") -> None:
     """
     See that no other rollout is in progress on these nodes.
 
     Raises:
-        RolloutBesideError: One is.
+        ConcurrentRolloutError: One is.
     """
-    for one in await find_rollouts_beside(fleet, nodes, but=but, limit=LOOKED_AT):
+    for one in await find_concurrent_rollouts(fleet, nodes, besides=besides):
         if one.is_in_progress:
             record = one.record
-            raise RolloutBesideError(
+            raise ConcurrentRolloutError(
                 f"{name_few(one.nodes)}: run {short_id(record.run)} ({record.action} {record.name} by {record.requester}) "
                 f"is a rollout that is in progress on "
                 f"{'this node' if len(one.nodes) == 1 else 'these nodes'}, too; two rollouts do not keep each other's limits"

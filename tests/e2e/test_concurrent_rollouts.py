@@ -17,7 +17,7 @@ LIMITS = "two rollouts do not keep each other's limits"
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(tmp_path_factory.mktemp("beside")) as made:
+    with fleet(tmp_path_factory.mktemp("concurrent")) as made:
         made.add(*NODES)
         yield made
 
@@ -68,7 +68,7 @@ def test_a_second_rollout_starts_on_the_same_nodes_only_if_an_operator_agrees(
     assert (done.code, after.code, after.err) == (0, 0, after.err.replace(LIMITS, ""))
 
 
-def test_a_paused_rollout_does_not_continue_beside_another_one(two: Fleet, first: Controller) -> None:
+def test_a_paused_rollout_does_not_continue_during_another_one(two: Fleet, first: Controller) -> None:
     run = run_of(first)
     assert two.ctl("run", "pause", run).code == 0
     path = two.write("second.json", manifest(a_gate("second-go"), a_file("second")))
