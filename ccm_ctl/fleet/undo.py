@@ -16,7 +16,7 @@ from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest,
 from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, read_inventory, resolve
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import NEWEST, History
-from ccm_ctl.fleet.rollout.beside import name_few
+from ccm_ctl.fleet.rollout.concurrent import name_few
 from ccm_ctl.fleet.rollout.lease import held
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import base_of, check_undoable, read_known
