@@ -25,6 +25,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -33,6 +35,12 @@ NAME = "ccm-agent"
 REVISION = "1"
 LIBRARY = f"usr/lib/{NAME}"
 CONFIG = "etc/choria/ccm/config.yaml"
+RPM_LICENSES = "usr/share/licenses"
+DEB_DOCUMENTS = {
+    "copyright": f"usr/share/doc/{NAME}/copyright",
+    "changelog": f"usr/share/doc/{NAME}/changelog.Debian.gz",
+    "lintian-overrides": f"usr/share/lintian/overrides/{NAME}",
+}
 PROGRAMS = {"ccm": "ccm_agent", "ccmctl": "ccm_ctl"}
 COMPLETIONS = {
     "usr/share/bash-completion/completions/{}": "bash",
@@ -100,6 +108,7 @@ def make_tree(folder: Path, version: str = "") -> None:
     library.mkdir(parents=True)
     distributions = vendor.needed(PROJECT)
     vendor.copy_needed(distributions, library)
+    vendor.strip(library)
     vendor.copy_ours(PROJECT, library)
     if commit := _git("rev-parse", "HEAD"):
         (library / "ccm_agent" / "commit.txt").write_text(f"{commit}\n")
@@ -202,7 +211,7 @@ def _add_files(root: Path) -> None:
         "deploy/packages/config.yaml": CONFIG,
         "deploy/examples/agent.yaml": f"usr/share/doc/{NAME}/examples/agent.yaml",
         "deploy/examples/policy.yaml": f"usr/share/doc/{NAME}/examples/policy.yaml",
-        "LICENSE": f"usr/share/doc/{NAME}/copyright",
+        "LICENSE": f"{RPM_LICENSES}/{NAME}/LICENSE",
     }.items():
         (root / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(PROJECT / source, root / target)
@@ -249,7 +258,10 @@ def make_deb(tree: Path, out: Path, fast: bool = False) -> Path:
     path = out / f"{NAME}_{values['version']}-{values['release']}_{architecture}.deb"
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
-        shutil.copytree(tree / "root", root, symlinks=True)
+        # a .deb contains no byte code: postinst writes it, and prerm removes it
+        left_out = shutil.ignore_patterns("__pycache__", Path(RPM_LICENSES).name)
+        shutil.copytree(tree / "root", root, symlinks=True, ignore=left_out)
+        _add_deb_documents(root, values, told["made_at"])
         control = root / "DEBIAN"
         control.mkdir()
         size = sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) // 1024
@@ -261,6 +273,17 @@ def make_deb(tree: Path, out: Path, fast: bool = False) -> Path:
         packing = ["-Zgzip", "-z1"] if fast else ["-Zxz"]
         _run("dpkg-deb", "--root-owner-group", *packing, "--build", root, path, made_at=told["made_at"])
     return path
+
+
+def _add_deb_documents(root: Path, values: dict[str, str], made_at: int) -> None:
+    """What Debian's policy wants of every package."""
+    date = format_datetime(datetime.fromtimestamp(made_at, UTC))
+    for name, target in DEB_DOCUMENTS.items():
+        content = _filled((HERE / "debian-docs" / name).read_text(), **values, date=date).encode()
+        path = root / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    _settle(root, made_at)
 
 
 def make_rpm(tree: Path, out: Path, fast: bool = False) -> Path:

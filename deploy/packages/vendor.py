@@ -75,6 +75,24 @@ def _is_note(file: PurePosixPath) -> bool:
     return file.parts[0].endswith(".dist-info") and file.name in NOTES
 
 
+def strip(library: Path) -> None:
+    """
+    Remove the symbols of compiled modules that only a debugger uses: a third of their size.
+
+    Raises:
+        SystemExit: There is no program for it, or it failed.
+    """
+    program = shutil.which("strip")
+    if program is None:
+        raise SystemExit("there is no strip here; on Debian, apt-get install binutils")
+    modules = sorted(str(path) for path in library.rglob("*.so*"))
+    done = subprocess.run(
+        [program, "--strip-unneeded", *modules], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"strip failed:\n{done.stderr}")
+
+
 def copy_ours(project: Path, to: Path) -> None:
     """Our own packages, links followed: the schemas are one."""
     for name in OURS:

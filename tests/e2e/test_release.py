@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -47,4 +48,5 @@ def test_sdist_and_wheel_of_a_clean_clone_know_their_commit(tmp_path: Path) -> N
 def test_version_has_notes_for_users() -> None:
     assert VERSION == "1.0.0"
     assert f'version = "{VERSION}"' in (TOP / "pyproject.toml").read_text()
+    assert re.search(rf"^## {re.escape(VERSION)}\b", (TOP / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert f"\n## {VERSION}\n" in (TOP / "docs/releases.md").read_text()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import testenv
 from ccm_agent.version import VERSION
 from tests.support.own_packages import NEWER, PYTHON, Desk, Host, build, join, make_desk
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.host, pytest.mark.timeout(480)]
 
 KINDS = pytest.mark.parametrize("kind", ["apt", "dnf"])
 
@@ -58,6 +60,31 @@ def host(lab: testenv.Lab, packages: Path, kind: str) -> Iterator[Host]:
     lab.remove(made.node)
 
 
+CONTROL = "Package: wrong\nVersion: 1-1\nArchitecture: all\nMaintainer: X <x@localhost>\nDescription: wrong\n"
+
+
+def lintian_errors(package: Path) -> list[str]:
+    """What Debian's checker of packages reports as errors."""
+    command = ["lintian", "--allow-root", "--no-tag-display-limit", "--fail-on", "none", str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if line.startswith("E: ")]
+
+
+@pytest.mark.skipif(not shutil.which("lintian"), reason="no lintian; on Debian: apt-get install lintian")
+def test_lintian_finds_no_error_in_the_package(packages: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong/DEBIAN").mkdir(parents=True)
+    (tmp_path / "wrong/DEBIAN/control").write_text(CONTROL)
+    command = ["dpkg-deb", "--root-owner-group", "--build", str(tmp_path / "wrong"), str(tmp_path)]
+    subprocess.run(command, capture_output=True, check=True)
+
+    assert "E: wrong: bogus-mail-host Maintainer x@localhost" in lintian_errors(
+        tmp_path / "wrong_1-1_all.deb"
+    )
+
+    (package,) = (packages / "1").glob("ccm-agent_*.deb")
+    assert lintian_errors(package) == []
+
+
 def a_file(name: str) -> dict[str, Any]:
     """A file in root's home."""
     body = {"ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0644"}
@@ -79,6 +106,9 @@ from ccm_agent.resources.file import TYPE as FILE
 TYPE = replace(FILE, name="own")
 X
 """
+
+COMPILED = "cd /usr/lib/ccm-agent && diff <(find . -name '*.py' | wc -l) <(find . -name '*.pyc' | wc -l)"
+"""Each module has byte code."""
 
 CONTENTS = "cd /usr/lib/ccm-agent && find . -type f | sort | sha256sum"
 
@@ -119,6 +149,7 @@ def test_a_package_brings_all_that_it_needs_and_its_life_is_the_nodes(host: Host
 
 def works_alone(host: Host) -> None:
     """Both programs work, whatever lies about, and leave nothing behind."""
+    host.sh(COMPILED)
     contents = host.sh(CONTENTS).stdout
     host.node.path("/root/m.yaml").write_text(manifest(a_file("made")))
     # a module that anybody can put in the way of a program that is not isolated
