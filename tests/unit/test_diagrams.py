@@ -39,7 +39,7 @@ Step = Callable[[Run], None]
 
 
 def diagram_of(page: str) -> StateDiagram:
-    [text] = fences((TOP / "docs/concepts" / page).read_text())
+    [text] = fences((TOP / "docs" / page).read_text())
     return read_state_diagram(text)
 
 
@@ -139,11 +139,11 @@ def transitions() -> set[tuple[NodeState, NodeState]]:
 
 
 def test_diagram_of_a_run_has_every_state() -> None:
-    assert diagram_of("controller.md").states == {str(state) for state in NodeState}
+    assert diagram_of("contributing/runs.md").states == {str(state) for state in NodeState}
 
 
 def test_diagram_of_a_run_begins_as_runs_begin() -> None:
-    diagram = diagram_of("controller.md")
+    diagram = diagram_of("contributing/runs.md")
 
     drawn = {end for begin, end in diagram.edges if begin == START}
 
@@ -151,7 +151,7 @@ def test_diagram_of_a_run_begins_as_runs_begin() -> None:
 
 
 def test_every_change_of_state_in_a_run_is_a_way_through_the_diagram() -> None:
-    diagram = diagram_of("controller.md")
+    diagram = diagram_of("contributing/runs.md")
 
     missing = [
         (begin, end)
@@ -163,14 +163,14 @@ def test_every_change_of_state_in_a_run_is_a_way_through_the_diagram() -> None:
 
 
 def test_every_arrow_in_the_diagram_of_a_run_is_a_change_that_happens() -> None:
-    diagram = diagram_of("controller.md")
+    diagram = diagram_of("contributing/runs.md")
     happens = {(diagram.box(begin), diagram.box(end)) for begin, end in transitions()}
 
     assert {edge for edge in diagram.edges if edge[0] != START} - happens == set()
 
 
 def test_states_of_the_diagram_that_have_no_arrow_out_are_final() -> None:
-    diagram = diagram_of("controller.md")
+    diagram = diagram_of("contributing/runs.md")
 
     ends = {box for box in diagram.boxes if all(begin != box for begin, _ in diagram.edges)}
 
@@ -210,11 +210,11 @@ def standings() -> set[str]:
 
 
 def test_diagram_of_an_assignment_has_every_state() -> None:
-    assert diagram_of("assignments.md").states == standings()
+    assert diagram_of("concepts/assignments.md").states == standings()
 
 
 def test_table_of_an_assignment_explains_every_state_of_its_diagram() -> None:
     page = (TOP / "docs/concepts/assignments.md").read_text()
     table = page.partition("| State | Meaning | Exit code |\n")[2].partition("\n\n")[0].splitlines()[1:]
 
-    assert {line.split("`")[1] for line in table} == diagram_of("assignments.md").states
+    assert {line.split("`")[1] for line in table} == diagram_of("concepts/assignments.md").states
