@@ -85,16 +85,15 @@ class Authors:
         self._certified: dict[tuple[str, str], int] = {}
         self._nodes: set[str] = set()
 
-    def learn(self, node: str, key: str, certificate: str) -> bool:
-        """Take a certificate, if the root signed it for this node and key; whether the key is known now."""
+    def learn(self, node: str, key: str, certificate: str) -> None:
+        """Take a certificate, if the root signed it for this node and key."""
         if not self.knows(node, key) and key and certificate:
             try:
                 claims = read_certificate(certificate, node, key, self._root)
             except SignatureError:
-                return False
+                return
             self._certified[node, key] = claims.expires
             self._nodes.add(node)
-        return self.knows(node, key)
 
     def learn_from(self, event: StoredEvent) -> None:
         """Take the certificate that an event about a node's key carries; other events carry none."""

@@ -70,13 +70,18 @@ class Trial:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _look(self, items: list[pytest.Item]) -> dict[str, Any]:
-        """Which checks each test comes to, and how long it takes."""
+        """Which checks each test comes to, also in processes that it started, and how long it takes."""
         seen = {}
-        for item, following in _pairs(items):
-            probe.met.clear()
-            began = time.monotonic()
-            _run(item, following)
-            seen[item.nodeid] = (sorted(probe.met), time.monotonic() - began)
+        log = Path(os.environ["PYTEST_DEBUG_TEMPROOT"]) / "met"
+        log.touch()
+        os.environ["CCM_MUTANTS_MET"] = str(log)
+        with log.open() as elsewhere:
+            for item, following in _pairs(items):
+                probe.met.clear()
+                began = time.monotonic()
+                _run(item, following)
+                met = probe.met | {int(line) for line in elsewhere}
+                seen[item.nodeid] = (sorted(met), time.monotonic() - began)
         return {"seen": seen, "failed": [node for node, _ in self._failures.found]}
 
     def _merge(self, looks: dict[int, Any]) -> tuple[dict[int, dict[str, float]], list[str]]:

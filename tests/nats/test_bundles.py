@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.layout import MANIFESTS, LayoutOptions, make
+from ccm_agent.bus.object_descriptions import digest_field
 from ccm_agent.bus.objects import CHUNK_BYTES, NatsObjects
 from ccm_agent.bus.permissions import Role, operator_permissions
 from ccm_agent.bus.streams import call, store
@@ -181,14 +182,9 @@ class Attack:
 
     async def describe(self, nuid: str, size: int = LIMIT, **others: Any) -> None:
         """Another description of the bundle."""
-        digest = base64.urlsafe_b64encode(bytes.fromhex(self._name)).decode()
-        meta = {
-            "name": self._name,
-            "bucket": MANIFESTS,
-            "nuid": nuid,
-            "size": size,
-            "digest": f"SHA-256={digest}",
-        }
+        meta = {"name": self._name, "bucket": MANIFESTS, "nuid": nuid, "size": size}
+        if "digest" not in others:
+            others["digest"] = digest_field(bytes.fromhex(self._name))
         await store(self._connection, self._subject, msgspec.json.encode(meta | others))
 
     async def garbage(self, nuid: str) -> None:
@@ -302,6 +298,40 @@ async def test_removing_a_bundle_keeps_chunks_that_another_one_needs(
     (listed_bundle,) = await collector.all()
     assert await collector.remove(NAME, listed_bundle.revision) is True
     assert await count_messages(admin) == 0
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks", "described", "refusal"),
+    [
+        pytest.param("site", [b"one"], b"one", "", id="named and whole"),
+        pytest.param("site", [b"on"], b"one", "holds 2 of its 3 bytes", id="too short"),
+        pytest.param("site", [b"one", b"!"], b"one", "has another digest than it says", id="too long"),
+        pytest.param("site", [b"two"], b"one", "has another digest than it says", id="other bytes"),
+        pytest.param(digest_of(b"one"), [b"one"], b"one", "", id="a digest and whole"),
+        pytest.param(
+            digest_of(b"one"), [b"two"], b"two", "under this digest has another one", id="a digest of others"
+        ),
+    ],
+)
+async def test_content_that_is_not_the_described_or_named_one_is_refused(
+    admin: Connection, name: str, chunks: list[bytes], described: bytes, refusal: str
+) -> None:
+    for chunk in chunks:
+        await store(admin, f"$O.{MANIFESTS}.C.abc1", chunk)
+    await Attack(admin, name).describe(
+        "abc1", len(described), digest=digest_field(hashlib.sha256(described).digest())
+    )
+    objects = NatsObjects(admin, MANIFESTS)
+
+    if refusal:
+        with pytest.raises(ProtocolError, match=refusal):
+            await objects.get(name, LIMIT)
+    else:
+        assert await objects.get(name, LIMIT) == described
 
 
 async def test_an_upload_that_another_client_writes_into_is_repeated(
