@@ -1,13 +1,17 @@
 """
 Every command that signs, with every stored input that it reads, forged in every way: refused or marked, and never signed.
 
-The commands come from the tree of `ccmctl`, so a new one fails here until it has rows, or is listed as one that signs nothing,
-which is tried as well.
+The commands come from the tree of `ccmctl`, and which of them sign comes from their code, as mypy resolves the names in it. So a
+new command that signs fails here until it has rows. Those that sign nothing are run as well.
+
+All commands of an administrator renew the timestamp in passing, when they connect: what they read is that of `signers renew`.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +19,7 @@ import click
 import pytest
 from msgspec import Struct
 
+from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import key_subject, request_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
@@ -26,6 +31,7 @@ from ccm_ctl.commands.command_tree import CtlProgram
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.support.authorship import Root
+from tests.support.call_graph import CallGraph
 from tests.support.controller import NOW, FakeNode, Said, event, fleet_on
 from tests.support.signed_desk import FORGED, FORGERIES, NEW, OLD, Crew, SignedDesk, copy_broker
 from tests.support.signing import OWN
@@ -43,6 +49,12 @@ FACTS, DATA, ASSIGNMENT = ("CCM_FACTS", "web1"), ("CCM_DATA", "common"), ("CCM_A
 OWN_DATA, GROUP = ("CCM_DATA", "node/web1"), ("CCM_TRUST", "group.edge")
 FAILED, ROLLOUT, CHANGED = ("CCM_RUNS", "failed"), ("CCM_RUNS", "rollout"), ("CCM_RUNS", "changed")
 """Stored inputs as bucket and key; of runs, which one."""
+
+CONNECTED = "ccm_ctl.app.connected"
+"""Connects each command, and renews the timestamp in passing."""
+
+OF_OBJECTS = "ccm_agent.bus.signatory.Signatory.object"
+"""`ccmctl` signs no objects: its object store has no signatory."""
 
 IN_BETWEEN = "a made-up revision in between"
 WITHHELD, ERASED = "newer revisions withheld", "an erased history"
@@ -128,21 +140,16 @@ READS_NOTHING_SIGNED = {"why": "why web1"}
 """Commands that sign a question to a node, and read nothing from the broker that an operator signed."""
 
 ELSEWHERE = {
-    "audit": "tests/nats/test_audit.py",
     "dashboard": "tests/contract/dashboard/test_actions.py",
-    "demo": "tests/e2e/test_demo.py",
     "init": "tests/nats/test_security.py",
-    "node add": "tests/nats/test_security.py",
+    "node add": "tests/nats/test_unverified_bases.py",
     "node revoke": "tests/nats/test_doctor.py",
     "operator add": "tests/nats/test_security.py",
     "operator revoke": "tests/nats/test_security.py",
     "rollout serve": "tests/nats/test_handovers.py",
     "schedule add": "tests/nats/test_schedules.py",
-    "schedule list": "tests/nats/test_schedules.py",
-    "schedule rm": "tests/nats/test_schedules.py",
     "schedule run": "tests/nats/test_unverified_bases.py",
     "signers allow-unsigned": "tests/nats/test_doctor.py",
-    "signers list": "tests/nats/test_security.py",
     "signers max-age": "",
     "signers publish": "tests/nats/test_security.py",
     "signers renew": "tests/nats/test_withheld_signers.py",
@@ -150,9 +157,12 @@ ELSEWHERE = {
     "top": "tests/unit/ccm_ctl/top/test_screen.py",
 }
 """
-Commands that are not in this matrix, because they need a server, a screen or the root key; with the test
+Commands that sign and are not in this matrix, because they need a server, a screen or the root key; with the test
 that runs them, if one does.
 """
+
+UNTRIED = {"audit", "demo", "schedule list", "schedule rm", "signers list"}
+"""Commands that sign nothing, as their code says. They need a server or the fleet's keys, so they are not run here."""
 
 NOTHING = {
     "facts show": "facts show web1",
@@ -308,18 +318,25 @@ async def _begin_rollout(desk: SignedDesk) -> str:
     return run
 
 
-def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Each command that does something, by its path; ` *` is a group that is called without a command."""
+def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Each command that does something, by its path, and its function; ` *` is a group that is called without a command."""
     if not isinstance(command, click.Group):
-        yield " ".join(path)
+        yield " ".join(path), _function(command)
         return
     if path and command.callback is not None and not command.no_args_is_help:
-        yield f"{' '.join(path)} *"
+        yield f"{' '.join(path)} *", _function(command)
     context = click.Context(command)
     for name in command.list_commands(context):
         found = command.get_command(context, name)
         assert found is not None
         yield from _commands(found, (*path, name))
+
+
+def _function(command: click.Command) -> str:
+    """The full name of the function that `verb` made a command of."""
+    assert command.callback is not None
+    function = inspect.getclosurevars(inspect.unwrap(command.callback)).nonlocals["function"]
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 MATRIX = [
@@ -331,12 +348,35 @@ MATRIX = [
 ]
 
 
-def test_every_command_is_in_one_of_the_tables() -> None:
-    tables = [ROWS, READS_NOTHING_SIGNED, ELSEWHERE, NOTHING]
-    listed = sorted(name for table in tables for name in table)
+@pytest.mark.timeout(400)  # mypy reads all modules
+def test_the_tables_name_exactly_the_commands_that_can_reach_a_signature() -> None:
+    graph = CallGraph()
+    of_operators = {
+        f"ccm_agent.bus.signatory.Signatory.{name}"
+        for name, method in vars(Signatory).items()
+        if not name.startswith("_") and callable(method) and "base" in inspect.signature(method).parameters
+    } - {OF_OBJECTS}
+    of_the_root = {"ccm_agent.bus.trust.sign_signers", "ccm_agent.bus.trust.certify_node"}
+    commands = dict(_commands(CtlProgram(VERBS)))
 
-    assert listed == sorted(_commands(CtlProgram(VERBS)))
+    signing = graph.reaching(of_operators | of_the_root, but=[CONNECTED])
+
+    assert {CONNECTED, *of_operators, *of_the_root, *commands.values()} <= graph.names
+    signs = [name for name, function in commands.items() if function in signing]
+    assert sorted(signs) == sorted([*ROWS, *READS_NOTHING_SIGNED, *ELSEWHERE])
+    assert sorted({*commands} - {*signs}) == sorted([*NOTHING, *UNTRIED])
     assert [path for path in ELSEWHERE.values() if path and not (TOP / path).is_file()] == []
+
+
+def test_the_object_store_of_ccmctl_is_x() -> None:
+    calls = [
+        len(node.args) + len(node.keywords)
+        for path in (TOP / "ccm_ctl").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "NatsObjects"
+    ]
+
+    assert calls == [2]  # the connection and the name
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.words) for rows in ROWS.values() for row in rows])
