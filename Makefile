@@ -7,12 +7,20 @@ STAMP  := $(VENV)/.installed
 SITE   := $(VENV)/.installed-docs
 PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 UV     := $(shell command -v uv 2>/dev/null)
-INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(PY) --config-setting editable_mode=compat,$(PIP))
+# LOCKED=1, as in CI, installs the files that .ci/requirements.txt lists, whose digests pip checks. Some of them are source
+# distributions, so what builds them comes first, from a list of its own.
+ifdef LOCKED
+install = $(PIP) --require-hashes --requirement .ci/requirements-build.txt && \
+  $(PIP) --require-hashes --no-build-isolation --use-pep517 --requirement .ci/requirements.txt && \
+  $(PIP) --no-deps --no-build-isolation --editable .
+else
+install = $(if $(UV),$(UV) pip install --quiet --python $(PY) --config-setting editable_mode=compat,$(PIP)) --editable '.$(1)'
+endif
 
 # Where it is set, each process of a test compiles every module that it imports, and each worker of pytest rewrites all assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz mutants check lint types schemas docs generate screens bench packages
+.PHONY: help demo test fuzz mutants check lint types schemas docs generate screens lock bench packages
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +45,9 @@ screens: $(STAMP) ## write every help screen and the common errors to .cache/scr
 
 generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentation
 	@$(PY) .ci/generate.py
+
+lock: $(STAMP) ## write the lists of what CI installs, with digests (needs uv; UPGRADE=1 takes newer versions)
+	@$(PY) .ci/lock.py $(if $(UPGRADE),--upgrade)
 
 bench: $(STAMP) ## run the benchmarks, each beside its baseline
 	@$(PY) -m bench
@@ -69,17 +80,17 @@ $(RUN): pyproject.toml .ci/fetch-nats-server
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 	  { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null
-	@$(INSTALL) --editable .
+	@$(call install)
 	@$(PY) .ci/fetch-nats-server
 	@touch $@
 
 # Development and test dependencies.
 $(STAMP): $(RUN)
 	@echo "installing the development tools (a minute the first time)"
-	@$(INSTALL) --editable '.[dev]'
+	@$(call install,[dev])
 	@touch $@
 
 $(SITE): $(STAMP)
 	@echo "installing the documentation tools"
-	@$(INSTALL) --editable '.[docs]'
+	@$(call install,[docs])
 	@touch $@

@@ -27,7 +27,8 @@ def test_sdist_and_wheel_of_a_clean_clone_know_their_commit(tmp_path: Path) -> N
     run(["git", "clone", "--quiet", str(TOP), "clone"], tmp_path, os.environ)
     commit = run(["git", "rev-parse", "HEAD"], tmp_path / "clone", os.environ)[:8]
 
-    run([sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist")], tmp_path / "clone", os.environ)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist")]
+    run(build, tmp_path / "clone", os.environ)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     run([sys.executable, "-m", "venv", str(tmp_path / "venv")], tmp_path, os.environ)
     run([str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--no-deps", str(wheel)], tmp_path, os.environ)

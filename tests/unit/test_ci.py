@@ -14,13 +14,19 @@ SYSTEM = Path("/usr/bin/python3")
 IS_NEW_ENOUGH = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
 
 
-def run_ci(folder: Path, **variables: str) -> list[str]:
-    """The calls of make, as an ordinary user without npm makes them."""
-    programs = {"make": 'echo "$PYTHON make $*"', "id": "echo 1000"}
+NO_NEWER = "unit tests with a newer Python: not run, there is none on this machine"
+PRINTS_VERSION = 'case "$2" in *print*) echo 3.{} ;; esac'
+"""A program that passes every check of a Python."""
+
+
+def run_ci(folder: Path, pythons: dict[str, str] | None = None, **variables: str) -> list[str]:
+    """What CI prints, with the calls of make, for an ordinary user without npm; `pythons` are programs by name."""
+    programs = {"make": 'echo "$PYTHON make $*${LOCKED:+, locked}"', "id": "echo 1000", **(pythons or {})}
     for name, text in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    (folder / "dirname").symlink_to(str(shutil.which("dirname")))
+    for name in ("dirname", "sed", "sort"):
+        (folder / name).symlink_to(str(shutil.which(name)))
     done = subprocess.run(
         ["/bin/bash", str(TOP / ".ci/run")],
         env={"PATH": str(folder), **variables},
@@ -35,10 +41,37 @@ def test_ci_runs_everything_with_the_python_of_the_distribution(tmp_path: Path) 
     if not SYSTEM.exists() or subprocess.run([SYSTEM, "-c", IS_NEW_ENOUGH], check=False).returncode:
         pytest.skip(f"{SYSTEM} is older than 3.11, or has no venv")
 
-    assert run_ci(tmp_path) == [f"{SYSTEM} make check", f"{SYSTEM} make test TIER="]
+    assert run_ci(tmp_path) == [
+        f"{SYSTEM} make check, locked",
+        f"{SYSTEM} make test TIER=, locked",
+        NO_NEWER,
+    ]
 
 
 def test_ci_takes_another_python_that_is_named(tmp_path: Path) -> None:
     named = sys.executable
 
-    assert run_ci(tmp_path, PYTHON=named) == [f"{named} make check", f"{named} make test TIER="]
+    assert run_ci(tmp_path, PYTHON=named) == [
+        f"{named} make check, locked",
+        f"{named} make test TIER=, locked",
+        NO_NEWER,
+    ]
+
+
+@pytest.mark.parametrize("newest", ["3.12", "3.13"])
+def test_ci_runs_unit_tests_with_the_newest_supported_python(tmp_path: Path, newest: str) -> None:
+    minors = range(11, int(newest[2:]) + 1)
+    pythons = {f"python3.{minor}": PRINTS_VERSION.format(minor) for minor in [*minors, 99]}
+    pythons["python"] = PRINTS_VERSION.format(11)
+
+    printed = run_ci(tmp_path, pythons, PYTHON=str(tmp_path / "python"))
+
+    path = tmp_path / f"python{newest}"
+    call = f"{tmp_path}/python make test TIER=unit PYTHON={path} VENV=.cache/newest-python, locked"
+    assert printed[2:] == [f"unit tests with {path}", call]
+
+
+def test_ci_repeats_no_unit_tests_with_the_same_python(tmp_path: Path) -> None:
+    pythons = {"python3.11": PRINTS_VERSION.format(11), "python": PRINTS_VERSION.format(11)}
+
+    assert run_ci(tmp_path, pythons, PYTHON=str(tmp_path / "python"))[2:] == [NO_NEWER]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 TOP = Path(__file__).resolve().parents[2]
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((TOP / ".pre-commit-hooks.yaml").read_text())}
@@ -69,9 +73,35 @@ def test_hooks_check_manifests_only(name: str, is_checked: bool) -> None:
 
 def test_dependabot_updates_each_place_with_versions() -> None:
     config = yaml.safe_load((TOP / ".github/dependabot.yml").read_text())
-    manifests = {"pip": "pyproject.toml", "npm": "package.json"}
+    manifests = {"/": "pyproject.toml", "/.ci": "requirements.txt", "/.ci/javascript": "package.json"}
 
-    assert [
-        (TOP / one["directory"].lstrip("/") / manifests[one["package-ecosystem"]]).is_file()
+    folders = [
+        (one["package-ecosystem"], folder)
         for one in config["updates"]
-    ] == [True, True]
+        for folder in one.get("directories") or [one["directory"]]
+    ]
+
+    assert folders == [("pip", "/"), ("pip", "/.ci"), ("npm", "/.ci/javascript")]
+    assert all((TOP / folder.lstrip("/") / manifests[folder]).is_file() for _, folder in folders)
+
+
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """The version of each distribution that a list of CI names, and its number of digests."""
+    text = (TOP / ".ci" / name).read_text()
+    blocks = re.findall(
+        r"^([a-z][^=\s]*)==(\S+)[^\n]*\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)*)", text, re.MULTILINE
+    )
+    return {name: (version, hashes.count("--hash")) for name, version, hashes in blocks}
+
+
+def test_ci_installs_what_the_project_requires_by_digest() -> None:
+    config = tomllib.loads((TOP / "pyproject.toml").read_text())
+    project, build = config["project"], config["build-system"]["requires"]
+    required = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+
+    for name, texts in {"requirements.txt": required, "requirements-build.txt": build}.items():
+        found = locked(name)
+        for requirement in map(Requirement, texts):
+            version, _ = found[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), f"{name}: {requirement}; run `make lock`"
+        assert all(digests for _, digests in found.values())
