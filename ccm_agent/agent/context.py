@@ -186,7 +186,7 @@ class AgentContext:
         self.admission.maintenance.open()
         self.locks.open()
         self.undo.open()
-        self.record.undo = True
+        self.record.undo, self.record.incomplete_undos = True, self.undo.incomplete
         self.authenticator.open()
         self.authenticator.began_ms = state_began(self.state, self.authenticator.earliest_ms)
         self.revision_guard.open()
@@ -199,6 +199,7 @@ class AgentContext:
     def note_last_run(self, run: str, state: str) -> None:
         """A run of this node ends now: its record shows it, also after a kill."""
         self.request_log.note_last(run, state)
+        self.record.incomplete_undos = list(self.undo.incomplete)
         self.presence.ended(run, state)
 
     def load_policy(self) -> None:

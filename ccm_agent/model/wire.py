@@ -442,6 +442,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         selector_patterns: It reads `*` and `?` in values of facts, and compares the items of lists.
         locks: The resources that it skips. Some may have ended.
         undo: It can undo runs.
+        incomplete_undos: The newest runs of which an undo has begun here, and was stopped or killed before its end.
         staged_assignments: It keeps the current revision of an assignment until a rollout releases the next one.
         plans_only: Why it obeys plans only: nobody has confirmed its signers list for too long. "" when it obeys all requests.
         disk: Why it cannot write its state to disk, so that events wait in memory and runs cannot be undone; "": it can.
@@ -472,6 +473,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     selector_patterns: bool = False
     locks: list[ResourceLock] = []
     undo: bool = False
+    incomplete_undos: list[str] = []
     staged_assignments: bool = False
     plans_only: str = ""
     disk: str = ""

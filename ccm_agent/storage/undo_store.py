@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from msgspec import Struct
 from ccm_agent.model.errors import FileError, UndoError
 from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.undo import Identity, UndoEntry, UndoRecord
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 RUNS_LIMIT = 1000
 """The newest runs on record; each takes a small file."""
 
+INCOMPLETE_LIMIT = 5
+"""So many runs with an undo that has not come to its end are reported."""
+
 FILE_LIMIT_BYTES = 32 << 20
 """The largest content that is kept."""
 
@@ -43,6 +47,9 @@ UNKNOWN_END = "it is not known what the run left: the agent ended while it chang
 
 LOST = ".lost"
 """The suffix of the file that marks a run whose record could not be written."""
+
+UNDOING = ".undoing"
+"""The suffix of the file that marks a run of which an undo has begun, and has not come to its end."""
 
 
 class UndoLine(Struct, kw_only=True, omit_defaults=True):
@@ -100,10 +107,12 @@ class UndoStore:
     Attributes:
         folder: Where contents are.
         file_limit_bytes: Larger contents are not kept.
+        incomplete: The newest runs of which an undo has begun, and was stopped or killed before its end.
     """
 
     def __init__(self, folder: Path, clock: Clock, *, keep_s: float, limit_bytes: int) -> None:
         self.folder = str(folder / "content")
+        self.incomplete: list[str] = []
         self.file_limit_bytes = min(FILE_LIMIT_BYTES, limit_bytes)
         self._root = folder
         self._runs = folder / "runs"
@@ -126,6 +135,22 @@ class UndoStore:
         lost, why = self._lost
         return why if lost == run else ""
 
+    async def follow(self, undone: str, undo: Awaitable[SessionSummary]) -> SessionSummary:
+        """Await an undo. Until one has come to its end, the run is one of `incomplete`, also after a kill."""
+        mark = self._runs / f"{undone}{UNDOING}"
+        self.incomplete = [undone, *(run for run in self.incomplete if run != undone)][:INCOMPLETE_LIMIT]
+        try:
+            await asyncio.to_thread(mark.touch, 0o600)
+        except OSError as err:
+            log.warning(
+                "a kill during this undo would not be shown", extra={"run": undone, "reason": str(err)}
+            )
+        summary = await undo
+        if not summary.reason:
+            self.incomplete.remove(undone)
+            await asyncio.to_thread(mark.unlink, missing_ok=True)
+        return summary
+
     def open(self) -> None:
         """Make the folders, and remove what an earlier process left half done, and what is too old. Blocking."""
         try:
@@ -134,6 +159,10 @@ class UndoStore:
                 folder.chmod(0o700)
             self._is_usable = True
             self._forget_old(set())
+            marked = sorted(
+                self._runs.glob(f"*{UNDOING}"), key=lambda mark: mark.lstat().st_mtime, reverse=True
+            )
+            self.incomplete = [mark.stem for mark in marked[:INCOMPLETE_LIMIT]]
         except OSError as err:
             self._is_usable = False
             log.warning("what runs change is not kept, so it cannot be undone", extra={"reason": str(err)})
@@ -289,11 +318,12 @@ class UndoStore:
             count -= 1
             uses.subtract(old.contents)
             used_bytes -= sum(sizes.get(digest, 0) for digest in old.contents if not uses[digest])
-        marks = sorted(self._runs.glob(f"*{LOST}"), reverse=True)  # the newest ids first
-        for number, mark in enumerate(marks):
-            age_s = self._clock.now().timestamp() - mark.lstat().st_mtime
-            if number >= RUNS_LIMIT or age_s >= self._keep_s:
-                mark.unlink(missing_ok=True)
+        for suffix in (LOST, UNDOING):
+            marks = sorted(self._runs.glob(f"*{suffix}"), reverse=True)  # the newest ids first
+            for number, mark in enumerate(marks):
+                age_s = self._clock.now().timestamp() - mark.lstat().st_mtime
+                if number >= RUNS_LIMIT or age_s >= self._keep_s:
+                    mark.unlink(missing_ok=True)
         for name in sizes:
             if not uses[name]:
                 (Path(self.folder) / name).unlink(missing_ok=True)

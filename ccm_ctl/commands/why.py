@@ -34,6 +34,9 @@ ASSIGNMENTS_SHOWN = 5
 REFRESHES_SHOWN = 5
 """The most pending refreshes on the screen."""
 
+UNDOS_SHOWN = 5
+"""The most undos on the screen that have not come to their end."""
+
 FAILED_SHOWN = 3
 """The most failed resources besides the first; the rest is counted."""
 
@@ -123,7 +126,8 @@ def _rollout_record(one: NodeRollout) -> dict[str, Any]:
 
 def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     """Return the details, in the order of interest."""
-    from ccm_agent.clikit.text import ago, clock, one_line
+    from ccm_agent.clikit.text import ago, clock, one_line, short_id
+    from ccm_agent.model.ids import is_id
     from ccm_ctl.commands.diagnosis import format_disabled, is_duplicate, open_refusal
     from ccm_ctl.render.why import Fact
 
@@ -147,6 +151,12 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     yield from _assignment_facts(evidence, now)
     for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
         yield Fact("refresh pending", pending, "change")
+    for run in record.incomplete_undos[:UNDOS_SHOWN] if record is not None else ():
+        if is_id(run):
+            command = f"ccmctl undo {short_id(run)} -t node={evidence.node.name}"
+            yield Fact(
+                "undo", f"of run {short_id(run)} has not come to its end; `{command}` completes it", "bad"
+            )
     for rollout in evidence.rollouts:
         yield Fact("rollout", _format_rollout(rollout), "change")
     for slot in evidence.slots:
@@ -220,10 +230,18 @@ def _format_rollout(one: NodeRollout) -> str:
 
 
 def _format_slot(slot: NodeSlot, node: str) -> str:
-    """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`."""
+    """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`, or `waits for pg, which web2 holds`."""
     from ccm_agent.clikit.text import fold_names, one_line
     from ccm_ctl.commands.slots import release_command
 
+    if slot.position:
+        held = (
+            f", which {fold_names(slot.holders)} {'holds' if len(slot.holders) == 1 else 'hold'}"
+            if slot.holders
+            else ""
+        )
+        place = f"; {slot.position} of {len(slot.waiting)} in the queue" if len(slot.waiting) > 1 else ""
+        return one_line(f"waits for {slot.name}{held}{place}")
     words = f"{slot.name}, kept after {slot.resource} failed" if slot.has_failed else f"holds {slot.name}"
     if slot.waiting:
         words += f"; {fold_names(slot.waiting)} {'waits' if len(slot.waiting) == 1 else 'wait'} for it"

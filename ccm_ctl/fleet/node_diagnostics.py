@@ -161,7 +161,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         status: The same, as far as it can be read.
         asked: ANSWERED, SILENT, NOT_ASKED (it is offline) or DENIED (this operator may not ask).
         rollouts: The open rollouts that it is part of, oldest first.
-        slots: The slots that it holds.
+        slots: The slots that it holds or waits for.
     """
 
     node: Node

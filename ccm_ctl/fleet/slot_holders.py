@@ -63,18 +63,22 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
 
 class NodeSlot(Struct, frozen=True, kw_only=True):
     """
-    A slot that a node holds.
+    A slot that a node holds or waits for.
 
     Attributes:
         name: Its name.
         resource: The resource that it is for.
         has_failed: The node keeps it after a failure.
+        position: The node's place in the queue, from 1; 0: it holds the slot.
+        holders: The nodes that hold it.
         waiting: The nodes that wait for it, in the order of the queue.
     """
 
     name: str
     resource: str
     has_failed: bool
+    position: int
+    holders: list[str]
     waiting: list[str]
 
 
@@ -127,24 +131,26 @@ async def read_slots(fleet: Fleet, names: Iterable[str] | None = None) -> list[S
 
 
 async def read_slots_of(fleet: Fleet, node: str) -> list[NodeSlot]:
-    """The slots that a node holds, as far as these credentials can read them."""
+    """The slots that a node holds or waits for, as far as these credentials can read them."""
     if fleet.slots is None:
         return []
     try:
         keys = [key.partition(".") for key in await fleet.slots.keys()]
-        names = [slot for slot, _, holder in keys if holder == node]
+        names = [slot for slot, _, named in keys if named == node]
         places = await read_slots(fleet, names) if names else []
     except (BusDeniedError, BusSetupError):
         return []
-    own = [one for one in places if one.state.node == node and one.is_holder]
     return [
         NodeSlot(
             name=one.slot,
             resource=one.state.entry.resource,
             has_failed=one.state.entry.has_failed,
+            position=one.position,
+            holders=[other.state.node for other in places if other.slot == one.slot and other.is_holder],
             waiting=[other.state.node for other in places if other.slot == one.slot and other.position],
         )
-        for one in own
+        for one in places
+        if one.state.node == node and (one.is_holder or one.position)
     ]
 
 

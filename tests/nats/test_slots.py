@@ -101,6 +101,9 @@ def test_slot_of_a_killed_holder_is_free_once_it_expires(three: Fleet) -> None:
         "apply", three.write("next.yaml", restart(log)), "-t", "node=db2", "--yes", "--json"
     )
     becomes(three, {"db1": "held", "db2": "waiting"})
+    waits, holds = (" ".join(three.ctl("why", node).out.split()) for node in ("db2", "db1"))
+    assert "slot waits for pg-restart, which db1 holds" in waits
+    assert "slot holds pg-restart; db2 waits for it" in holds
 
     three.agents["db1"].kill()
     done = waiting.end()

@@ -205,6 +205,8 @@ class RunExecutor:
         source = job.own.source if job.own else await self._source(request)
         if request.plan and not done:
             await self._check_plan(request, source, options)
+        if request.undo and job.action == "apply":
+            return await self._context.undo.follow(request.undo, self._context.engine.apply(source, options))
         if not request.keep or job.action != "plan":
             return await self._context.engine.apply(source, options)
         summary, found = await self._plan(request, source, options)

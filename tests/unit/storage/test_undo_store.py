@@ -13,6 +13,7 @@ import pytest
 
 from ccm_agent.model.errors import FileError, UndoError
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.undo import UndoEntry
 from ccm_agent.storage import undo_store
 from ccm_agent.storage.journal import Journal
@@ -342,3 +343,49 @@ async def test_a_folder_that_cannot_be_made_turns_it_off(tmp_path: Path) -> None
     store = await opened(tmp_path / "undo")
 
     assert not store.is_on
+
+
+def summary(reason: str) -> SessionSummary:
+    return SessionSummary(protocol=SESSION_SUMMARY, event_id="1", timestamp=NOON, reason=reason)
+
+
+async def test_a_run_is_incomplete_until_an_undo_of_it_has_come_to_its_end(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "undo")
+
+    async def undo(reason: str = "") -> SessionSummary:
+        assert store.incomplete == [RUN], "while the undo runs"
+        return summary(reason)
+
+    async def die() -> SessionSummary:
+        raise asyncio.CancelledError
+
+    await store.follow(RUN, undo())
+    whole = await opened(tmp_path / "undo")
+    with pytest.raises(asyncio.CancelledError):
+        await store.follow(RUN, die())
+    killed = await opened(tmp_path / "undo")
+    await store.follow(RUN, undo(reason="stopped"))
+    stopped = await opened(tmp_path / "undo")
+    await store.follow(RUN, undo())
+    completed = await opened(tmp_path / "undo")
+
+    assert (whole.incomplete, completed.incomplete, store.incomplete) == ([], [], [])
+    assert (killed.incomplete, stopped.incomplete) == ([RUN], [RUN])
+
+
+async def test_incomplete_undos_are_reported_as_long_as_their_records_are_kept(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "undo")
+    runs = [new_id(NOON) for _ in range(undo_store.INCOMPLETE_LIMIT + 1)]
+
+    async def stopped() -> SessionSummary:
+        return summary("stopped")
+
+    for run in runs:
+        await store.follow(run, stopped())
+    for mark in (tmp_path / "undo" / "runs").iterdir():
+        os.utime(mark, (NOON.timestamp(), NOON.timestamp()))
+    kept = await opened(tmp_path / "undo", FakeClock(NOON + timedelta(seconds=86_399)))
+    gone = await opened(tmp_path / "undo", FakeClock(NOON + timedelta(seconds=86_400)))
+
+    assert store.incomplete == runs[:0:-1]
+    assert (len(kept.incomplete), gone.incomplete) == (undo_store.INCOMPLETE_LIMIT, [])
