@@ -33,7 +33,8 @@ from tests.mutants.copies import SESSION, make_copy
 
 TOP = Path(__file__).resolve().parents[2]
 SIGNED = re.compile(
-    r"SigningKey|Keyring|SignersList|Signer\(|OwnSignatory|SignedDesk|Unverified|Verified|Signatory|new_key\(|is_digest"
+    r"SigningKey|Keyring|SignersList|Signer\(|OwnSignatory|SignedDesk|Unverified|Verified|Signatory|new_key\(|is_digest|"
+    r"support\.(authorship|signed_|signing)"
 )
 """What a test file mentions that tries something signed."""
 BROKER_TESTS = (
@@ -81,13 +82,13 @@ class Tree(Struct, frozen=True, kw_only=True):
         return find_checks(self.top, self.packages, self.subjects)
 
 
-def find_tests(top: Path, subjects: Sequence[str]) -> list[str]:
-    """The unit tests that mention what is signed, or import a module whose subject is verification."""
-    modules = {path.partition("::")[0].removesuffix(".py").replace("/", ".") for path in subjects}
+def find_tests(top: Path, checks: Sequence[Check]) -> list[str]:
+    """The unit tests that mention what is signed, or import a module with a check; not those of this tool."""
+    modules = {one.path.removesuffix(".py").replace("/", ".") for one in checks}
     found = []
     for path in sorted((top / "tests/unit").rglob("test_*.py")):
         text = path.read_text()
-        if SIGNED.search(text) or any(module in text for module in modules):
+        if "tests.mutants" not in text and (SIGNED.search(text) or any(one in text for one in modules)):
             found.append(str(path.relative_to(top)))
     return found
 
@@ -152,7 +153,7 @@ def try_checks(
         command = [
             sys.executable, "-m", "pytest", "-q", "-s", "-p", SESSION,
             "-p", "no:xdist", "-p", "no:rerunfailures", "-p", "no:cacheprovider",
-            f"--timeout={tree.test_limit_s}", *(tree.tests or find_tests(tree.top, tree.subjects)),
+            f"--timeout={tree.test_limit_s}", *(tree.tests or find_tests(tree.top, checks)),
         ]  # fmt: skip
         environ = os.environ | {"PYTHONPATH": str(copy), "CCM_MUTANTS_PLAN": str(plan)}
         environ.pop("CCM_MUTANT", None)

@@ -94,11 +94,13 @@ def test_list_of_checks_is_read_from_the_code(checks: list[Check]) -> None:
     assert {path.partition("::")[0] for path in SUBJECTS} <= {one.path for one in checks}
 
 
-def test_the_tests_of_what_is_signed_are_found() -> None:
-    found = find_tests(TOP, SUBJECTS)
+def test_the_tests_of_what_is_signed_are_found(checks: list[Check]) -> None:
+    found = find_tests(TOP, checks)
 
     assert "tests/unit/agent/test_authentication.py" in found
     assert "tests/unit/ccm_ctl/commands/test_signing_matrix.py" in found
+    assert "tests/unit/ccm_ctl/fleet/rollout/test_state.py" in found
+    assert "tests/unit/test_mutants.py" not in found
 
 
 def test_each_reason_to_allow_a_survivor_is_of_a_check(checks: list[Check]) -> None:

@@ -262,7 +262,7 @@ class Authenticator:
         Raises:
             BusError: The broker is away, or what is stored there is not a timestamp that a listed signer has signed.
         """
-        if not self.root or not self.freshness.is_due(self.signers, self._now_ms()):
+        if not self.freshness.is_due(self.signers, self._now_ms()):
             return False
         entry = await bucket.get(TIMESTAMP_KEY)
         if entry is None:

@@ -109,7 +109,7 @@ class Orders:
 
     def _is_spoiled(self, found: StoredRollout | None) -> bool:
         """Whether the state of a rollout was replaced or removed, so that no driver goes on from it."""
-        if self._fleet.signatory is None or self._fleet.trust is None:
+        if self._fleet.signatory is None:
             return False
         return isinstance(found.judged, Unverified) if found is not None else self._recorded.is_on_record
 
@@ -152,8 +152,6 @@ class Orders:
 
     async def _self(self) -> Signer | None:
         """This operator in the signers list; None in unsigned operation."""
-        if self._fleet.trust is None:
-            return None
         verifier, signatory = await read_verifier(self._fleet), self._fleet.signatory
         signers = verifier.signers.signers if verifier.signers is not None else ()
         key = signatory.public_key if signatory is not None else ""

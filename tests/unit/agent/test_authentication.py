@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.agent.requests.authentication import Authenticator, NotAuthorizedError
+from ccm_agent.agent.requests.authentication import Authenticator, NotAuthorizedError, WrongClockError
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
@@ -159,6 +159,21 @@ async def test_outdated_list_gives_no_right_to_the_commands_of_a_plan(tmp_path: 
     assert ruling.is_allowed
     assert ruling.grant is not None
     assert ruling.grant.is_restricted
+
+
+async def test_no_request_is_taken_while_the_clock_is_behind_the_signers_list(tmp_path: Path) -> None:
+    clock = FakeClock()
+    keys = Keyring(lambda: int(clock.now().timestamp() * 1000))
+    bob = keys.operator("bob", **FULL)
+    keys.at_ms = lambda: int(clock.now().timestamp() * 1000) + 3_600_000
+    node = authenticator(tmp_path, keys.trust(), clock)
+    sent = incoming(NODE_PING, "all", bob.request(request_subject(NODE_PING, "all"), BODY))
+
+    with pytest.raises(WrongClockError, match="the clock is behind"):
+        await node.request(sent)
+    await clock.advance(3600)
+
+    assert (await node.request(sent)).name == "bob"
 
 
 async def test_newer_list_revokes_and_an_older_one_never_comes_back(tmp_path: Path, keys: Keyring) -> None:
@@ -418,12 +433,14 @@ async def test_document_that_vanishes_is_deleted_only_by_a_signed_deletion(
         with pytest.raises(ProtocolError):
             revision_guard.check_absence("CCM_FACTS", "web1", newest)
     revision_guard.check_absence("CCM_FACTS", "web1", deletion(bob, 6, note="its reason"))
-    await revision_guard.save()
+    # the deletion and another number are written together
+    await revision_guard.seen(Stamped(bucket="CCM_FACTS", key="web2", number=8, body={}))
 
     restarted = RevisionGuard(
         tmp_path / "documents.json", await asyncio.to_thread(authenticator, tmp_path, trust)
     )
     await asyncio.to_thread(restarted.open)
+    assert restarted.numbers == {"CCM_FACTS/web1": 5, "CCM_FACTS/web2": 8}
     for each in (revision_guard, restarted):
         each.check_absence("CCM_FACTS", "web1", None)
         with pytest.raises(ProtocolError, match="older than 6"):

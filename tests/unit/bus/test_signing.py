@@ -138,3 +138,15 @@ def test_public_key_with_a_wrong_checksum_is_not_a_key():
     assert is_public_key(public)
     assert not is_public_key(public[:-1] + other)
     assert not is_public_key(public.lower())
+    assert not is_public_key("é" * len(public))
+
+
+@pytest.mark.parametrize("name", ["", "bob", "é" * 56])
+def test_claims_of_a_signer_that_is_not_a_key_are_refused(name):
+    key = new_key()
+    genuine = signed(key)
+    key.public_key = name
+
+    verify(genuine, SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)
+    with pytest.raises(SignatureError, match="is not valid"):
+        verify(signed(key), SignatureKind.REQUEST, SUBJECT, BODY, now_ms=NOW)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.layout import NODES
 from ccm_agent.bus.node_state import StateReader
@@ -16,9 +17,18 @@ from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.testing.clock import FakeClock
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.discovery import Node
-from ccm_ctl.fleet.node_state import ASSIGNED, LeftOutReasons, NodeVerifier, judge_node, leave_out
+from ccm_ctl.fleet.node_state import (
+    ASSIGNED,
+    LeftOutReasons,
+    NodeVerifier,
+    judge_node,
+    leave_out,
+    make_node_verifier,
+)
 from ccm_ctl.fleet.verified_reader import VerifiedReader
+from tests.support.controller import fleet_on
 from tests.support.signing import Keyring, OwnSignatory, new_key
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -119,3 +129,17 @@ def test_what_is_not_verified_is_taken_from_the_node_and_named() -> None:
     assert reasons.assigned == []
     assert (node.is_present, node.gathered) == (False, {})
     assert not LeftOutReasons().take(site.node())
+
+
+@pytest.mark.parametrize("name", ["ann", "bob", "mallory", ""])
+async def test_the_own_signer_is_the_one_of_the_credentials(name: str) -> None:
+    keys = Keyring()
+    signatories = {"ann": keys.operator("ann"), "bob": keys.operator("bob")}
+    signatories["mallory"] = Keyring().operator("mallory")
+    fleet = replace(fleet_on(MemoryBus(MemoryBroker(), "op"), keys.trust()), signatory=signatories.get(name))
+
+    verifier = await make_node_verifier(fleet)
+
+    assert verifier is not None
+    own = verifier.own_signer
+    assert (own.name if own is not None else "") == (name if name in ("ann", "bob") else "")

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import ROLLOUTS, request_subject, scopes_of
 from ccm_agent.bus.verified import Base
-from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
+from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import RunRecord, RunState
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest, NodeState
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import Recorded
 from ccm_ctl.fleet.node_run import News
-from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
+from ccm_ctl.fleet.rollout.driver import Driving, LeaseLostError, RolloutDriver
 from ccm_ctl.fleet.rollout.state import abort
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run import Run
 from ccm_ctl.fleet.run_session import follow_rollout
-from tests.support.controller import fleet_on
+from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN
 
 NODES = ["n1", "n2", "off1"]
@@ -245,3 +247,37 @@ async def test_a_rollout_is_paused_with_the_reason_if_the_broker_refuses_its_req
     assert (stored.state.phase, stored.state.reason) == wanted
     assert bool(refusal) is not is_allowed
     assert await scene.settle() == (["n1"] if is_allowed else [])
+
+
+def held_by_another() -> Lease:
+    return Lease(operator="ana", host="vm", process="p", until=NOW + timedelta(seconds=20))
+
+
+async def test_driver_does_not_begin_while_another_one_drives(scene: Scene) -> None:
+    driver = await scene.driver()
+    free, driver.state = driver.state, replace(driver.state, lease=held_by_another())
+
+    with pytest.raises(RunError, match="ana drives this rollout on vm"):
+        await driver.begin()
+    before = (await scene.store.require(scene.id)).judged.value.lease
+    driver.state = free
+    await driver.begin()
+
+    after = (await scene.store.require(scene.id)).judged.value.lease
+    assert (before, after is not None and after.operator) == (None, "op")
+
+
+async def test_driver_that_lost_its_lease_asks_no_further_node(scene: Scene) -> None:
+    driver = await scene.driver()
+    await driver.begin()
+    await driver.turn()
+    assert await scene.settle() == ["n1"]
+
+    await RolloutStore(scene.fleet).change(
+        scene.id, lambda state: replace(state, lease=held_by_another()), base=OWN
+    )
+    scene.run.ended("n1", NodeState.CHANGED, "", "", 0)
+    with pytest.raises(LeaseLostError, match="ana on vm drives this rollout now"):
+        await driver.turn()
+
+    assert await scene.settle() == ["n1"]

@@ -271,6 +271,20 @@ async def test_a_rollout_that_was_stopped_or_has_ended_is_not_driven_again(
         assert await check_handover(server, signed, recorded(), APPLY) is False
 
 
+async def test_a_server_that_may_not_stop_a_run_knows_those_that_it_has_seen_end(hands: Hands) -> None:
+    for name in ("server", "lou"):
+        hands.operators[name] = hands.keyring.operator(f"narrow {name}")
+    server = replace(hands.server(hands.keyring.trust()), operator="narrow server")
+    signed, told = handed(hands, "bob", recorded()), msgspec.json.encode(RunState(run=RUN, state="done"))
+
+    await server.runs.put(f"{encode_token('narrow lou')}.{RUN}.state", told)
+    assert await check_handover(server, signed, recorded(), APPLY) is False
+    await server.runs.put(f"{encode_token('narrow server')}.{RUN}.state", told)
+
+    with pytest.raises(RunError, match="narrow server has stopped it, or has seen it end"):
+        await check_handover(server, signed, recorded(), APPLY)
+
+
 async def test_who_aborts_a_rollout_is_on_record_under_a_key_of_that_operator() -> None:
     fleet = fleet_on(MemoryBus(MemoryBroker(), "ana"))
 

@@ -38,6 +38,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.begun import run_of_start
+from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutOptions
 from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout, find_due
 from ccm_ctl.fleet.rollout.starter import RolloutStarter
@@ -153,6 +154,34 @@ async def test_another_server_stores_the_rollout_of_a_server_that_died_after_its
 
     assert await place.runs() == [run]
     assert (await StartsStore(place.fleet()).look(NAME, ROLLOUT)).starts == starts
+
+
+@pytest.mark.parametrize("signer", ["server", "ann", ""])
+async def test_a_claimed_rollout_is_stored_only_as_an_operator_with_the_right_handed_it_over(
+    signer: str,
+) -> None:
+    fleetwide = Fleetwide()
+    place = await Place(fleetwide.trust, fleetwide.server).open()
+    place.due = [due_at(signature=fleetwide.sign())]
+    await place.server().look()
+    [run] = await place.runs()
+    state, _ = await RolloutStore(place.fleet()).need(run)
+    recorded = await History(place.fleet()).load(run)
+    stored = await StartsStore(place.fleet()).look(NAME, ROLLOUT)
+    await MemoryBus(place.broker, "x").bucket(RUNS).delete(f"=rollout.{run}")
+    state = replace(state, signature="")
+    if signer:
+        place.key = fleetwide.server if signer == "server" else fleetwide.ann
+        state = hand_over(place.fleet(signer), state, recorded.record, recorded.nodes, base=OWN)
+        place.key = fleetwide.server
+    claimed = replace(stored.starts, handover=state)
+    await StartsStore(place.fleet()).write(claimed, stored.revision, base=OWN)
+
+    await place.server(now=NOW + timedelta(minutes=1)).look()
+
+    is_stored = signer == "server"
+    assert await place.runs() == ([run] if is_stored else [])
+    assert ("is not driven" in place.notes[-1]) is not is_stored
 
 
 @pytest.mark.parametrize(
