@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.background_runs import BackgroundRuns
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run_request import Launch
 
 log = logging.getLogger(__name__)
 
 ACTIONS = ("pause", "resume", "promote", "abort")
 WHY_CHARACTERS = 500
-RETRY_DEADLINE_S = 3600
-"""Nodes that have not started by then will not start, as with `ccmctl run retry`."""
+ACTION_DEADLINE_S = 3600
+"""Nodes that have not started by then will not start, as with `ccmctl run retry` and `ccmctl undo`."""
 
 
 class ActionRequest(Struct, frozen=True):
@@ -97,7 +98,7 @@ class ActionPages:
         user = sender_of(request)
         recorded = await find_run(self._fleet, run)
         ends = [NodeState(word) for word in said.states] or RETRIED_ENDS
-        deadline = self._fleet.clock.now() + timedelta(seconds=RETRY_DEADLINE_S)
+        deadline = self._fleet.clock.now() + timedelta(seconds=ACTION_DEADLINE_S)
         if recorded.is_on_record and await RolloutStore(self._fleet).look(recorded.record.run) is not None:
             raise RunError(
                 f"{short_id(run)}: the dashboard cannot retry a rollout; use `ccmctl run retry {short_id(run)}`"
@@ -105,8 +106,7 @@ class ActionPages:
         launch = await prepare_retry(self._fleet, recorded, ends, deadline)
         if not said.alongside:
             await refuse_concurrent(self._fleet, launch.resolved.nodes)
-        if user.on_record != self._fleet.operator:
-            launch = replace(launch, record=replace(launch.record, user=user.on_record))
+        launch = in_the_name_of(user, launch, self._fleet)
         log.info("an action", extra={"action": "retry", "run": run, "by": name_of(user, self._fleet)})
         await self._started.start(launch)
         return answer({"run": launch.record.run, "nodes": launch.record.nodes})
@@ -141,6 +141,13 @@ async def _body_of(request: web.Request) -> ActionRequest:
         return decode_foreign(await request.read(), ActionRequest)
     except msgspec.MsgspecError as err:
         raise UsageError("the body is not an action") from err
+
+
+def in_the_name_of(user: DashboardUser, launch: Launch, fleet: Fleet) -> Launch:
+    """A run whose record names the user who asked for it, if that is not the operator."""
+    if user.on_record == fleet.operator:
+        return launch
+    return replace(launch, record=replace(launch.record, user=user.on_record))
 
 
 def name_of(user: DashboardUser, fleet: Fleet) -> str:

@@ -19,6 +19,7 @@ from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_list import RunFilter, list_runs
 from ccm_ctl.fleet.stored_session import read_run_events, read_session_events
 from ccm_ctl.fleet.stream_runs import CAUSES, SCHEDULE
+from ccm_ctl.fleet.undo import offered_nodes
 from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.resource_diffs import group_diffs
 from ccm_ctl.render.rollout import limits, rollout_line
@@ -94,7 +95,7 @@ class RunPages:
 
     async def _run(self, request: web.Request) -> web.Response:
         """A run, its nodes and its rollout."""
-        word = self._word(request)
+        word = run_word(request)
         return answer(await self._runs.give(word, lambda: self._read_run(word)))
 
     async def _read_run(self, word: str) -> dict[str, Any]:
@@ -111,6 +112,7 @@ class RunPages:
             "cause": recorded.cause,
             "counts": {str(state): count for state, count in run.counts().items()},
             "results": [node_fields(node) for _, node in sorted(run.nodes.items())],
+            "undoable": offered_nodes(recorded, run),
             "rollout": await self._rollout(rollout, recorded) if rollout else None,
         }
 
@@ -122,13 +124,13 @@ class RunPages:
 
     async def _events(self, request: web.Request) -> web.Response:
         """What a node reported in a run about its resources."""
-        recorded = await find_run(self._fleet, self._word(request))
+        recorded = await find_run(self._fleet, run_word(request))
         events = await read_session_events(self._fleet, recorded.record.run, request.match_info["node"])
         return answer({"events": [event_fields(event) for event in events]})
 
     async def _diffs(self, request: web.Request) -> web.Response:
         """What a run changed, or would change: each different diff with the nodes that it is of."""
-        word = self._word(request)
+        word = run_word(request)
         async with self._work.place(sender_of(request).on_record):
             return answer(await self._all_diffs.give(word, lambda: self._read_diffs(word)))
 
@@ -143,12 +145,27 @@ class RunPages:
             "is_asked": bool(recorded.record.request.get("diff")),
         }
 
-    @staticmethod
-    def _word(request: web.Request) -> str:
-        word = request.match_info["run"]
-        if not (word.isascii() and word.isalnum()):
-            raise UsageError("not the id of a run")
-        return word
+
+def run_word(request: web.Request, name: str = "run") -> str:
+    """
+    The id of a run in the path of a request.
+
+    Raises:
+        UsageError: It cannot be one.
+    """
+    return check_word(request.match_info[name])
+
+
+def check_word(word: str) -> str:
+    """
+    Return the id of a run, or the beginning of one.
+
+    Raises:
+        UsageError: It cannot be one.
+    """
+    if not (word.isascii() and word.isalnum()):
+        raise UsageError("not the id of a run")
+    return word
 
 
 def request_fields(record: RunRecord) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ccm_ctl.dashboard.session_pages import add_session
 from ccm_ctl.dashboard.static_files import add_pages, read_static
 from ccm_ctl.dashboard.stored_pages import StoredPages
 from ccm_ctl.dashboard.stream import EventStreams
+from ccm_ctl.dashboard.undo_pages import UndoPages
 from ccm_ctl.fleet.background_runs import BackgroundRuns
 from ccm_ctl.fleet.live_events import LiveEvents
 
@@ -133,6 +134,9 @@ class Dashboard:
         RunPages(self._fleet).add_to(application)
         StoredPages(self._fleet, self.state).add_to(application)
         SearchPages(self._fleet).add_to(application)
+        UndoPages(self._fleet, self._started).add_to(
+            application
+        )  # before the actions, whose routes begin alike
         ActionPages(self._fleet, self._started).add_to(application)
         for pages in self._options.pages:
             pages.add_to(application)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.bus.subjects import node_scope
+from ccm_agent.bus.subjects import check_node, node_scope
 from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.ids import short_id
@@ -154,6 +154,16 @@ def offered_nodes(recorded: Recorded, run: Run) -> list[str]:
 
 def _may_have_changed(run: Run) -> list[str]:
     return sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
+
+
+def select_node(name: str) -> TargetSpec:
+    """
+    Select one node for an undo.
+
+    Raises:
+        UsageError: Not the name of a node.
+    """
+    return TargetSpec(targets=(f"node={check_node(name)}",))
 
 
 async def resolve_undo(fleet: Fleet, recorded: Recorded, spec: TargetSpec) -> UndoTargets:

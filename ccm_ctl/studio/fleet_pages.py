@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ccm_agent.clikit.table import Style
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.wire import MANIFEST_PLAN, ManifestRequest, NodeState
-from ccm_ctl.dashboard.action_pages import name_of
+from ccm_ctl.dashboard.action_pages import in_the_name_of, name_of
 from ccm_ctl.dashboard.middleware import READING, answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
@@ -181,8 +181,7 @@ class StudioFleetPages:
         )
         launch = prepare_own(self._fleet, plan, resolved, "plan", content.name)
         user = sender_of(request)
-        if user.on_record != self._fleet.operator:
-            launch = replace(launch, record=replace(launch.record, user=user.on_record))
+        launch = in_the_name_of(user, launch, self._fleet)
         by = name_of(user, self._fleet)
         log.info("a plan", extra={"run": launch.record.run, "by": by, "nodes": len(resolved.nodes)})
         await self._plans.start(launch)

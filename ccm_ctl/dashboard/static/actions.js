@@ -1,5 +1,6 @@
 // Actions on a run. Each asks once more; the server decides who may.
 import { html, useState, ask, go, plural, session, unusable, Problem, runPath } from "./lib.js";
+import { Undo } from "./undo.js";
 
 const ACTIONS = {
   pause: ["Pause", "No further node starts. Nodes that have started go on.", ["running", "baking"]],
@@ -87,4 +88,4 @@ function Retry({ run }) {
 
 const isConcurrent = (state) => state.error?.code === "rollout.concurrent";
 
-export const RunActions = ({ run, onDone }) => html`<${RolloutActions} run=${run} onDone=${onDone} /><${Retry} run=${run} />`;
+export const RunActions = ({ run, onDone, undo }) => html`<${RolloutActions} run=${run} onDone=${onDone} /><${Retry} run=${run} /><${Undo} run=${run} chosen=${undo} key=${run.run} />`;

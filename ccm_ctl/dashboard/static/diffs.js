@@ -37,7 +37,7 @@ export function Diff({ diff, isCut = false }) {
 
 const verb = (one) => (one.noop ? "would change" : one.failed ? "failed" : "changed");
 
-function Group({ one, isFirst }) {
+export function Group({ one, isFirst }) {
   const named = one.nodes.slice(0, NODES_NAMED);
   return html`<details class="card group" open=${isFirst}>
     <summary><b>${one.parent && `${one.parent} > `}${one.resource}</b> ${verb(one)} <span class="quiet">${one.nodes.length === 1 ? "on" : `alike on ${plural(one.nodes.length, "node")}:`}</span> ${named.join(", ")}${one.nodes.length > named.length && ` and ${number(one.nodes.length - named.length)} more`}</summary>

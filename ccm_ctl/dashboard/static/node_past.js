@@ -1,5 +1,7 @@
 // What a node was at a time, and its sessions. The time stands in the address.
-import { html, useEffect, useState, ask, go, withQuery, plural, stamp, State, Ago, Link, Problem, Export, Output, short, runPath } from "./lib.js";
+import { html, useEffect, useState, ask, go, withQuery, plural, stamp, State, Ago, Link, Problem, Export, Output, session, short, runPath } from "./lib.js";
+import { stateWord } from "./runs.js";
+import { undoPath } from "./undo.js";
 
 const STEP_S = 60;
 const WAIT_MS = 300;
@@ -64,13 +66,13 @@ function Sessions({ sessions, onChoose, name }) {
   if (!sessions.length) return html`<p class="empty">No session changed or failed anything in the last 30 days.</p>`;
   return html`<div class="title"><p class="sub">${plural(sessions.length, "session")} of the last 30 days that changed or failed something</p><span class="spacer"></span>
       <${Export} name=${`sessions-${name}`} table=${() => [sessionColumns, sessions.map((one) => sessionColumns.map((column) => one[column]))]} /></div>
-    <div class="scroll" tabindex="0" role="region" aria-label="Sessions"><table>
+    <div class="scroll" tabindex="0" role="region" aria-label="Sessions"><table class="cards">
     <thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">State</th><th scope="col">By</th><th scope="col">Changed or failed</th><th scope="col">Run</th></tr></thead>
     <tbody>${sessions.slice(0, 100).map((one) => html`<tr key=${one.run}>
       <td><button type="button" class="plain link" title="Show the state after it" onClick=${() => onChoose(seconds(one.until))}>${stamp(one.time)}</button></td>
-      <td>${one.is_plan && "plan "}${one.manifest}</td><td><${State} state=${one.state} /></td><td>${starter(one)}</td>
+      <td>${one.is_plan && "plan "}${one.manifest}</td><td><${State} state=${one.state} word=${stateWord(one.state, one.is_plan ? "plan" : "")} /></td><td>${starter(one)}</td>
       <td class="long">${one.failed.map((each) => html`<span class="bad">${each} failed </span>`)}${one.changed.slice(0, 5).join(", ")}${one.changed.length > 5 && ` and ${one.changed.length - 5} more`}${one.corrective && html` <span class="change">drift</span>`}</td>
-      <td><${Link} to=${runPath(one.run)}><code>${short(one.run)}</code><//></td></tr>`)}</tbody></table></div>`;
+      <td><${Link} to=${runPath(one.run)}><code>${short(one.run)}</code><//>${session.right === "act" && !one.is_plan && one.changed.length > 0 && html` <${Link} to=${undoPath(one.run, name)}>Undo …<//>`}</td></tr>`)}</tbody></table></div>`;
 }
 
 export function NodePast({ path, name, when, address }) {

@@ -2,6 +2,7 @@
 import { html, useEffect, useState, ask, go, withQuery, natural, number, plural, span, State, Ago, Link, Problem, Export, Output, meaningOf, signOf, nodePath, runPath, short, stamp } from "./lib.js";
 import { useLive } from "./live.js";
 import { Diff, RunDiffs } from "./diffs.js";
+import { mayUndo, undoPath } from "./undo.js";
 import { stateWord } from "./runs.js";
 
 const ORDER = ["failed", "stopped", "refused", "lost", "unreachable", "expired", "superseded", "running", "queued", "accepted", "expected", "planned", "changed", "stable", "offline", "skipped"];
@@ -26,7 +27,7 @@ function useRun(id) {
   return { ...shown, reload };
 }
 
-function NodeEvents({ run, node }) {
+function NodeEvents({ run, node, offersUndo }) {
   const [shown, set] = useState({ events: null, error: null });
   useEffect(() => {
     ask(`/api/runs/${run}/nodes/${encodeURIComponent(node)}`).then((said) => set(said), (error) => set({ events: [], error }));
@@ -40,10 +41,11 @@ function NodeEvents({ run, node }) {
         ${one.corrective && html` <span class="change">corrected drift</span>`}${one.triggered_by && html` <span class="quiet">refreshed by ${one.triggered_by}</span>`}</p>
         ${one.noop_message && html`<p>${one.noop_message}</p>`}${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} />${one.diff && html`<${Diff} diff=${one.diff} />`}</div>`,
     )}
+    ${offersUndo && html`<p><${Link} to=${undoPath(run, node)}>Undo on ${node} …<//></p>`}
   </div>`;
 }
 
-function Result({ run, action, one, isOpen, onOpen }) {
+function Result({ run, action, one, isOpen, offersUndo, onOpen }) {
   const first = one.failed?.[0];
   return html`<tr key=${one.node}>
     <td><${Link} to=${nodePath(one.node)}>${one.node}<//></td>
@@ -51,7 +53,7 @@ function Result({ run, action, one, isOpen, onOpen }) {
     <td class="long">${(one.seconds !== undefined || isOpen || one.state === "running") && html`<button type="button" class="plain link" aria-expanded=${isOpen} onClick=${onOpen}>${first ? first.resource : one.changed_count ? `${action === "plan" ? "would make " : ""}${plural(one.changed_count, "change")}` : isOpen ? "hide" : "details"}</button>`}
       ${first && html` <span class="bad">${first.error.join("; ")}</span>`}${one.failed?.length > 1 && html` <span class="quiet">and ${one.failed.length - 1} more</span>`}${one.reason && html` <span>${one.reason}</span>`}
       ${first && !isOpen && html`<${Output} text=${first.output} lines=${4} />`}
-      ${isOpen && html`<${NodeEvents} run=${run} node=${one.node} />`}</td>
+      ${isOpen && html`<${NodeEvents} run=${run} node=${one.node} offersUndo=${offersUndo} />`}</td>
     <td class="when">${one.seconds !== undefined && (one.seconds < 1 ? `${Math.round(one.seconds * 1000)} ms` : span(one.seconds))}</td>
   </tr>`;
 }
@@ -100,15 +102,15 @@ export function RunPage({ params, address, Actions }) {
     <p>For ${run.targets.join(" or ") || "all nodes"}${run.where && html` where <code>${run.where}</code>`}: ${plural(run.nodes, "node")}${run.offline ? `, ${run.offline} of them offline then` : ""}.
       ${run.retry_of && html` Sends run <${Link} to=${runPath(run.retry_of)}><code>${short(run.retry_of)}</code><//> again.`}${run.stopped_by && ` Stopped by ${run.stopped_by}.`}${run.unverified && html` <b>Unverified:</b> ${run.unverified}.`}</p>
     <${Problem} error=${error} />
-    ${!run.rollout && Actions && html`<${Actions} run=${run} onDone=${reload} />`}
-    ${run.rollout && html`<${Rollout} run=${run}>${Actions && html`<${Actions} run=${run} onDone=${reload} />`}<//>`}
+    ${!run.rollout && Actions && html`<${Actions} run=${run} onDone=${reload} undo=${address.searchParams.get("undo") || ""} />`}
+    ${run.rollout && html`<${Rollout} run=${run}>${Actions && html`<${Actions} run=${run} onDone=${reload} undo=${address.searchParams.get("undo") || ""} />`}<//>`}
     <div class="counts" role="group" aria-label="Nodes by state">${ORDER.filter((state) => run.counts[state] || chosen === state).map(
       (state) => html`<button type="button" class=${`chip ${meaningOf(state) || "quiet"}`} aria-pressed=${chosen === state} onClick=${() => go(withQuery({ state: chosen === state ? "" : state }))} key=${state}>
         <span aria-hidden="true">${signOf(state)}</span> <b>${number(run.counts[state] || 0)}</b> ${stateWord(state, run.action)}</button>`,
     )}</div>
     <div class="scroll tall" tabindex="0" role="region" aria-label="Nodes of the run"><table class="cards">
       <thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">What happened</th><th scope="col">Took</th></tr></thead>
-      <tbody>${results.slice(0, 500).map((one) => html`<${Result} run=${run.run} action=${run.action} one=${one} isOpen=${open === one.node} onOpen=${() => setOpen(open === one.node ? "" : one.node)} key=${one.node} />`)}</tbody>
+      <tbody>${results.slice(0, 500).map((one) => html`<${Result} run=${run.run} action=${run.action} one=${one} isOpen=${open === one.node} offersUndo=${mayUndo(run) && run.undoable.includes(one.node)} onOpen=${() => setOpen(open === one.node ? "" : one.node)} key=${one.node} />`)}</tbody>
     </table></div>
     ${results.length > 500 && html`<p class="quiet">The first 500 of ${number(results.length)} nodes; CSV and JSON have all of them.</p>`}
     <${RunDiffs} run=${run} key=${run.run} />`;

@@ -1,0 +1,248 @@
+"""The undo of a run in the browser: first a preview, which changes nothing, then the undo that a user confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.ids import short_id
+from ccm_agent.model.noop_words import noop_words
+from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.wire import COMPLIANT_STATES
+from ccm_ctl.dashboard.action_pages import ACTION_DEADLINE_S, in_the_name_of, name_of
+from ccm_ctl.dashboard.middleware import answer, sender_of
+from ccm_ctl.dashboard.recent_answers import RecentAnswers
+from ccm_ctl.dashboard.run_pages import DIFFS_SHOWN, check_word, diff_fields, node_fields, run_word
+from ccm_ctl.dashboard.work_limiter import WorkLimiter
+from ccm_ctl.fleet.background_runs import BackgroundRuns
+from ccm_ctl.fleet.bundles import find_assigned
+from ccm_ctl.fleet.discovery import TargetSpec
+from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.rollout.concurrent import refuse_concurrent
+from ccm_ctl.fleet.run_again import base_of, read_known
+from ccm_ctl.fleet.run_session import check_own_rights
+from ccm_ctl.fleet.undo import (
+    find_undoable,
+    nodes_to_apply_again,
+    prepare_undo,
+    resolve_undo,
+    select_node,
+    would_undo,
+)
+from ccm_ctl.render.left_out import find_not_undone
+from ccm_ctl.render.reapplied import format_assigned, format_starter
+from ccm_ctl.render.resource_diffs import group_diffs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiohttp import web
+
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_ctl.dashboard.access import DashboardUser
+    from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_run import NodeRun
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.run_request import Launch
+    from ccm_ctl.fleet.undo import UndoTargets
+
+log = logging.getLogger(__name__)
+
+PREVIEW_DEADLINE_S = 600
+"""Nodes that have not started the plan by then do not start it; the user waits for the answer."""
+
+PREVIEW_LIMIT_S = 900.0
+"""Nodes that have not ended the plan by then are lost."""
+
+PREVIEWS_AT_ONCE = 10
+PREVIEWS_KEPT = 50
+"""Previews whose state is kept for the page. That of older ones is read from the broker."""
+
+
+class UndoRequest(Struct, frozen=True, kw_only=True):
+    """
+    The body of a preview and of an undo.
+
+    Attributes:
+        node: Only this node; "": all on which the run may have changed something.
+        redo: The run is itself an undo.
+        plan: Of an undo: the run of its preview.
+        alongside: The user agreed to go on although a rollout is in progress on the same nodes.
+    """
+
+    node: str = ""
+    redo: bool = False
+    plan: str = ""
+    alongside: bool = False
+
+
+class UndoPages:
+    """
+    The interface of undos. `require_user` has checked the right to act, and that a page of this dashboard asks.
+
+    Args:
+        fleet: The bus.
+        started: Follows the undos.
+    """
+
+    def __init__(self, fleet: Fleet, started: BackgroundRuns) -> None:
+        self._fleet = fleet
+        self._started = started
+        self._previews = BackgroundRuns(
+            fleet, at_once=PREVIEWS_AT_ONCE, limit_s=PREVIEW_LIMIT_S, kept=PREVIEWS_KEPT
+        )
+        self._shown = RecentAnswers()
+        self._work = WorkLimiter()
+
+    def add_to(self, application: web.Application) -> None:
+        """Serve it."""
+        application.on_cleanup.append(self._end)
+        application.router.add_post("/api/runs/{run}/undo/plan", self._plan)
+        application.router.add_get("/api/runs/{run}/undo/{plan}", self._preview)
+        application.router.add_post("/api/runs/{run}/undo", self._undo)
+
+    async def _end(self, _application: web.Application) -> None:
+        await self._previews.end()
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        """Start the plan of an undo: its run and nodes, and what will apply the same again."""
+        said, user = await _body_of(request), sender_of(request)
+        async with self._work.place(user.on_record):
+            recorded, targets = await self._targets(run_word(request), said)
+            # who may not undo learns it now, and not after reading the preview
+            await check_own_rights(self._fleet, self._prepare(recorded, targets, user, is_plan=False))
+            warnings = await self._warnings(recorded, targets)
+            launch = self._prepare(recorded, targets, user, is_plan=True)
+        self._log("a preview of an undo", launch, user)
+        await self._previews.start(launch)
+        nodes = targets.nodes
+        return answer(
+            {
+                "run": launch.record.run,
+                "nodes": len(nodes.nodes),
+                "offline": len(nodes.offline),
+                "warnings": warnings,
+            }
+        )
+
+    async def _preview(self, request: web.Request) -> web.Response:
+        """What the plan of an undo found so far."""
+        run, plan = run_word(request), run_word(request, "plan")
+        return answer(await self._shown.give((run, plan), lambda: self._read_preview(run, plan)))
+
+    async def _read_preview(self, run: str, plan: str) -> dict[str, Any]:
+        planned = await self._planned(run, plan)
+        nodes = [node for _, node in sorted(planned.nodes.items())]
+        events = [(node.node, node.events[number]) for node in nodes for number in sorted(node.events)]
+        groups = await asyncio.to_thread(group_diffs, events)
+        return {
+            "is_done": all(node.state.is_final for node in nodes),
+            "would_change": any(map(would_undo, nodes)),
+            "counts": {str(state): count for state, count in planned.counts().items()},
+            "groups": [diff_fields(event, names) for event, names in groups[:DIFFS_SHOWN]],
+            "left_out": max(0, len(groups) - DIFFS_SHOWN),
+            "without_diff": _grouped((_without_diff(event), node) for node, event in events),
+            "not_undone": _grouped((one, node.node) for node in nodes for one in _not_undone(node)),
+            "problems": [node_fields(node) for node in nodes if _is_problem(node)],
+        }
+
+    async def _undo(self, request: web.Request) -> web.Response:
+        """Start the undo whose preview the user has seen; its run."""
+        said, user = await _body_of(request), sender_of(request)
+        word = run_word(request)
+        planned = await self._planned(word, check_word(said.plan))
+        nodes = list(planned.nodes.values())
+        if not all(node.state.is_final for node in nodes):
+            raise RunError(
+                f"{short_id(said.plan)}: the preview has not ended on all nodes; wait until it has"
+            )
+        if not any(map(would_undo, nodes)):
+            raise RunError(f"{short_id(word)}: there is nothing to undo on these nodes now")
+        async with self._work.place(user.on_record):
+            recorded, targets = await self._targets(word, said)
+            if not set(targets.nodes.nodes) <= planned.nodes.keys():
+                raise RunError(
+                    f"{short_id(word)}: the preview was for fewer nodes than the undo; read a new preview"
+                )
+            if not said.alongside:
+                await refuse_concurrent(self._fleet, targets.nodes.nodes)
+            launch = self._prepare(recorded, targets, user, is_plan=False)
+            await check_own_rights(self._fleet, launch)
+        self._log("an undo", launch, user)
+        await self._started.start(launch)
+        return answer({"run": launch.record.run, "nodes": launch.record.nodes})
+
+    async def _targets(self, word: str, said: UndoRequest) -> tuple[Recorded, UndoTargets]:
+        recorded = await find_undoable(self._fleet, word, redo=said.redo)
+        spec = select_node(said.node) if said.node else TargetSpec()
+        return recorded, await resolve_undo(self._fleet, recorded, spec)
+
+    def _prepare(
+        self, recorded: Recorded, targets: UndoTargets, user: DashboardUser, *, is_plan: bool
+    ) -> Launch:
+        seconds = PREVIEW_DEADLINE_S if is_plan else ACTION_DEADLINE_S
+        deadline = self._fleet.clock.now() + timedelta(seconds=seconds)
+        launch = prepare_undo(self._fleet, recorded, targets.nodes, deadline, is_plan=is_plan)
+        return in_the_name_of(user, launch, self._fleet)
+
+    async def _warnings(self, recorded: Recorded, targets: UndoTargets) -> list[str]:
+        """What will apply the same again after the undo."""
+        if again := nodes_to_apply_again(recorded, targets):
+            return [format_starter(recorded.cause, recorded.origin, again)]
+        managed = await find_assigned(self._fleet, targets.inventory, targets.known, targets.changed)
+        return list(format_assigned(managed))
+
+    async def _planned(self, run: str, plan: str) -> Run:
+        """The state of a preview. One that this process did not start is read from the broker."""
+        recorded = await History(self._fleet).load(plan)
+        record = base_of(recorded).value
+        if record.action != "plan" or record.request.get("undo") != run:
+            raise UsageError(f"{short_id(plan)}: this run is not a preview of the undo of {short_id(run)}")
+        return self._previews.find(plan) or await read_known(self._fleet, recorded)
+
+    def _log(self, what: str, launch: Launch, user: DashboardUser) -> None:
+        fields = {"run": launch.record.run, "undo": launch.record.request["undo"]}
+        log.info(what, extra={**fields, "by": name_of(user, self._fleet)})
+
+
+async def _body_of(request: web.Request) -> UndoRequest:
+    try:
+        return decode_foreign(await request.read(), UndoRequest)
+    except msgspec.MsgspecError as err:
+        raise UsageError("the body is not the request of an undo") from err
+
+
+Row = tuple[str, str]
+"""A resource, and what is said of it."""
+
+
+def _without_diff(event: TransactionEvent) -> Row | None:
+    """What would come back and has no diff, such as a change by an older agent; None for other events."""
+    if not event.changed or event.diff is not None:
+        return None
+    return f"{event.type}#{event.name}", noop_words(event)
+
+
+def _not_undone(node: NodeRun) -> list[Row]:
+    return find_not_undone([node.events[number] for number in sorted(node.events)])
+
+
+def _is_problem(node: NodeRun) -> bool:
+    """It ended, and neither would change something nor has nothing to change."""
+    return node.state.is_final and node.state not in COMPLIANT_STATES
+
+
+def _grouped(found: Iterable[tuple[Row | None, str]]) -> list[dict[str, Any]]:
+    """Each resource once, with the nodes that say the same of it."""
+    nodes: dict[Row, list[str]] = {}
+    for row, node in found:
+        if row is not None:
+            nodes.setdefault(row, []).append(node)
+    return [{"resource": resource, "why": why, "nodes": names} for (resource, why), names in nodes.items()]
