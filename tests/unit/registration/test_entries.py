@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
+from ccm_agent.bus.node_state import StateReader
+from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureKind
 from ccm_agent.bus.streams import Stored
+from ccm_agent.bus.trust import SignersList
 from ccm_agent.model.errors import DataError
 from ccm_agent.model.registration import RegistrationEntry, encode_entry
-from ccm_agent.registration.entries import RegistrationQuery, StreamEntry, entry_subject, read_stored
+from ccm_agent.registration.entries import (
+    RegistrationQuery,
+    StreamEntry,
+    entry_subject,
+    find_forgery,
+    read_stored,
+)
+from ccm_agent.registration.lookup import _checked
+from tests.support.authorship import Root, now_ms
+from tests.support.signing import new_key
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ENTRY = RegistrationEntry(
@@ -69,3 +81,27 @@ def test_a_query_is_a_pattern_with_wildcards() -> None:
 def test_a_query_cannot_be_widened(part: str) -> None:
     with pytest.raises(DataError):
         RegistrationQuery(part).pattern  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("signer", "reason"),
+    [("node", ""), ("another root", "root"), ("", "it is not signed")],
+    ids=["the node", "a key of another root", "nobody"],
+)
+def test_an_entry_counts_if_a_node_signed_it(signer: str, reason: str) -> None:
+    root, other, key = Root(), Root(), new_key()
+    signers = SignersList(number=1, issued=now_ms(), signed_state=True)
+    reader = StateReader(root.key.public_key, signers, now_ms)
+    by = root if signer == "node" else other
+    body = encode_entry(ENTRY)
+    headers = {
+        SIGNATURE_HEADER: key.sign(SignatureKind.STATE, SUBJECT, body, issued_ms=now_ms()),
+        CERTIFICATE_HEADER: by.certificate("web1", key),
+    }
+    found = read_stored(stored(body=body, headers=headers if signer else {}))
+
+    assert reason in find_forgery(reader, found)
+    assert bool(find_forgery(reader, found)) is bool(reason)
+    assert _checked(reader, found) == (
+        StreamEntry(subject=SUBJECT, sequence=7, time=NOW, is_spoilt=True) if reason else found
+    )

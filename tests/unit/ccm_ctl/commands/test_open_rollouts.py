@@ -9,6 +9,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from ccm_agent.bus.subjects import request_subject
+from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
@@ -22,6 +23,7 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.lease import LEASE_S
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.support.controller import NOW, Desk, FakeNode, fleet_on
+from tests.support.signed_desk import Crew, SignedDesk
 from tests.support.signing import OWN
 
 PLAN = RolloutPlan(waves=(Wave(name="wave 1", nodes=2, slots=1),))
@@ -230,3 +232,26 @@ def test_orders_about_rollouts_complete_open_rollouts_only() -> None:
 
     assert [offered(order) for order in ("pause", "resume", "promote", "abort")] == [[run[:8]]] * 4
     assert len(offered("show")) == 3  # `last`, the rollout and the command
+
+
+def test_a_command_is_not_handed_to_servers_without_signatures() -> None:
+    desk = Desk(*(FakeNode(name) for name in ("web1", "web2")))
+    words = ("exec", "--all", "--yes", "--batch", "1", "--detach", "--", "true")
+
+    said = desk.ccmctl(*words)
+
+    assert (said.code, "rollout servers run commands only for operators who sign" in said.err) == (1, True)
+    assert desk.ccmctl("run", "list", "--json").named("run") == []
+
+
+@pytest.mark.parametrize("has_trust", [True, False])
+def test_a_server_starts_only_with_credentials_that_can_verify(*, has_trust: bool) -> None:
+    desk = SignedDesk(Crew())
+    assert desk.crew.trust.signers is not None
+    signed = desk.crew.trust.signers
+    desk._store(TRUST_BUCKET, SIGNERS_KEY, signed.body.encode(), signed.signature)
+    desk.trust = desk.crew.trust if has_trust else None
+
+    said = desk.ccmctl("rollout", "serve", "--once")
+
+    assert (said.code == 0, "these credentials have no trust block" in said.err) == (has_trust, not has_trust)

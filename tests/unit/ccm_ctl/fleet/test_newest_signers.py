@@ -17,11 +17,12 @@ from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.newest_signers import keys_of
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.seen_signers import SeenSigners
 from ccm_ctl.fleet.verified_reader import open_reader
 from tests.support.controller import NOW, StillClock, fleet_on
-from tests.support.signing import OWN, Keyring, OwnSignatory
+from tests.support.signing import OWN, Keyring, OwnSignatory, new_key
 
 DAY_S = 86_400
 
@@ -240,3 +241,11 @@ def test_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     path.write_bytes(msgspec.json.encode({"ROOT": {"signers": 4, "looked": 5.0}}))
 
     assert SeenSigners(path).of("ROOT").signers == 4
+
+
+def test_keys_of_an_operator_are_those_in_the_list_of_the_credentials() -> None:
+    scene = Scene()
+
+    assert keys_of(scene.old, "anna") == {scene.anna.public_key}
+    assert keys_of(scene.old, "nobody") == set()
+    assert keys_of(replace(scene.old, root=new_key().public_key), "anna") == set()

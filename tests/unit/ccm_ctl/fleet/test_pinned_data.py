@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from ccm_agent.bus.signing import SignatureError
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.pinned_data import absent_data, read_documents, reads
+from ccm_ctl.fleet.pinned_data import absent_data, check_pinned, read_documents, reads
+from tests.support.controller import fleet_on
+from tests.support.signed_desk import NEW, OLD, Crew, SignedDesk
 
 
 def assignment(*data: str, revision: int = 0) -> Assignment:
@@ -52,3 +58,32 @@ async def test_documents_are_read_as_they_were() -> None:
     assert found == {1: {"a": 1}, 3: {"a": 3, "b": 2}, 4: {"a": 3}, 0: {"a": 3}}
     assert await absent_data(bucket, assignment(*urls, revision=3)) == ["c"]
     assert await absent_data(bucket, assignment(*urls)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("", ""),
+        ("unsigned", "revision 3 is not verified: it is not signed"),
+        ("a signer without the right", "is not verified: lou signed it, and may not write there"),
+        ("newer revisions withheld", "revision 1 is not verified: the snapshot of the fleet names number"),
+        ("an erased history", "nothing of it is stored"),
+    ],
+)
+def test_data_is_pinned_only_if_it_is_verified_and_the_newest(tmp_path: Path, kind: str, reason: str) -> None:
+    desk = SignedDesk(Crew())
+    for word in (OLD, NEW):
+        (tmp_path / word).write_text(f"data: {{word: {word}}}\n")
+        assert desk.ccmctl("data", "put", "common", str(tmp_path / word), "--yes").code == 0
+    desk.confirm()
+    if kind:
+        desk.forge("CCM_DATA", "common", kind)
+    revision = max((one.sequence for one in desk.writes("CCM_DATA", "common")), default=1)
+    pins = assignment("kv://CCM_DATA/common", revision=revision)
+    fleet = fleet_on(MemoryBus(desk.broker, "anna", desk.signatory), desk.crew.trust)
+
+    if reason:
+        with pytest.raises(SignatureError, match=reason):
+            asyncio.run(check_pinned(fleet, pins))
+    else:
+        assert list(asyncio.run(check_pinned(fleet, pins))) == ["common"]
