@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ccm_agent.app_agent import bus_settings
 from ccm_agent.model.errors import DocumentError, FileError, NotFoundError
 from ccm_agent.model.secret import Secret
 from tests.support.public_configuration import PUBLIC_EXAMPLE
+from tests.support.signing import new_key
 
 
 def test_a_configuration_of_choria_ccm_is_taken_unchanged() -> None:
@@ -274,3 +276,17 @@ def test_empty_address_does_not_serve_metrics_to_other_hosts() -> None:
 def test_an_empty_cache_directory_is_the_default() -> None:
     assert parse_config('cache_dir: ""\n').cache_dir == "/var/lib/ccm/sources"
     assert parse_config('cache_dir: ""\nstate_dir: /srv/ccm\n').cache_dir == "/srv/ccm/sources"
+
+
+def test_a_key_is_trusted_for_one_signer() -> None:
+    key, other = new_key().public_key, new_key().public_key
+
+    def parsed(*keys: str) -> Settings:
+        signers = [{"name": f"s{number}", "key": one} for number, one in enumerate(keys)]
+        return parse_config(f"trusted_signers: {json.dumps(signers)}")
+
+    assert [one.key for one in parsed(key, other).trusted_signers] == [key, other]
+    with pytest.raises(DocumentError, match="is in the list twice"):
+        parsed(key, key)
+    with pytest.raises(DocumentError, match="is not a public nkey"):
+        parsed("bob")

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.signing import SignatureError
 from ccm_agent.bus.subjects import encode_token, request_subject, scopes_of
-from ccm_agent.bus.trust import EVERYWHERE
+from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList
+from ccm_agent.bus.verified import Verifier
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import NodeEnd, RunEnds
+from ccm_agent.model.run_records import NodeEnd, RunEnds, RunTargets
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.discovery import TargetSet
@@ -23,9 +24,18 @@ from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over
-from ccm_ctl.fleet.run_again import RETRIED_ENDS, build_request, find_author, known_ends, prepare_retry
+from ccm_ctl.fleet.run_again import (
+    RETRIED_ENDS,
+    base_of,
+    build_request,
+    check_undoable,
+    find_author,
+    known_ends,
+    prepare_retry,
+)
 from ccm_ctl.fleet.run_request import Launch, prepare, put_on_record
 from ccm_ctl.fleet.run_session import new_rollout, record_rollout
+from ccm_ctl.fleet.run_signatures import read_verifier, refuse_request, require_author, verify_nodes
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring
 
@@ -153,3 +163,60 @@ async def test_retry_of_a_rollout_reaches_no_node_beyond_the_scopes_of_its_autho
         await fleets.end("sue", launch.record.run)
         await fleets.drive("admin", await fleets.retry("admin", launch.record.run))
         assert [one.subject for one in fleets.heard] == [request_subject(MANIFEST_APPLY, "node.db1")]
+
+
+async def test_only_a_record_whose_author_could_change_the_nodes_is_undone() -> None:
+    async with Fleets() as fleets:
+        for author, is_allowed in (("dan", True), ("lou", False), ("eve", False)):
+            launch = fleets.launch(author, MANIFEST_APPLY, DB)
+            await put_on_record(fleets.of(author), launch)
+            recorded = await History(fleets.of("admin")).load(launch.record.run)
+
+            if is_allowed:
+                await check_undoable(fleets.of("admin"), recorded)
+            else:
+                with pytest.raises(RunError, match=f"{author} wrote its record, and may not apply"):
+                    await check_undoable(fleets.of("admin"), recorded)
+
+
+async def test_a_record_counts_with_the_nodes_that_were_signed_and_a_listed_author() -> None:
+    async with Fleets() as fleets:
+        launch = fleets.launch("dan", MANIFEST_APPLY, DB)
+        await put_on_record(fleets.of("dan"), launch)
+        recorded = await History(fleets.of("admin")).load(launch.record.run)
+        verifier, judged = await read_verifier(fleets.of("admin")), recorded.judged
+        assert judged is not None
+
+        genuine = verify_nodes(judged, [RunTargets(run=launch.record.run, nodes=["db1"])])
+        changed = verify_nodes(judged, [RunTargets(run=launch.record.run, nodes=["db1", "web1"])])
+
+        assert genuine is base_of(recorded)
+        assert changed.reason == "its list of nodes was changed after signing"
+        with pytest.raises(RunError, match="its record is unverified: its list of nodes was changed"):
+            base_of(replace(recorded, judged=changed))
+        author = require_author(verifier, genuine, lambda _: "")
+        assert author is not None
+        assert author.name == "dan"
+        with pytest.raises(RunError, match="its record is unverified"):
+            require_author(verifier, changed, lambda _: "")
+        without = Verifier(SignersList(number=2, issued=0), lambda: 0)
+        with pytest.raises(RunError, match="dan is not in the signers list any more"):
+            require_author(without, genuine, lambda _: "")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"request": {"protocol": "io.choria.ccm.v1.node.ping.request"}}, "names no request"),
+        ({"subjects": []}, "names no scope"),
+        ({"subjects": [request_subject(MANIFEST_APPLY, WEB)]}, f"may not apply on {WEB}"),
+    ],
+)
+def test_a_record_that_names_no_request_or_no_scope_is_not_sent(
+    change: dict[str, object], reason: str
+) -> None:
+    dan = Signer(name="dan", key="", apply=(DB,))
+    record = Fleets().launch("dan", MANIFEST_APPLY, DB).record
+
+    assert refuse_request(dan, replace(record, **change)) == reason

@@ -17,7 +17,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.orders import Orders
-from ccm_ctl.fleet.rollout.store import RolloutStore, StoredRollout
+from ccm_ctl.fleet.rollout.store import RolloutStore, StoredRollout, require_verified
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring
 
@@ -166,6 +166,19 @@ async def test_a_state_that_another_operator_replaced_is_restored_by_a_resume_an
 
     judged = (await other.stored()).judged
     assert (resumed.phase, judged.signer, judged.reason) == (Phase.RUNNING, "bob", "")
+
+
+async def test_a_state_that_is_not_verified_is_shown_as_paused_and_is_no_base(scene: Scene) -> None:
+    genuine = await scene.stored()
+    assert (genuine.state.phase, require_verified(genuine)) == (Phase.RUNNING, genuine.judged)
+
+    await scene.spoil()
+
+    spoiled = await scene.stored()
+    assert spoiled.state.phase is Phase.PAUSED
+    assert spoiled.state.reason.startswith("its state is unverified: eve signed it, and may not apply")
+    with pytest.raises(RunError, match="its state is unverified"):
+        require_verified(spoiled)
 
 
 async def test_a_removed_state_is_restored_by_an_operator_who_signs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -207,12 +208,22 @@ def test_nothing_starts_before_its_time() -> None:
     assert step(state, order, {}, [], NOW + timedelta(hours=1)).ask == ("n1",)
 
 
-@pytest.mark.parametrize("change", [pause, abort])
-def test_a_rollout_that_is_over_does_not_change(change: object) -> None:
-    state = replace(a_state(a_wave(1)), phase=Phase.DONE)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: pause(state, "ana", ""),
+        lambda state: abort(state, "ana", ""),
+        lambda state: resume(state, nodes(1), {}, "ana"),
+        lambda state: promote(state, nodes(1), {}, "ana"),
+    ],
+    ids=["pause", "abort", "resume", "promote"],
+)
+def test_a_rollout_that_is_over_does_not_change(change: Callable[[RolloutState], RolloutState]) -> None:
+    state = a_state(a_wave(1))
 
+    assert change(state).by == "ana"
     with pytest.raises(RunError, match="this rollout is done"):
-        change(state, "ana", "")  # type: ignore[operator]
+        change(replace(state, phase=Phase.DONE))
 
 
 ENDS = st.sampled_from(
