@@ -219,18 +219,36 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     """A connection to a broker and the fleet over it; BusError when there is none."""
     from ccm_agent.bus.broker_errors import NoRespondersError
     from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.streams import explain_no_responders
+    from ccm_ctl.fleet.signers_timestamp import renewing
+
+    signatory, trust, audit = await asyncio.to_thread(_load_keys, settings)
+    async with Connection(settings) as connection:
+        await connection.connect_now()
+        fleet = fleet_over(connection, settings.identity, signatory, trust)
+        try:
+            trail = audit.writing(connection) if audit is not None else contextlib.nullcontext()
+            async with trail, renewing(fleet, connection):
+                yield Broker(fleet, connection, audit)
+        except NoRespondersError as err:
+            raise await explain_no_responders(connection, err) from err
+
+
+def fleet_over(
+    connection: Connection, operator: str, signatory: Signatory | None, trust: Trust | None
+) -> Fleet:
+    """The fleet over a connection; `signatory` and `trust` as of `Fleet`."""
     from ccm_agent.bus.events import NatsEvents
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
     from ccm_agent.bus.requests import NatsRequests
     from ccm_agent.bus.signed_bucket import SignedBucket
-    from ccm_agent.bus.streams import explain_no_responders
     from ccm_agent.bus.trust import TRUST_BUCKET
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
     from ccm_ctl.fleet.seen_signers import SeenSigners
-    from ccm_ctl.fleet.signers_timestamp import renew, renewing
+    from ccm_ctl.fleet.signers_timestamp import renew
 
     # few commands read schedules, and the import takes a tenth of the start of a command
     async def schedules(left_out: list[str]) -> list[Schedule]:
@@ -246,45 +264,34 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
 
         return await read_due_rollouts(connection)
 
-    signatory, trust, audit = await asyncio.to_thread(_load_keys, settings)
-    async with Connection(settings) as connection:
-        await connection.connect_now()
-        nodes = NatsKeyValue(connection, "CCM_NODES")
-        fleet = Fleet(
-            operator=settings.identity,
-            link=connection,
-            requests=NatsRequests(connection, signatory),
-            events=NatsEvents(connection),
-            nodes=nodes,
-            facts=SignedBucket(NatsKeyValue(connection, "CCM_FACTS"), "CCM_FACTS", signatory),
-            data=OperatorData(
-                NatsKeyValue(connection, "CCM_DATA"),
-                NatsKeyValue(connection, "CCM_NODE_DATA"),
-                nodes,
-                signatory,
-            ),
-            assignments=SignedBucket(
-                NatsKeyValue(connection, "CCM_ASSIGNMENTS"), "CCM_ASSIGNMENTS", signatory
-            ),
-            runs=NatsKeyValue(connection, "CCM_RUNS"),
-            manifests=NatsObjects(connection, "CCM_MANIFESTS"),
-            clock=LocalClock(),
-            signatory=signatory,
-            trust=trust,
-            signers=SignedBucket(NatsKeyValue(connection, TRUST_BUCKET), TRUST_BUCKET, signatory),
-            services=RegisteredServices(connection),
-            schedules=schedules,
-            due_rollouts=due_rollouts,
-            slots=NatsKeyValue(connection, "CCM_SLOTS"),
-            seen=SeenSigners(),
-            confirm=confirm,
-        )
-        try:
-            trail = audit.writing(connection) if audit is not None else contextlib.nullcontext()
-            async with trail, renewing(fleet, connection):
-                yield Broker(fleet, connection, audit)
-        except NoRespondersError as err:
-            raise await explain_no_responders(connection, err) from err
+    def signed(bucket: str) -> SignedBucket:
+        return SignedBucket(NatsKeyValue(connection, bucket), bucket, signatory)
+
+    nodes = NatsKeyValue(connection, "CCM_NODES")
+    data, node_data = NatsKeyValue(connection, "CCM_DATA"), NatsKeyValue(connection, "CCM_NODE_DATA")
+    fleet = Fleet(
+        operator=operator,
+        link=connection,
+        requests=NatsRequests(connection, signatory),
+        events=NatsEvents(connection),
+        nodes=nodes,
+        facts=signed("CCM_FACTS"),
+        data=OperatorData(data, node_data, nodes, signatory),
+        assignments=signed("CCM_ASSIGNMENTS"),
+        runs=NatsKeyValue(connection, "CCM_RUNS"),
+        manifests=NatsObjects(connection, "CCM_MANIFESTS"),
+        clock=LocalClock(),
+        signatory=signatory,
+        trust=trust,
+        signers=signed(TRUST_BUCKET),
+        services=RegisteredServices(connection),
+        schedules=schedules,
+        due_rollouts=due_rollouts,
+        slots=NatsKeyValue(connection, "CCM_SLOTS"),
+        seen=SeenSigners(),
+        confirm=confirm,
+    )
+    return fleet
 
 
 def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, AuditWriter | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -52,8 +52,8 @@ class RecordingSignatory(Signatory):
         signed: What it signed, each with its subject.
     """
 
-    def __init__(self, key: SigningKey) -> None:
-        super().__init__(key, lambda: NOW_MS)
+    def __init__(self, key: SigningKey, now_ms: Callable[[], int]) -> None:
+        super().__init__(key, now_ms)
         self.signed: list[tuple[str, bytes]] = []
 
     def _sign(
@@ -77,13 +77,15 @@ class Crew:
     The operators of a fleet: anna has every right, and lou may only plan.
 
     Attributes:
+        keys: The fleet's root, and its operators.
         key: Anna's key.
         root: The fleet's root key, which certifies nodes.
         trust: What anna's credentials say about trust.
     """
 
-    def __init__(self) -> None:
-        keys = Keyring(lambda: NOW_MS)
+    def __init__(self, now_ms: Callable[[], int] = lambda: NOW_MS) -> None:
+        """`now_ms` is the time at which they sign."""
+        keys = Keyring(now_ms)
         self.keys, self.key, self.root = keys, new_key(), Root()
         self.root.key = keys.root
         everywhere = dict.fromkeys(("plan", "apply", "exec", "maintain"), (">",))
@@ -94,14 +96,14 @@ class Crew:
         keys.signers.pop()
         self.trust = keys.trust(max_age_s=3600)
         self._others = {
-            "a stranger": OwnSignatory(new_key(), lambda: NOW_MS),
+            "a stranger": OwnSignatory(new_key(), now_ms),
             "a revoked signer": revoked,
             "a signer without the right": lou,
         }
 
     def of(self, kind: str) -> Signatory:
         """Whose key signs a forgery of a kind."""
-        return self._others.get(kind) or Signatory(self.key, lambda: NOW_MS)
+        return self._others.get(kind) or Signatory(self.key, self.keys.at_ms)
 
 
 class SignedDesk(Desk):
@@ -115,7 +117,7 @@ class SignedDesk(Desk):
     def __init__(self, crew: Crew, *nodes: FakeNode) -> None:
         super().__init__(*nodes, operator="anna", trust=crew.trust)
         self.crew = crew
-        self.signatory = RecordingSignatory(crew.key)
+        self.signatory = RecordingSignatory(crew.key, crew.keys.at_ms)
 
     @contextlib.asynccontextmanager
     async def _connect(self, settings: BusSettings) -> AsyncIterator[Broker]:

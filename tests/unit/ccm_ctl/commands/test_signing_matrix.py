@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 from msgspec import Struct
 
+from ccm_agent.bus.permissions import Role, node_permissions
 from ccm_agent.bus.signatory import Signatory
 from ccm_agent.bus.subjects import key_subject, request_subject
+from ccm_agent.bus.trust import SignedText, Trust, sign_signers
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import RunRecord
@@ -29,12 +32,13 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.commands.command_tree import CtlProgram
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.keys import Keys
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.support.authorship import Root
 from tests.support.call_graph import CallGraph
 from tests.support.controller import NOW, FakeNode, Said, event, fleet_on
 from tests.support.signed_desk import FORGED, FORGERIES, NEW, OLD, Crew, SignedDesk, copy_broker
-from tests.support.signing import OWN
+from tests.support.signing import OWN, Keyring, new_key
 
 TOP = Path(__file__).resolve().parents[4]
 
@@ -142,24 +146,25 @@ READS_NOTHING_SIGNED = {"why": "why web1"}
 ELSEWHERE = {
     "dashboard": "tests/contract/dashboard/test_actions.py",
     "init": "tests/nats/test_security.py",
-    "node add": "tests/nats/test_unverified_bases.py",
-    "node revoke": "tests/nats/test_doctor.py",
-    "operator add": "tests/nats/test_security.py",
-    "operator revoke": "tests/nats/test_security.py",
-    "rollout serve": "tests/nats/test_handovers.py",
-    "schedule add": "tests/nats/test_schedules.py",
-    "schedule run": "tests/nats/test_unverified_bases.py",
-    "signers allow-unsigned": "tests/nats/test_doctor.py",
-    "signers max-age": "",
-    "signers publish": "tests/nats/test_security.py",
-    "signers renew": "tests/nats/test_withheld_signers.py",
+    "node add": "tests/nats/test_signing_matrix.py",
+    "rollout serve": "tests/unit/ccm_ctl/fleet/rollout/test_starter.py",
+    "schedule add": "tests/nats/test_signing_matrix.py",
+    "schedule run": "tests/nats/test_signing_matrix.py",
+    "signers publish": "tests/nats/test_signing_matrix.py",
+    "signers renew": "tests/nats/test_signing_matrix.py",
     "studio": "tests/contract/dashboard/test_studio.py",
     "top": "tests/unit/ccm_ctl/top/test_screen.py",
 }
-"""
-Commands that sign and are not in this matrix, because they need a server, a screen or the root key; with the test
-that runs them, if one does.
-"""
+"""Commands that sign and are not in this matrix, because they need a server or a screen; with the test that runs them."""
+
+OF_THE_ROOT = {
+    "node revoke": "node revoke web1",
+    "operator add": "operator add eve",
+    "operator revoke": "operator revoke ann",
+    "signers allow-unsigned": "signers allow-unsigned 1h",
+    "signers max-age": "signers max-age 2h",
+}
+"""Commands that sign with the root key what they make of the signers list in its folder."""
 
 UNTRIED = {"audit", "demo", "schedule list", "schedule rm", "signers list"}
 """Commands that sign nothing, as their code says. They need a server or the fleet's keys, so they are not run here."""
@@ -363,12 +368,12 @@ def test_the_tables_name_exactly_the_commands_that_can_reach_a_signature() -> No
 
     assert {CONNECTED, *of_operators, *of_the_root, *commands.values()} <= graph.names
     signs = [name for name, function in commands.items() if function in signing]
-    assert sorted(signs) == sorted([*ROWS, *READS_NOTHING_SIGNED, *ELSEWHERE])
+    assert sorted(signs) == sorted([*ROWS, *READS_NOTHING_SIGNED, *OF_THE_ROOT, *ELSEWHERE])
     assert sorted({*commands} - {*signs}) == sorted([*NOTHING, *UNTRIED])
-    assert [path for path in ELSEWHERE.values() if path and not (TOP / path).is_file()] == []
+    assert [path for path in ELSEWHERE.values() if not (TOP / path).is_file()] == []
 
 
-def test_the_object_store_of_ccmctl_is_x() -> None:
+def test_the_object_store_of_ccmctl_has_no_signatory() -> None:
     calls = [
         len(node.args) + len(node.keywords)
         for path in (TOP / "ccm_ctl").rglob("*.py")
@@ -431,3 +436,40 @@ def test_a_command_that_is_listed_as_signing_nothing_signs_nothing(scene: Scene,
     said = scene.run(desk, NOTHING[name])
 
     assert (said.code, desk.signatory.signed) == (ENDS.get(name, 0), []), said.err
+
+
+@pytest.mark.parametrize("kind", ["unsigned", "another root", "an operator", "changed after signing"])
+@pytest.mark.parametrize("words", OF_THE_ROOT.values())
+def test_a_forged_list_beside_the_root_key_is_not_signed_anew(tmp_path: Path, words: str, kind: str) -> None:
+    keys, path = Keys(tmp_path), tmp_path / "trust.json"
+    keys.make()
+    keys.make_root()
+    keys.add_operator("ann", Role(data=True))
+    keys.add_node("web1", node_permissions("web1"))
+    genuine = path.read_bytes()
+    trust = msgspec.json.decode(genuine, type=Trust)
+    assert trust.signers is not None
+    evil = Keyring()
+    evil.operator("evil", apply=(">",))
+    evil.number = keys.signers.read().number
+    roots = {"another root": evil.root, "an operator": new_key()}
+    forged = sign_signers(roots.get(kind, evil.root), evil.listed())
+    signature = {"unsigned": "", "changed after signing": trust.signers.signature}.get(kind, forged.signature)
+    root = evil.root.public_key if kind == "another root" else trust.root
+    signed = SignedText(body=forged.body, signature=signature)
+    argv = [*words.split(), "--keys", str(tmp_path)]
+    desk = SignedDesk(Crew())
+
+    path.write_bytes(msgspec.json.encode(Trust(root=root, signers=signed)))
+    before = path.read_bytes()
+    attacked = desk.ccmctl(*argv)
+    after = path.read_bytes()
+    path.write_bytes(genuine)
+    keys.add_operator("ann", Role(data=True))  # the attack may have revoked the credentials
+    keys.add_node("web1", node_permissions("web1"))
+    control = desk.ccmctl(*argv)
+
+    assert (attacked.code != 0, after) == (True, before), attacked.err
+    assert "trust.json" in attacked.err
+    assert control.code == 0, control.err
+    assert keys.signers.read().number > evil.number
