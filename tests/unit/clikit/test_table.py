@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
+from ccm_agent.clikit import table as tables
 from ccm_agent.clikit.table import Amount, Cell, Column, Style, paint, table
 
 COLUMNS = [Column("NODE"), Column("STATE"), Column("NOTE", fold=True), Column("AGE", right=True)]
@@ -105,3 +110,25 @@ def test_nodes_whose_texts_differ_in_meaning_alone_keep_their_rows() -> None:
     rows = [["web1", Cell("stable", "good")], ["web2", Cell("stable", "quiet")]]
 
     assert len(table(columns, rows, Style(merges=True)).splitlines()) == 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_that_fit_on_a_line_look_as_rich_lays_them_out(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = random.Random(seed)
+    words = ["", "a", "web1", "desired state", "ein größeres Wort", "日本", "e\u0301", "x" * 30, "1.5", "🚀"]
+    columns = [
+        Column(drawn.choice(["N", "STATE", "größe"]), right=drawn.random() < 0.3, fold=drawn.random() < 0.5)
+        for _ in range(drawn.randint(1, 5))
+    ]
+    rows = [
+        [Cell(drawn.choice(words), drawn.choice(["", "good", "bad"])) for _ in columns]
+        for _ in range(drawn.randint(1, 8))
+    ]
+    style = Style(width=drawn.choice([80, 200, tables.UNLIMITED]))
+
+    ours = table(columns, rows, style)
+    monkeypatch.setattr(tables, "_lines", tables._grid)
+
+    assert ours == table(columns, rows, style)
