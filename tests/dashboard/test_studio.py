@@ -281,12 +281,35 @@ def test_a_resource_is_added_before_a_second_document(page: Page, studio: Studio
     page.reload()
     choose_file(page, "two.yaml")
 
+    note = page.get_by_role("note")
+    expect(note).to_have_text(
+        "This file has 2 YAML documents. The forms edit the first and leave the others unchanged."
+    )
     add(page, "exec", "x")
     expect(page.get_by_text("lint finds nothing")).to_be_visible()
     page.get_by_role("button", name="Save", exact=True).click()
 
     expect(page.locator(".title .sub")).to_have_text("two.yaml")
+    expect(note).to_be_visible()
     assert studio.text("two.yaml") == "ccm:\n  resources: [{exec: [{x: }]}]\n---\ndata: {port: 80}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        pytest.param("", 1, id="empty"),
+        pytest.param("# about\n---\nccm: {}\n", 1, id="a marker before the only one"),
+        pytest.param('ccm: {}\ndata: {rule: "---", text: "a --- b"}\n', 1, id="dashes in values"),
+        pytest.param("data:\n  text: |\n    ---\n", 1, id="dashes in a block"),
+        pytest.param("---\nccm: {}\n--- # second\na: 1\n---\nb: 2\n", 3, id="three"),
+    ],
+)
+def test_documents_of_a_file_are_counted(page: Page, studio: Studio, text: str, documents: int) -> None:
+    found = page.evaluate(
+        "async (text) => (await import('/static/studio_text.js')).read(text).documents", text
+    )
+
+    assert found == documents
 
 
 def test_yaml_with_an_error_locks_the_forms_and_loses_nothing(page: Page) -> None:

@@ -14,16 +14,18 @@ export class EditError extends Error {}
 
 // ---- reading -----------------------------------------------------------------------------------------------------------------
 
+// The first document of a text, and how many there are. Edits change the first one only.
 export function read(text) {
   const doc = parseDocument(text, OPTIONS);
+  const documents = 1 + (doc.contents ? text.slice(doc.range[1]).match(/^---(?=\s|$)/gm)?.length ?? 0 : 0);
   const problem = doc.errors.length ? doc.errors[0].message.split("\n")[0] : "";
   let value = null;
   try {
     if (!problem) value = valueOf(doc.contents);
   } catch (err) {
-    return { text, doc, value: null, problem: err.message };
+    return { text, doc, documents, value: null, problem: err.message };
   }
-  return { text, doc, value, problem };
+  return { text, doc, documents, value, problem };
 }
 
 const isText = (source) => !NOT_TEXT.test(source) && !/^[-+.\d]/.test(source);
