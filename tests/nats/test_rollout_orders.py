@@ -190,11 +190,20 @@ def test_an_order_that_an_operator_wrote_without_the_right_is_ignored_and_named(
     )
     ignored, phase = canary.nodes, canary.state().phase
     shown = canary.secured.as_("ann", "run", "show", canary.run)
+    [told] = canary.secured.as_("ann", "run", "show", canary.run, "--json").named("run")
+    creds = str(canary.secured.directory / "ann.creds")
+    watch = canary.secured.fleet.begin("--creds", creds, "run", "watch", canary.run)
+    canary.wait(lambda: "promote by eve is ignored" in watch.so_far.err, "a watcher to see the order")
     canary.put_order("ann", OrderKind.PROMOTE)
     canary.wait(lambda: canary.phase == "done", "the rollout to end")
+    [done] = canary.secured.as_("ann", "run", "show", canary.run, "--json").named("run")
 
     assert (ignored, phase) == (["web1"], Phase.BAKING)
     assert "promote by eve is ignored: eve may not apply on fact.role.web" in shown.out
+    assert [(one["by"], one["ignored"]) for one in told["orders"]] == [
+        ("eve", "eve may not apply on fact.role.web")
+    ]
+    assert {one["by"]: bool(one["ignored"]) for one in done["orders"]} == {"eve": True, "ann": False}
     assert canary.nodes == list(NODES)
 
 

@@ -6,15 +6,20 @@ import hashlib
 
 import pytest
 
+from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import RunRecord
-from ccm_agent.testing.memory_bus import MemoryBus
+from ccm_agent.model.wire import MANIFEST_APPLY
+from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.contract.dashboard.test_server import Site, served
 from tests.support.controller import NOW, fleet_on
+from tests.support.signed_desk import Crew
 from tests.support.signing import OWN
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"
@@ -145,3 +150,38 @@ async def test_an_unknown_action_is_refused() -> None:
         status, _ = await site.ask("POST", f"/api/runs/{RUN}/delete", headers=genuine(site), body={})
 
     assert status == 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "phase"),
+    [("anna", 200, "paused"), ("a signer without the right", 409, "running")],
+)
+async def test_the_dashboard_of_an_operator_without_the_right_orders_nothing(
+    kind: str, status: int, phase: str
+) -> None:
+    crew = Crew()
+
+    def fleet_of(broker: MemoryBroker, name: str, signatory: Signatory) -> Fleet:
+        return fleet_on(MemoryBus(broker, name, signatory), crew.trust)
+
+    def adapt(fleet: Fleet) -> Fleet:
+        broker = fleet.nodes._broker  # type: ignore[attr-defined]
+        return fleet_of(broker, "anna" if kind == "anna" else "lou", crew.of(kind))
+
+    async with served(adapt=adapt) as site:
+        anna = fleet_of(site.broker, "anna", crew.of("anna"))
+        subject = request_subject(MANIFEST_APPLY, "fact.role.web")
+        request = {"protocol": MANIFEST_APPLY, "name": "site"}
+        record = RunRecord(
+            run=RUN, action="apply", name="site", time=NOW, nodes=1, subjects=[subject], request=request
+        )
+        await History(anna).begin(record, ["web1"], [], OWN)
+        plan = RolloutPlan(waves=(Wave(name="all", nodes=1, slots=1),))
+        store = RolloutStore(anna)
+        await store.write(RolloutState(run=RUN, plan=plan, asked=1), 0, base=OWN)
+        await site.sign_in()
+        answered, said = await site.ask("POST", PATH, headers=genuine(site), body={})
+
+        assert (answered, (await phase_of(store))[0]) == (status, phase), said
+        if kind != "anna":
+            assert "lou may not apply on fact.role.web, so lou cannot pause this rollout" in said["error"]
