@@ -290,3 +290,23 @@ def test_a_timestamp_that_no_administrator_signed_is_not_the_base_of_the_next_on
     assert [one.pieces for one in signed] == [before.pieces]
     assert control.code != 0  # an administrator's own one is the base: its pieces are not there
     assert "no longer has the part of the snapshot" in control.err
+
+
+def test_an_earlier_form_of_a_schedule_that_was_put_back_is_run(desk: RealDesk, site: str) -> None:
+    """What the threat model says is not defended: schedules have no revisions."""
+    words = ["-t", "node=web1", "--every", "100h", "--yes"]
+    desk.succeed("schedule", "add", "restored", site, *words)
+    earlier = desk.schedule("restored")
+    other = Path(site).with_name("newer.yaml")
+    other.write_text(manifest(a_file("newer")))
+    desk.succeed("schedule", "add", "restored", str(other), *words)
+    kept = ("Nats-Schedule", "Nats-Schedule-Target")
+    signed_by(desk)
+
+    headers = {name: earlier.headers[name] for name in kept}
+    desk.put(earlier.subject, earlier.body, earlier.headers[SIGNATURE_HEADER], **headers)
+    desk.ccmctl("schedule", "run", "restored", "--yes")
+
+    signed = signed_by(desk)
+    assert any(b"genuine" in one for one in signed)
+    assert not any(b"newer" in one for one in signed)

@@ -19,7 +19,7 @@ from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers
 from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.ports import IncomingRequest, KeyValueEntry
 from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, NODE_PING
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, NODE_PING, RESOURCE_EXEC
 from ccm_agent.policy.ruling import rule_on
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
@@ -121,6 +121,16 @@ async def test_signed_request_that_was_changed_on_its_way_is_refused(
         pytest.param(MANIFEST_APPLY, "all", {"apply": (WEB,)}, id="beyond the scope"),
         pytest.param(MANIFEST_APPLY, WEB, {"plan": (WEB,)}, id="applies with the right to plan"),
         pytest.param(MANIFEST_PLAN, WEB, {}, id="plans with the right to look"),
+        pytest.param(MANIFEST_APPLY, WEB, {"exec": (WEB,)}, id="applies with the right to run commands"),
+        pytest.param(RESOURCE_EXEC, "all", {"exec": (WEB,)}, id="runs a command beyond the scope"),
+        pytest.param(MANIFEST_PLAN, WEB, {"data": True}, id="plans with the right to write data"),
+        pytest.param(MANIFEST_PLAN, WEB, {"facts": True}, id="plans with the right to assign facts"),
+        pytest.param(
+            MANIFEST_APPLY,
+            WEB,
+            {"admin": True, "timestamp": True},
+            id="applies with the right to administrate",
+        ),
     ],
 )
 async def test_role_in_the_signed_list_bounds_what_a_signer_may_ask(
@@ -344,6 +354,16 @@ def signed_entry(operator, bucket: str, key: str, number: int, body: object = No
         pytest.param("CCM_ASSIGNMENTS", f"{WEB}.site", {"apply": (WEB,)}, True, id="assignment"),
         pytest.param(
             "CCM_ASSIGNMENTS", "all.site", {"apply": (WEB,)}, False, id="assignment beyond the scope"
+        ),
+        *(
+            pytest.param(
+                "CCM_ASSIGNMENTS", f"{WEB}.site", {right: value}, False, id=f"assignment with {right}"
+            )
+            for right, value in {"data": True, "facts": True, "admin": True, "exec": (WEB,)}.items()
+        ),
+        *(
+            pytest.param(bucket, key, {"admin": True}, False, id=f"{bucket} with admin")
+            for bucket, key in (("CCM_FACTS", "web1"), ("CCM_DATA", "common"))
         ),
     ],
 )
