@@ -144,7 +144,7 @@ TIERS = [
 
 @dataclass
 class Result:
-    """What came of a tier."""
+    """The result of a tier."""
 
     passed: int = 0
     failed: int = 0

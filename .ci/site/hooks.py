@@ -48,7 +48,7 @@ BOOSTS = {
 """How much a match counts on pages that begin so: those that show how to do a task come first."""
 
 GENERATED = "reference/commands/"
-"""Pages that nobody edits."""
+"""Pages that are not edited by hand."""
 
 CHECKED_ONLY = ["README.md"]
 """Files whose links and examples are checked, and that are not pages."""

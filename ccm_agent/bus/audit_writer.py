@@ -4,7 +4,7 @@ Append entries to an operator's audit trail while a command goes on.
 Entries are written in the background, one after the other, so that a request is not delayed. Several processes of one operator
 share a chain: each entry is stored only if its author's newest entry is the one that it follows, and is made again otherwise.
 
-An entry that cannot be written does not keep a command from its work. Whoever has the key could leave entries out anyway, and an
+An entry that cannot be written does not keep a command from its work. The holder of the key can omit entries anyway, and an
 audit stream without a leader must not keep operators from repairing a fleet. The trouble is reported when the command ends.
 """
 
@@ -185,7 +185,7 @@ class AuditWriter:
         self._newest = None if ack.duplicate else stored
 
     async def _read_newest(self, connection: Connection) -> tuple[int, int, str]:
-        """Sequence, number and link of the newest entry. One that is not ours is no base: then another chain begins."""
+        """Sequence, number and link of the newest entry. After an entry that is not ours, a new chain begins."""
         found = await read_newest(connection, AUDIT_STREAM, [self._subject])
         if not found:
             return 0, 0, NONE

@@ -66,7 +66,7 @@ class NoticeLimit:
                 known.waiting = loop.call_later(rest_s, partial(self._pass, key, known, revision))
 
     def close(self) -> None:
-        """Pass on no more notices."""
+        """Stop passing on notices."""
         for known in self._keys.values():
             if known.waiting is not None:
                 known.waiting.cancel()

@@ -28,7 +28,7 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
     from ccm_agent.bus.permissions import operator_flag_for
 
     needed = operator_flag_for(subject) if settings.program == "ccmctl" and word == PUBLISH else ""
-    hint = f"`ccmctl operator add {needed}` says who may" if needed else "see its permissions on the broker"
+    hint = f"`ccmctl operator add {needed}` grants that" if needed else "see its permissions on the broker"
     if needed and (scope := _scope_of(subject)):
         hint = f"it lacks the right `{needed} {scope}`; see `ccmctl operator add --help`"
     if word == PUBLISH and subject.startswith("$JS."):

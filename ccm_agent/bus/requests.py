@@ -78,7 +78,7 @@ def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> I
             f"{subject}: refused: not a request but an answer of the broker that was redirected here"
         )
     if _protocol_of(subject, body) != protocol:
-        raise ProtocolError(f"{subject}: the body speaks another protocol than the subject; refused")
+        raise ProtocolError(f"{subject}: the protocol of the body is not that of the subject; refused")
     return IncomingRequest(
         subject=subject, protocol=protocol, scope=scope, body=body, headers=headers, scheduled=scheduled
     )

@@ -174,7 +174,7 @@ class SigningKey:
         return f"{_VERSION}.{text}.{_encode(signature)}"
 
     def derive(self, purpose: str) -> bytes:
-        """Return 16 bytes that depend on the key and the purpose alone. Computing them takes the key."""
+        """Return 16 bytes that are derived from the key and the purpose. Only the holder of the key can compute them."""
         signature: bytes = self._pair.sign(_DERIVATION + purpose.encode())
         return hashlib.sha256(signature).digest()[:16]
 
@@ -202,7 +202,7 @@ def read_claims(header: str) -> Claims:
     version, _, rest = header.partition(".")
     text, _, signature = rest.partition(".")
     if version != _VERSION:
-        raise SignatureError("the signature has a form that this version does not know; is the sender newer?")
+        raise SignatureError("the form of the signature is unknown to this version; is the sender newer?")
     try:
         claims = msgspec.json.decode(_decode(text), type=Claims)
         raw = _decode(signature)

@@ -38,7 +38,7 @@ DUE_PREFIX = "choria.ccm.due"
 ROLLOUTS = "=rollout"
 """The first token of the keys of rollouts in CCM_RUNS. No operator's name is encoded so."""
 STARTS = "=schedule"
-"""The first token of the keys of what became of scheduled rollouts, `=schedule.<name>.starts` in CCM_RUNS."""
+"""The first token of the keys of the results of scheduled rollouts, `=schedule.<name>.starts` in CCM_RUNS."""
 SERVERS = "=server"
 """The first token of the keys of rollout servers, `=server.<operator@host>` in CCM_RUNS."""
 
@@ -360,7 +360,7 @@ def scheduled_rollout(subject: str) -> str:
 
 
 def starts_key(name: str) -> str:
-    """The key of what became of the starts of a scheduled rollout."""
+    """The key of the results of the starts of a scheduled rollout."""
     return f"{STARTS}.{encode_token(name)}.starts"
 
 

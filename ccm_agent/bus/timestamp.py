@@ -2,7 +2,7 @@
 The timestamp of the signers list: a short-lived signature, which says which list was the newest at a time.
 
 The root key signs the list and stays offline, so a list alone cannot say that no newer one exists. A signer with the right
-`timestamp` says it, again and again. A node whose list nobody has confirmed for longer than the list's `max_age_s` obeys plans
+`timestamp` says it, again and again. A node whose list was not confirmed for longer than its `max_age_s` obeys plans
 only: the broker may withhold the list in which an operator was revoked. See docs/concepts/signatures.md.
 """
 
@@ -50,7 +50,7 @@ def read_timestamp(signed: SignedText, signers: SignersList, *, now_ms: int) -> 
     Decode a timestamp that a listed signer has signed.
 
     Raises:
-        SignatureError: Nobody who may sign timestamps by this list has signed it.
+        SignatureError: No operator who may sign timestamps by this list has signed it.
         ProtocolError: It is signed, but cannot be used.
     """
     body = signed.body.encode()

@@ -114,7 +114,7 @@ def _headline(status: Mapping[str, Any], now: datetime) -> str:
         since = _ago(status.get("started"), now)
         return f"{node}: the agent runs (process {status.get('pid')}, version {version}, started {since})"
     if status.get("holder"):
-        return f"{node}: an agent runs as process {status['holder']} and does not answer; its log says why"
+        return f"{node}: an agent runs as process {status['holder']} and does not answer; see its log"
     left = _ago(status.get("time"), now)
     return (
         f"{node}: the agent does not run; this is what it left {left}"

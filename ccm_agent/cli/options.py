@@ -91,7 +91,7 @@ def settle_flag(function: F) -> F:
     return click.option(
         "--registration-settle",
         metavar="DURATION",
-        help="How long after a broker outage missing services still count as registered; 0s disables this. [10m]",
+        help="How long missing services are treated as registered after a broker outage; 0s disables this. [10m]",
     )(function)
 
 

@@ -126,7 +126,7 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     plans_only: Annotated[
         str | UnsetType,
         Meta(
-            description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
+            description="Why the node obeys plans only: no administrator has confirmed its signers list for too long."
         ),
     ] = UNSET
     wrong_clock: Annotated[

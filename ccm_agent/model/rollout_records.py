@@ -278,7 +278,7 @@ class GivenOrder(Struct, frozen=True, kw_only=True):
 
 class ScheduledStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What became of one start of a scheduled rollout.
+    The result of one start of a scheduled rollout.
 
     Attributes:
         due: When the broker stored that it was due.
@@ -295,7 +295,7 @@ class ScheduledStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ScheduleStarts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    `=schedule.<name>.starts` in CCM_RUNS: what became of the starts of a scheduled rollout.
+    `=schedule.<name>.starts` in CCM_RUNS: the results of the starts of a scheduled rollout.
 
     Attributes:
         name: The schedule.

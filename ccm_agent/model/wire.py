@@ -444,7 +444,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         undo: It can undo runs.
         incomplete_undos: The newest runs of which an undo has begun here, and was stopped or killed before its end.
         staged_assignments: It keeps the current revision of an assignment until a rollout releases the next one.
-        plans_only: Why it obeys plans only: nobody has confirmed its signers list for too long. "" when it obeys all requests.
+        plans_only: Why it obeys plans only: its signers list was not confirmed for too long. "" when it obeys all requests.
         disk: Why it cannot write its state to disk, so that events wait in memory and runs cannot be undone; "": it can.
         wrong_clock: Why its clock is known to be behind, so that it takes nothing new; "" while nothing shows it.
     """

@@ -121,7 +121,7 @@ class _Compiler:
         for number, rule in enumerate(document.rules):
             at: Path = ("rules", number)
             if rule.name in names:
-                self._fail(f"two rules are called `{rule.name}`: each needs a name of its own", (*at, "name"))
+                self._fail(f"two rules are called `{rule.name}`: each needs its own name", (*at, "name"))
             names.add(rule.name)
             rules.append(self._rule(rule, at))
         return Policy(
@@ -174,7 +174,7 @@ class _Compiler:
 
     def _limits(self, limits: Limits, at: Path, *, is_only: bool) -> CompiledLimits:
         if limits == Limits():
-            self._fail(f"`{at[-1]}` is empty: say what is meant, or remove it", at)
+            self._fail(f"`{at[-1]}` is empty: add a value, or remove it", at)
         for number, name in enumerate(limits.types):
             if name not in self._types:
                 hint = did_you_mean(name, self._types) or f"; there are {', '.join(sorted(self._types))}"
@@ -203,7 +203,7 @@ class _Compiler:
             return ZoneInfo(name)
         except (ValueError, OSError, ZoneInfoNotFoundError):
             self._fail(
-                f"this host knows no time zone `{name}`: write one such as Europe/Berlin, and install tzdata",
+                f"this host does not know the time zone `{name}`: write one such as Europe/Berlin, and install tzdata",
                 ("time_zone",),
             )
 

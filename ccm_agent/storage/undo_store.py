@@ -177,7 +177,7 @@ class UndoStore:
         kept = await asyncio.to_thread(self._read, self._runs / f"{run}.log") if is_id(run) else None
         if kept is None or not kept.lines or self._is_old(kept):
             raise UndoError(
-                f"this node has no record of the run {run[:40]}: it changed nothing here, or the record is not kept any more "
+                f"this node has no record of the run {run[:40]}: it changed nothing here, or the record is no longer kept "
                 f"({self._limits()})"
             )
         if kept.is_damaged:

@@ -164,7 +164,7 @@ class HttpClient:
         if isinstance(err, ClientConnectorError):
             return f"cannot connect to {err.host}:{err.port}: {os_reason(err.os_error)}"
         if isinstance(err, ServerTimeoutError) and self._stall_s:
-            return f"the server said nothing for {self._stall_s:g} s"
+            return f"the server sent nothing for {self._stall_s:g} s"
         if isinstance(err, ClientPayloadError):
             return "the transfer broke off"
         return f"the transfer broke off: {type(err).__name__}"

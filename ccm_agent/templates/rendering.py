@@ -205,7 +205,7 @@ class Renderer:
             raise TemplateLimitError(err.message, place=Place(source=conversation.name)) from None
         except (msgspec.MsgspecError, UnicodeError) as err:
             raise TemplateError(
-                f"the process that renders templates says what cannot be read: {err}",
+                f"the output of the rendering process cannot be read: {err}",
                 place=Place(source=name),
             ) from err
         if conversation.failed is not None:

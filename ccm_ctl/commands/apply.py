@@ -122,7 +122,7 @@ def apply(application: Application, path: str | None, **options: Any) -> Exit:
     from ccm_ctl.commands.manifest_check import read_checked
 
     if options["noop"] and options["monitor_only"]:
-        raise UsageError("--noop and --monitor-only are two different questions; ask one of them")
+        raise UsageError("--noop and --monitor-only cannot be combined")
     selection = make_selection(options["only"], options["tags"], options["skip_tags"])
     if options["plan"]:
         return _apply_plan(application, path, options)
@@ -149,7 +149,7 @@ def _apply_plan(application: Application, path: str | None, options: dict[str, A
     if also := ["FILE|DIR"] * (path is not None) + [
         f"--{one.replace('_', '-')}" for one in said if options[one]
     ]:
-        raise UsageError(f"--plan says what is applied and where; leave out {', '.join(also)}")
+        raise UsageError(f"--plan already names the manifest and the nodes; leave out {', '.join(also)}")
 
     body = read_plan(options["plan"])
 

@@ -55,9 +55,9 @@ async def check_before_storing(
     sentence = _sentence(key, checked)
     if not force:
         raise DataError(
-            f"{sentence}\nnothing is stored; mend it, or say --force to store it all the same: those nodes will fail"
+            f"{sentence}\nnothing is stored; fix the data, or pass --force to store it anyway: those nodes will fail"
         )
-    application.terminal.note(f"{sentence}\nstored all the same, for --force was said")
+    application.terminal.note(f"{sentence}\nstored anyway because of --force")
 
 
 def _tell_if_useless(application: Application, key: str, text: str, source: str) -> None:

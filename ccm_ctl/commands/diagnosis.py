@@ -163,9 +163,7 @@ def _duplicate(evidence: Evidence, _now: datetime) -> Reason:
     return Reason(
         sentence=f"{name} is the identity of two agents, so both refuse all work until one of them is gone.",
         next=(
-            Next(
-                f"systemctl disable --now {UNIT}", "then give it an identity of its own", "the wrong machine"
-            ),
+            Next(f"systemctl disable --now {UNIT}", "then give it its own identity", "the wrong machine"),
             Next(f"ccmctl why {name}", "a moment later"),
         ),
     )
@@ -178,7 +176,7 @@ def _clock(evidence: Evidence, _now: datetime) -> Reason:
             f"{name} has a wrong clock, so it refuses signed requests and documents: {one_line(why)}"
         ),
         next=(
-            Next("timedatectl set-ntp true", "to set the clock; the agent goes on by itself", name),
+            Next("timedatectl set-ntp true", "to set the clock; the agent then continues by itself", name),
             Next("ccmctl doctor", "which other clocks are wrong"),
         ),
     )
@@ -214,7 +212,7 @@ def _failure(evidence: Evidence, run: str, what: str, reason: str, since: str) -
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         why = f"{failed[0].resource}{more} failed in {what}: {_first(failed[0].error)}"
     else:
-        said = reason or (summary.reason if summary else "") or "what it said is no longer in the stream"
+        said = reason or (summary.reason if summary else "") or "its reason is no longer in the stream"
         why = f"{what} failed: {_first([said])}"
     looking = Next(f"ccmctl events --no-follow -n {name} -r {short_id(run)}", "all that it did in that run")
     # untrusted text of a node must not get into a suggested shell command
@@ -269,7 +267,7 @@ def _refused(evidence: Evidence, _now: datetime) -> Reason:
         following = Next("ccmctl assignment list", "which there are")
     elif evidence.status.refused_facts:
         why = evidence.status.refused_facts
-        what = f"the facts that are assigned to it, and goes on with those it had: {why}"
+        what = f"its assigned facts, and keeps the earlier ones: {why}"
         following = Next(f"ccmctl facts history {name}", "who wrote them")
     else:
         what = f"requests: {evidence.told['refused'].message}"
@@ -382,7 +380,7 @@ def _waiting(evidence: Evidence, now: datetime) -> Reason:
         sentence=one_line(f"{node} {did} with the assignment {name}, revision {revision}: {why}{when}."),
         next=(
             Next(f"ccmctl run-now -t node={node}", "not to wait"),
-            Next(f"ccmctl assignment status {name}", "how the others stand to it"),
+            Next(f"ccmctl assignment status {name}", "the state of the other nodes"),
         ),
     )
 

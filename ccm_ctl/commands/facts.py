@@ -114,7 +114,7 @@ def _set(
     Waits until all present nodes have received the facts.
     """
     if bool(source) == bool(words):
-        raise UsageError("say NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples")
+        raise UsageError("give NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples")
     wanted = read_facts_file(Path(source)) if source else _parse_arguments(words)
 
     def change(name: str) -> Callable[[Any], Any]:

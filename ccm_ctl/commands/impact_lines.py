@@ -212,7 +212,7 @@ def _sentences(report: ImpactReport) -> Iterator[str]:
     if report.run and total:
         yield f"{len(report.changes)} of {plural(total, 'node')} would change"
     elif total:
-        yield f"no node was asked, so every node that is present counts as changed: {plural(total, 'node')}"
+        yield f"no plan was run, so every present node is treated as changed: {plural(total, 'node')}"
     if report.unregistered:
         yield f"no registered service: {_named(report.unregistered)}"
     yield from _about_resources(report)

@@ -113,7 +113,7 @@ def _show_left(application: Application, left: list[Left]) -> None:
     if len(left) > _SHOWN:
         rows.append([f"and {len(left) - _SHOWN} more", "", ""])
     columns = [Column("NOT MIGRATED", names=True), Column("KIND"), Column("STATE", fold=True)]
-    application.terminal.table(columns, rows, otherwise="no user has old credentials any more\n")
+    application.terminal.table(columns, rows, otherwise="no user has old credentials\n")
 
 
 def _state(one: Left) -> str:

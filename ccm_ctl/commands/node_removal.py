@@ -131,9 +131,9 @@ def _refuse_present(held: Sequence[Holding], done: str, *, force: bool) -> None:
         if not one.node.is_present or force:
             continue
         if one.node.record and one.node.record.conflict:
-            way = "stop the agent that is not to be it, and the other one goes on"
+            way = "stop the wrong agent; the other one then continues"
         else:
-            way = "stop its agent first, or say --force"
+            way = "stop its agent first, or pass --force"
         raise UsageError(f"{one.node.name}: is present, and would come back when it is {done}; {way}")
 
 

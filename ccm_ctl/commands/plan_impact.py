@@ -43,7 +43,7 @@ def impact_options() -> list[click.Parameter]:
             ["--stored"],
             section=IMPACT,
             is_flag=True,
-            help="With --impact: ask no node, which needs no permission to plan. Every node that is present counts as changed.",
+            help="With --impact: run no plan, so that no permission to plan is needed. Every present node is treated as changed.",
         ),
         *rollout_options(can_detach=False),
     ]
@@ -57,9 +57,9 @@ def check_impact(options: dict[str, Any]) -> None:
         UsageError: With what to write instead.
     """
     if options["stored"] and not options["impact"]:
-        raise UsageError("--stored is for --impact; a plan asks the nodes")
+        raise UsageError("--stored requires --impact")
     if options["stored"] and options["out"]:
-        raise UsageError("--stored asks no node, so there is no plan to save; leave out --out")
+        raise UsageError("--stored runs no plan, so there is nothing to save; leave out --out")
     if is_rollout(options) and not options["impact"]:
         raise UsageError(
             "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services"

@@ -64,7 +64,7 @@ def run_now(application: Application, wait: int, **options: Any) -> Exit:
         if not await confirm(application, "converge now on", resolved, yes=options["yes"]):
             return NOT_AGREED
         view = _View(application, len(resolved.nodes) - len(resolved.offline))
-        application.interrupt_message = "stopped waiting; the nodes go on"
+        application.interrupt_message = "stopped waiting; the nodes continue"
         found = await converge(fleet, resolved, options["why"], wait, view.on_turn)
         terminal.live("")
         application.interrupt_message = ""

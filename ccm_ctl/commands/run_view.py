@@ -281,7 +281,7 @@ class RunView:
                 self._terminal.note(sentence)
         if unsigned:
             self._terminal.note(
-                f"not signed: {fold_names(unsigned)}; `ccmctl signers list` says until when that is allowed"
+                f"not signed: {fold_names(unsigned)}; `ccmctl signers list` shows until when that is allowed"
             )
 
     def _tell_offline(self) -> None:
@@ -298,7 +298,7 @@ class RunView:
             )
 
     def _tell_open(self) -> None:
-        """Name the nodes that had not ended when this view ended, and the command that shows what became of them."""
+        """Name the nodes that had not ended when this view ended, and the command that shows their results."""
         names = [node.node for node in self._run.expected if not node.state.is_final]
         if names and self._run.is_given_up:
             verb = "has" if len(names) == 1 else "have"

@@ -29,7 +29,7 @@ PAST = timedelta(days=30)
             ["--offline"],
             type=click.Choice(["fail", "ok"]),
             default="fail",
-            help="With `ok`, nodes that took no part do not cause exit code 3.",
+            help="With `ok`, nodes without a session do not cause exit code 3.",
         ),
         no_fold_option(),
     ],

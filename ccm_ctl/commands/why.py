@@ -328,4 +328,4 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
             "bad" if status.policy.trouble else "",
         )
     if status.refused_facts:
-        yield Fact("facts", f"refused, and goes on with those it had: {status.refused_facts}", "bad")
+        yield Fact("facts", f"refused, and keeps the earlier ones: {status.refused_facts}", "bad")

@@ -135,7 +135,7 @@ def _key_for(header: Mapping[str, Any], keys: Sequence[Mapping[str, Any]]) -> Ma
         )
     fitting = [key for key in keys if key.get("kty") == kind and _may_sign(key, algorithm)]
     if wanted is None and len(fitting) > 1:
-        raise SignInError("the id token does not say which key of the provider signed it")
+        raise SignInError("the id token does not name the key that signed it")
     found = next((key for key in fitting if wanted in (None, key.get("kid"))), None)
     if found is None:
         raise UnknownKeyError("the id token is signed with a key that the provider does not publish")

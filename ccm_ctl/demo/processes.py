@@ -101,7 +101,7 @@ def show_ccmctl(environ: Mapping[str, str], *words: str) -> None:
     """
     done = subprocess.run([sys.executable, "-m", "ccm_ctl", *words], env=environ, check=False)
     if done.returncode:
-        raise BusUnavailableError(f"ccmctl {words[0]} ended with {done.returncode}; its output says why")
+        raise BusUnavailableError(f"ccmctl {words[0]} ended with {done.returncode}; see its output")
 
 
 def run_ccmctl(environ: Mapping[str, str], *words: str) -> str:

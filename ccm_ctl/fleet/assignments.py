@@ -357,7 +357,7 @@ async def remove_key(fleet: Fleet, key: str, message: str = "") -> None:
 def _denied(fleet: Fleet, name: str, scope: str) -> BusDeniedError:
     return BusDeniedError(
         f"{name}: the broker does not let {fleet.operator} change assignments for {format_scope(scope)}; "
-        "`ccmctl operator add --apply` says where an operator may, and the first `fact=value` of --targets decides"
+        "`ccmctl operator add --apply` shows where an operator may, and the first `fact=value` of --targets decides"
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 PAUSED, UNDRIVEN = "paused", "not driven"
-"""States of rollouts that wait for an operator: nobody resumed it, or no process drives it."""
+"""States of rollouts that wait for an operator: not resumed by an operator, or not driven by a process."""
 
 ORDER = (
     condition.FAILED, condition.DUPLICATE, condition.CLOCK, condition.REFUSED, condition.PLANS_ONLY, condition.STOPPED,

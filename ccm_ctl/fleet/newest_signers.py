@@ -132,7 +132,7 @@ async def _doubt(fleet: Fleet, trust: Trust, signers: SignersList) -> str:
 
 def _withheld(newest: int, number: int) -> str:
     return (
-        f"signers list {newest} exists, and the broker delivers list {number}; was it put back to a backup? "
+        f"signers list {newest} exists, and the broker delivers list {number}; was it restored from a backup? "
         "`ccmctl signers publish` publishes the newest list, from the folder with the fleet's keys"
     )
 
@@ -186,7 +186,7 @@ async def _published(fleet: Fleet) -> SignedText | None:
 
 
 async def _read_timestamp(fleet: Fleet, signers: SignersList, now_ms: int) -> Timestamp | None:
-    """The published timestamp, if somebody signed it who may by this list."""
+    """The published timestamp, if an operator who may sign it by this list has done so."""
     signed = await _stored(fleet, TIMESTAMP_KEY)
     try:
         return read_timestamp(signed, signers, now_ms=now_ms) if signed is not None else None

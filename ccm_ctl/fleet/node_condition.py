@@ -4,7 +4,7 @@ The condition of a node in one word: the only function that decides it.
 Lists, `why`, `top`, the fleet page and the page of a node all use it, so that they cannot disagree. `why` and the page of a node
 also ask the node's agent. What it answers is more evidence for the same function.
 
-A state that hides others comes first: of a node that is offline, nobody knows whether it still fails.
+A state that hides others comes first: whether an offline node still fails is unknown.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ async def resolve_plan(fleet: Fleet, plan: PlanFile) -> tuple[Inventory, TargetS
     spec = TargetSpec(targets=tuple(plan.targets), where=plan.where, everybody=plan.is_all)
     inventory, resolved = await resolve(fleet, spec)
     for why, names in (
-        ("do not match its targets any more", set(plan.nodes) - set(resolved.nodes)),
+        ("no longer match its targets", set(plan.nodes) - set(resolved.nodes)),
         ("are offline", set(plan.nodes) & set(resolved.offline)),
         (
             "have other facts than then",
@@ -246,7 +246,7 @@ async def load_planned(fleet: Fleet, plan: PlanFile) -> bytes:
     # what is stored under the name of a digest is only known to be that after this; the operator signs what is stored again
     if await asyncio.to_thread(_sha256, packed) != plan.bundle.digest:
         raise ProtocolError(
-            f"the bundle of the plan {short_id(plan.run)} was exchanged on the broker; ask who may write there"
+            f"the bundle of the plan {short_id(plan.run)} was replaced on the broker; check who may write there"
         )
     return packed
 

@@ -116,7 +116,7 @@ def require_author(
     author = verifier.signer_of(judged)
     if author is None:
         raise RunError(
-            f"{short_id(record.run)}: {judged.signer} is not in the signers list any more; start a new run"
+            f"{short_id(record.run)}: {judged.signer} is no longer in the signers list; start a new run"
         )
     if reason := refusal(author):
         raise RunError(
@@ -133,7 +133,7 @@ def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
     Args:
         signer: The operator.
         record: The record.
-        sender: Who would send it for the operator; "": nobody. Nodes restrict a plan by the rights of its sender.
+        sender: Who would send it for the operator; "": no one. Nodes restrict a plan by the rights of its sender.
     """
     protocol = str(record.request.get("protocol", ""))
     if protocol not in _PROTOCOLS:

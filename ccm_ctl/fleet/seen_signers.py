@@ -1,7 +1,7 @@
 """
 What this operator has seen on this machine: the newest signers lists, timestamps and snapshots.
 
-A broker that was put back to a backup is no way back to earlier ones.
+A broker that was restored from a backup cannot bring back earlier ones.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ RENEW_WITHIN_S = 60.0
 
 
 class RenewalState(StrEnum):
-    """What became of a renewal."""
+    """The result of a renewal."""
 
     RENEWED = "renewed"
     CURRENT = "current"
@@ -94,7 +94,7 @@ async def read_confirmed(bucket: KeyReader, signers: SignersList, *, now_ms: int
     The published timestamp; None when there is none.
 
     Raises:
-        ProtocolError: Nobody who may sign timestamps by this list has signed it.
+        ProtocolError: No operator who may sign timestamps by this list has signed it.
     """
     entry = await bucket.get(TIMESTAMP_KEY)
     if entry is None:

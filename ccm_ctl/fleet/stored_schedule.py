@@ -147,7 +147,7 @@ def read_past(stored: Stored) -> Schedule | None:
     """
     A schedule that was due once: the broker removes it then, and names it in what was due.
 
-    A schedule that would be due again is gone only because somebody removed it, and older controllers leave what was due behind.
+    A schedule that would be due again is gone only because it was removed, and older controllers leave what was due behind.
     It counts only if nodes catch up with that.
     """
     if scheduled_rollout(stored.subject):

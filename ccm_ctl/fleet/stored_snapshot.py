@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.verified_reader import Judged, VerifiedReader
 
 WAY_OUT = (
-    "was the broker put back to a backup? Compare the stored documents with your own files, then accept them with "
+    "was the broker restored from a backup? Compare the stored documents with your own files, then accept them with "
     "`ccmctl signers renew --force`"
 )
 """What to do if the broker has less than was seen before."""

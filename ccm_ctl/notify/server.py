@@ -43,7 +43,7 @@ NODES_EACH = 6
 """Every node is compared with its assignments in one of this many looks, because that reads a record of each node."""
 
 CLOSES_EACH = 3
-"""The records of runs that nobody follows are closed in one of this many looks."""
+"""The records of runs without a watching command are closed in one of this many looks."""
 
 HAPPENINGS_KEPT = 100
 """How many happenings one notification carries; `count` says how many there were."""
@@ -206,7 +206,7 @@ class NotificationServer:
         now, rule = self._fleet.clock.now().timestamp(), self._rules.get(name)
         for one in queue:
             if rule is None:
-                self._tell(f"notification {one.id} dropped: there is no rule {name} any more")
+                self._tell(f"notification {one.id} dropped: the rule {name} was removed")
                 await self._settle(one, None)
                 continue
             is_delivered = False

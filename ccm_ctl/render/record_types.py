@@ -101,7 +101,7 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
     plans_only: Annotated[
         Text,
         Meta(
-            description="Why the node obeys plans only: nobody has confirmed its signers list for too long."
+            description="Why the node obeys plans only: no administrator has confirmed its signers list for too long."
         ),
     ] = UNSET
     disk: Annotated[Text, Meta(description="Why it cannot write its state to disk.")] = UNSET
@@ -139,7 +139,7 @@ class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True
     started: Started = UNSET
     body: Annotated[
         dict[str, Any] | Maybe,
-        Meta(description="What the agent says of itself, such as its version, or how it converged."),
+        Meta(description="The agent's report, such as its version, or how it converged."),
     ] = UNSET
 
 
@@ -147,7 +147,7 @@ class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True
     """Facts of a node."""
 
     node: Node
-    path: Annotated[Text, Meta(description="The path that was asked for.")] = UNSET
+    path: Annotated[Text, Meta(description="The requested path.")] = UNSET
     facts: Annotated[Any, Meta(description="The facts, or the value at the path.")] = UNSET
     unverified: Unverified = UNSET
     assigned: Annotated[dict[str, Any] | Maybe, Meta(description="All assigned facts after it.")] = UNSET

@@ -28,7 +28,7 @@ Started = Annotated[Time, Meta(description="When the agent started.")]
 WrittenBy = Annotated[Text, Meta(description="The operator who wrote or removed it.")]
 Unverified = Annotated[Text, Meta(description="Why its signature is not valid. Missing if it is valid.")]
 WrittenAt = Annotated[Time, Meta(description="When it was written or removed.")]
-Message = Annotated[Text, Meta(description="Why, as that operator said.")]
+Message = Annotated[Text, Meta(description="The reason that the operator gave.")]
 Revision = Annotated[Count, Meta(description="Its revision.")]
 Manifest = Annotated[Text, Meta(description="Name of the manifest.")]
 Reason = Annotated[Text, Meta(description="Why.")]
@@ -180,7 +180,7 @@ class GroupLine(Line, frozen=True, kw_only=True, tag="group", omit_defaults=True
     targets: Annotated[list[str], Meta(description="The selectors, any of which is enough.")]
     by: Annotated[str, Meta(description="The operator who wrote or removed it.")]
     time: Annotated[Time, Meta(description="When it was written or removed.")] = UNSET
-    message: Annotated[Text, Meta(description="Why, as that operator said.")] = UNSET
+    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = UNSET
     unverified: Unverified = UNSET
 
 
@@ -191,7 +191,7 @@ class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
     node: Node
     state: Annotated[str, Meta(description="`held`, `failed` (kept after its resource failed) or `waiting`.")]
     position: Annotated[Count, Meta(description="Place in the queue, from 1.")] = UNSET
-    count: Annotated[Count, Meta(description="How many nodes may hold it, as its manifest says.")] = UNSET
+    count: Annotated[Count, Meta(description="How many nodes may hold it, as its manifest sets.")] = UNSET
     since: Annotated[Time, Meta(description="Since when, by the clock of the node.")] = UNSET
     resource: Annotated[Text, Meta(description="The resource that it is for.")] = UNSET
     run: OneRun = UNSET
@@ -216,7 +216,9 @@ class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server", o
 
     operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
     host: Annotated[str, Meta(description="Where it runs.")]
-    until: Annotated[datetime, Meta(tz=True, description="Until when it counts as running.")]
+    until: Annotated[
+        datetime, Meta(tz=True, description="When it is considered stopped, unless it renews this.")
+    ]
 
 
 class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
@@ -254,7 +256,7 @@ class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_default
 
 
 class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start", omit_defaults=True):
-    """What became of a start of a scheduled rollout; in `schedule status`."""
+    """The result of a start of a scheduled rollout; in `schedule status`."""
 
     name: Annotated[str, Meta(description="The schedule.")]
     due: Annotated[datetime, Meta(tz=True, description="When it was due.")]

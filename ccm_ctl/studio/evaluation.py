@@ -30,7 +30,7 @@ CONDITIONS = ("if", "unless")
 
 
 class RenderedValue(Struct, frozen=True, kw_only=True):
-    """A text of the manifest with its expressions evaluated: its path, and what became of it, or why nothing did."""
+    """A text of the manifest with its expressions evaluated: its path, and its result, or why there is none."""
 
     path: list[str | int] = []
     value: str = ""

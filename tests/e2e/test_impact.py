@@ -127,7 +127,7 @@ def test_a_node_that_is_offline_is_in_no_wave_and_its_instance_is_not_healthy(si
         "SERVICE        INSTANCES  HEALTHY  WAVE    CHANGING  AT ONCE  LEFT\n"
         "prod/http/web          3        2  wave 1         2        1     1\n"
         "\n"
-        "no node was asked, so every node that is present counts as changed: 2 nodes\n"
+        "no plan was run, so every present node is treated as changed: 2 nodes\n"
         "may disturb: exec#restart on 2 nodes\n"
         "offline and in no wave: web3\n",
         "",
@@ -157,7 +157,7 @@ def test_an_operator_who_may_only_look_works_it_out_from_what_is_stored(tmp_path
             "SERVICE        INSTANCES  HEALTHY  WAVE    CHANGING  AT ONCE  LEFT\n"
             "prod/http/web          1        1  wave 1         1        1     0\n"
             "\n"
-            "no node was asked, so every node that is present counts as changed: 2 nodes\n"
+            "no plan was run, so every present node is treated as changed: 2 nodes\n"
             "no registered service: web1\n"
             "only files change: web[1-2]\n",
         ), looked.err

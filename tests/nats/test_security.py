@@ -84,7 +84,7 @@ def test_an_operator_assigns_to_a_role_and_the_node_takes_it_with_its_credential
     assert (denied.code, denied.err.splitlines(keepends=True)[-1]) == (
         1,
         "ccmctl: own: the broker does not let bob change assignments for node=web1; `ccmctl operator add --apply` "
-        "says where an operator may, and the first `fact=value` of --targets decides\n",
+        "shows where an operator may, and the first `fact=value` of --targets decides\n",
     )
     assert "violation" not in log.lower()
 
@@ -102,7 +102,7 @@ def test_beyond_the_role_the_broker_refuses(secured: Secured) -> None:
         in done.err
     )
     assert (
-        "the broker does not allow bob to create or change it; `ccmctl operator add --admin` says who may"
+        "the broker does not allow bob to create or change it; `ccmctl operator add --admin` grants that"
         in made.err
     )
     assert not (secured.fleet.agents["web1"].files / "never").exists()
@@ -210,5 +210,5 @@ def test_operator_with_schedules_adds_and_removes_them(secured: Secured) -> None
     removed = secured.as_("tim", "schedule", "rm", "yearly", "--yes")
 
     assert refused.code == 1
-    assert "`ccmctl operator add --schedules` says who may" in refused.err
+    assert "`ccmctl operator add --schedules` grants that" in refused.err
     assert (added.code, added.err, removed.code) == (0, "", 0)

@@ -181,11 +181,11 @@ class CachedBucket(ForwardingReader):
 
     @property
     def has_unused(self) -> bool:
-        """Something may be on disk that is used no more."""
+        """Something may be on disk that is no longer used."""
         return self._used_pins is not None
 
     async def drop_unused(self) -> None:
-        """Take from the disk what is used no more."""
+        """Remove from the disk what is no longer used."""
         async with self._dropping:
             if self._used_pins is not None:
                 used, self._used_pins = self._used_pins, None
@@ -273,11 +273,11 @@ class CachedBuckets:
 
     @property
     def has_unused(self) -> bool:
-        """Something may be on disk that is used no more."""
+        """Something may be on disk that is no longer used."""
         return any(each.has_unused for each in self._open.values())
 
     async def drop_unused(self) -> None:
-        """Take from the disk what is used no more."""
+        """Remove from the disk what is no longer used."""
         for each in list(self._open.values()):
             await each.drop_unused()
 

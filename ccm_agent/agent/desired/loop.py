@@ -241,7 +241,7 @@ class Source(Protocol):
         ...
 
     async def close(self) -> None:
-        """Add no more triggers."""
+        """Stop adding triggers."""
         ...
 
     def timers(self) -> Sequence[tuple[str, IntervalTimer, float]]:

@@ -72,7 +72,7 @@ class Checkpoint(Struct, kw_only=True):
         began: When it began.
         digest: Of its manifest.
         data_revisions: As reported at its start.
-        done: What came of each resource so far, in order, stable ones too; without properties, state and diff.
+        done: The result of each resource so far, in order, stable ones too; without properties, state and diff.
     """
 
     run: str

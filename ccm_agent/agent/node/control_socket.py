@@ -43,7 +43,7 @@ STATUS = "status"
 LOOK = "look"
 """Whether the node is disabled may be another matter now; answered with the status when it is known and obeyed."""
 ONCE = "once"
-"""Converge now; answered now and then with the status, and at the end with what came of it."""
+"""Converge now; answered now and then with the status, and at the end with the result."""
 
 QUESTION_LIMIT_BYTES = 4096
 QUESTION_S = 5.0
@@ -113,7 +113,7 @@ class ControlSocket:
             await self._agent.reload_maintenance()
         elif ask != STATUS:
             await _say(
-                writer, {"end": "error", "reason": f"this agent knows no `{ask}`; is it an older one?"}
+                writer, {"end": "error", "reason": f"this agent does not know `{ask}`; is it an older one?"}
             )
             return
         await _say(writer, {"end": ask, "status": await self._agent.local_status.now()})
@@ -203,14 +203,12 @@ def ask(
     except PermissionError as err:
         raise FileError(f"{folder}: {err.strerror}; are you root?") from err
     except TimeoutError as err:
-        raise HostError(
-            f"{folder}: the agent has been silent for {SILENCE_S:g} s; its log says what it is at"
-        ) from err
+        raise HostError(f"{folder}: the agent has been silent for {SILENCE_S:g} s; see its log") from err
     except (BrokenPipeError, ConnectionResetError):
         pass
     except (OSError, msgspec.DecodeError) as err:
         raise HostError(f"{folder}: the agent cannot be asked: {err}") from err
-    raise HostError(f"{folder}: the agent ended, or refused, before it had answered; its log says why")
+    raise HostError(f"{folder}: the agent ended, or refused, before it had answered; see its log")
 
 
 def _connected(folder: Path) -> socket.socket:

@@ -300,6 +300,6 @@ class HeartbeatLoop:
         is_so = self._presence.is_duplicate
         sentence = DUPLICATE_IDENTITY if is_so else ""
         self._presence.set_warning("identity", sentence)
-        message = sentence or "no other agent uses this identity any more"
+        message = sentence or "this identity is no longer used by another agent"
         log.error(message) if is_so else log.warning(message)
         self._context.events.duplicated(is_so, message)

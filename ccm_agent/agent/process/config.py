@@ -139,9 +139,9 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     read_interval: Annotated[
         Duration, Meta(description="How often assigned facts and data are read again without a notification.")
     ] = "5m"
-    facts_interval: Annotated[Duration, Meta(description="Facts are gathered no more often than this.")] = (
-        "2m"
-    )
+    facts_interval: Annotated[
+        Duration, Meta(description="The shortest time between two gatherings of facts.")
+    ] = "2m"
     watch_interval: Annotated[
         Duration,
         Meta(description="How often sources without notifications are read again: files, URLs, objects."),
@@ -160,11 +160,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     trusted_root: Annotated[
         str,
         Meta(
-            description="Public key that signs the list of who may command this node; the credentials file's unless set."
+            description="Public key that signs the list of trusted operators. Default: the key in the credentials file."
         ),
     ] = ""
     trusted_signers: Annotated[
-        list[Signer], Meta(description="Signers that this node trusts whatever that list says.")
+        list[Signer], Meta(description="Signers that this node trusts in addition to that list.")
     ] = []
     unsigned_objects: Annotated[
         bool,

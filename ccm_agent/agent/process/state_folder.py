@@ -101,7 +101,7 @@ def _fully_qualified() -> str:
     if name.partition(".")[0] in ("localhost", ""):
         name = socket.gethostname().rstrip(".").lower()
     if name.partition(".")[0] in ("localhost", ""):
-        raise UsageError("this host has no name of its own: set `identity` in the agent's configuration")
+        raise UsageError("this host has no usable host name: set `identity` in the agent's configuration")
     return name
 
 
@@ -208,6 +208,6 @@ def state_began(folder: Path, now_ms: int) -> int:
     try:
         file.write(now_ms)
     except FileError as err:
-        # the next start takes the log for one of an earlier version; this process knows better
+        # the next start reads the log as one of an earlier version; this process does not
         log.warning("when the state began is not saved", extra={"reason": str(err)})
     return now_ms

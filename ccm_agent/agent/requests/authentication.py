@@ -4,7 +4,7 @@ Which requests and documents this node obeys: their signatures, checked against 
 A node whose credentials or configuration name a root key, or signers, obeys nothing that is unsigned. The list may change over
 the broker; each new one must be signed by the root and have a higher number, and the highest is kept on disk, so neither a
 restart nor an old copy makes a node obey an older list. A node without a root key is in unsigned operation, and says so. A node
-whose list nobody has confirmed for too long obeys plans only (`signers_guard`).
+whose list no administrator has confirmed for too long obeys plans only (`signers_guard`).
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class MissedSchedules:
         age_s = (self._clock.now() - due).total_seconds()
         if age_s > STALE_S and not self._was_missed(incoming):
             raise ProtocolError(
-                f"{incoming.subject}: it was due {format_moment(due)} and is not taken any more; is this host's clock right?"
+                f"{incoming.subject}: it was due {format_moment(due)} and is too late; is this host's clock right?"
             )
         if age_s < -STALE_S:
             raise ProtocolError(

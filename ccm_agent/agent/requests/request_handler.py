@@ -172,7 +172,7 @@ class RequestHandler:
             body = await self._bodies[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
         else:
-            reason = f"this agent knows no {incoming.protocol}; is it older than the controller?"
+            reason = f"this agent does not know {incoming.protocol}; is it older than the controller?"
             await self._refuse(incoming, request, Refusal("request.unknown", reason))
 
     def build_job(self, entry: RequestLogEntry) -> QueuedRun | None:
@@ -189,7 +189,7 @@ class RequestHandler:
         return replace(job, way="schedule") if entry.scheduled else job
 
     async def close_command(self, run: str, body: dict[str, Any], refusal: CcmError | None = None) -> None:
-        """Answer a command, which was carried out or refused, and take it for handled from here on."""
+        """Answer a command, which was carried out or refused, and treat it as handled from here on."""
         if refusal is not None:
             self._request_log.end(run, NodeState.REFUSED, str(refusal), refusal.code)
             await self._answer(run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)

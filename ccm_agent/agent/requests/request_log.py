@@ -309,7 +309,7 @@ def _written(path: Path, records: bytes) -> Journal:
 _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
 
 REFUSALS_A_MINUTE = 30
-"""A node that a thousand requests reach within a minute stores no more refusals than this."""
+"""A node that a thousand requests reach within a minute stores at most this many refusals."""
 
 _REMEMBERED = 1000
 _REASON_LIMIT = 500

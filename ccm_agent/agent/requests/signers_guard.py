@@ -1,5 +1,5 @@
 """
-How old this node's signers list is: when somebody last confirmed that no newer one exists.
+How old this node's signers list is: when an administrator last confirmed that no newer one exists.
 
 The newest timestamp is kept on disk. From then on the node takes no list that is older than the one that it names, so a broker
 that was put back to a backup cannot return a node to a list in which a revoked operator still is.
@@ -102,14 +102,14 @@ class SignersGuard:
             return ""
         moment = datetime.fromtimestamp(confirmed / 1000, UTC)
         return (
-            f"nobody has confirmed signers list {signers.number} since {format_moment(moment)}; the limit is "
+            f"no administrator has confirmed signers list {signers.number} since {format_moment(moment)}; the limit is "
             f"{format_duration(signers.max_age_s)}"
         )
 
     def lack(self, signers: SignersList, now_ms: int) -> str:
         """Why there is no timestamp within the maximum age of the list; "" when there is one."""
         if not self.newest.issued:
-            return "no timestamp of the signers list was read yet, so what is new here cannot be told from what is old"
+            return "no timestamp of the signers list was read yet, so new documents cannot be distinguished from old ones"
         if now_ms <= self.newest.issued + signers.max_age_s * 1000:
             return ""
         moment = datetime.fromtimestamp(self.newest.issued / 1000, UTC)

@@ -191,7 +191,7 @@ class RequestQueue:
         self._has_mail.set()
 
     def close(self) -> None:
-        """Take no more; what waits already is handled."""
+        """Take no further messages; waiting ones are still handled."""
         self._is_closed = True
 
     async def run(

@@ -5,7 +5,7 @@ interrupted continues.
 The spool says what a run had reported, the request log what was accepted; a power cut may have left either behind the other.
 
 An agent that is restarted, perhaps by a package of the current run, ends no run: it finishes the current resource and writes a
-checkpoint of what came of each so far. One file is enough, because there is one run at a time. It is removed when the run
+checkpoint of the result of each so far. One file is enough, because there is one run at a time. It is removed when the run
 continues, so a process that is killed after that leaves an interrupted run and no second start.
 """
 

@@ -151,7 +151,7 @@ def find_deadline(request: Request, due: datetime | None) -> datetime | None:
 
 class EnqueueResult(Struct, frozen=True, kw_only=True):
     """
-    What became of a job that was offered.
+    The result of offering a job.
 
     Attributes:
         position: Its place in the queue, from 1; 0 when it begins at once; -1 when the queue is full.
@@ -318,7 +318,7 @@ class RunLoop:
         self._is_closed = False
 
     def close(self) -> None:
-        """Start no more runs: those that wait are in the request log, and the next process starts them."""
+        """Start no further runs: waiting ones are in the request log, and the next process starts them."""
         self._is_closed = True
 
     async def run(self) -> None:

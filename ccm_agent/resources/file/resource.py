@@ -48,7 +48,7 @@ def check(wanted: FileProperties) -> None:
 
 
 def check_when_applied(wanted: FileProperties, written: Mapping[str, Any]) -> None:
-    """Refuse the mode of a file without quotes; see `ResourceType`. Choria CCM takes it for a directory."""
+    """Refuse the mode of a file without quotes; see `ResourceType`. Choria CCM accepts it for a directory."""
     mode = written.get("mode")
     if isinstance(mode, int) and wanted.ensure == PRESENT:
         _refuse(

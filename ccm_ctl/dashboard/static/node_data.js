@@ -23,7 +23,7 @@ const layers = [
   ["Document", document, (one) => one.document],
   ["Layer", (one) => one.layer || one.entry],
   ["Line", (one) => one.line || ""],
-  ["What became of it", (one) => html`<span class=${MEANINGS[one.effect] || "quiet"}>${one.effect}</span>`, (one) => one.effect],
+  ["Result", (one) => html`<span class=${MEANINGS[one.effect] || "quiet"}>${one.effect}</span>`, (one) => one.effect],
   ["Value", (one) => ("value" in one ? html`<code class="value">${fact(one.value)}</code>` : ""), (one) => one.value],
 ];
 

@@ -54,7 +54,7 @@ async def check_server(context: DoctorContext) -> Sequence[CheckResult]:
 
 def _authentication(server: ServerInfo) -> CheckResult:
     if server.asks_credentials:
-        return ok("broker.authentication", "The broker asks for credentials.")
+        return ok("broker.authentication", "The broker requires credentials.")
     reach = "every user of this host" if server.is_loopback else "every host that can reach it"
     sentence = f"The broker requires no credentials: {reach} can command the nodes."
     return problem("broker.authentication", sentence, SECURE)
@@ -100,7 +100,7 @@ async def check_clock(context: DoctorContext) -> Sequence[CheckResult]:
     try:
         there = parse_time(str(answer["ts"]))
     except (KeyError, ValueError) as err:
-        raise ProtocolError("the broker does not tell its time") from err
+        raise ProtocolError("the broker does not report its time") from err
     off_s = (there - context.fleet.clock.now()).total_seconds()
     return [judge_clock(off_s)]
 

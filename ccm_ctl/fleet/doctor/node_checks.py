@@ -115,7 +115,8 @@ def _outdated(records: Records) -> CheckResult:
     if not found:
         return ok("nodes.outdated", "No node reports that its signers list is too old.")
     sentence = (
-        f"Plans only on {_share(found, records)}: nobody has confirmed the signers list there for longer than its maximum age. "
+        f"Plans only on {_share(found, records)}: no administrator has confirmed the signers list there "
+        "for longer than its maximum age. "
         "If the published list is confirmed, the broker withholds it from these nodes."
     )
     return problem("nodes.outdated", sentence, "ccmctl signers renew", found)
@@ -138,7 +139,7 @@ def _versions(records: Records, version: str) -> CheckResult:
 def _identity(records: Records) -> CheckResult:
     found = [name for name, record in records.items() if record.conflict.startswith(DUPLICATE_IDENTITY)]
     if not found:
-        return ok("nodes.identity", "Every agent has an identity of its own.")
+        return ok("nodes.identity", "Every agent has its own identity.")
     sentence = f"Two agents share one identity on {_share(found, records)}; both refuse to run anything."
     return problem("nodes.identity", sentence, f"ccmctl why {found[0]}", found)
 
@@ -179,7 +180,7 @@ def _disk(records: Records) -> CheckResult:
 def _policy(records: Records) -> CheckResult:
     found = [name for name, record in records.items() if record.policy is False and not record.conflict]
     if not found:
-        return ok("nodes.policy", "No node reports that it has no policy of its own.")
+        return ok("nodes.policy", "No node reports a missing policy.")
     sentence = (
         f"No policy.yaml on {_share(found, records)}: the operators' roles alone decide what runs there. "
         "A policy limits what stolen operator credentials can do."

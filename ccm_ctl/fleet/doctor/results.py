@@ -91,7 +91,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
 
     @property
     def is_secured(self) -> bool:
-        """The broker asks for credentials."""
+        """The broker requires credentials."""
         return self.server is not None and self.server.asks_credentials
 
     def fleet_keys(self) -> Keys:
@@ -172,7 +172,7 @@ async def _run(check: Check, context: DoctorContext) -> Sequence[CheckResult]:
     except TimeoutError:
         return _unknown(check, f"no answer within {check.limit_s:g}s")
     except BusDeniedError:
-        return _unknown(check, "the broker does not allow these credentials to ask")
+        return _unknown(check, "the broker does not allow this request with these credentials")
     except CcmError as err:
         return _unknown(check, err.message)
 

@@ -92,9 +92,7 @@ def judge_published(newest: SignersList, own: SignersList, fix: str) -> CheckRes
     if newest.number > own.number:
         sentence = "A newer signers list is published than the one in this folder; copy trust.json from where it was made."
         return warning("signers.published", sentence)
-    sentence = (
-        "The published signers list is older than the one in this folder: nodes do not know the last changes."
-    )
+    sentence = "The published signers list is older than the one in this folder: nodes do not have the latest changes."
     return problem("signers.published", sentence, fix)
 
 

@@ -1,7 +1,7 @@
 """
 The run of a start of a scheduled rollout: its ID, and whether a server has put it on record.
 
-What became of the starts is one document, which the holder of the broker can erase and every operator with `--apply` can
+The results of the starts are one document, which the holder of the broker can erase and every operator with `--apply` can
 overwrite. So a start does not depend on it alone. The time of its ID is that of the start, and the rest of it is derived from
 the server's key: a second run of the same start has the same ID, and nodes apply a run once. A server also looks for the record
 of the run, under the keys of all operators, which no other operator can write.
@@ -54,7 +54,7 @@ class _Origin(Struct, frozen=True):
 
 
 def run_of_start(fleet: Fleet, name: str, slot: datetime) -> str:
-    """The ID of the run of a start; "" for any, without a key to derive it from. No other operator can tell it before."""
+    """The ID of the run of a start; "" without a key to derive it from. Other operators cannot predict it."""
     if fleet.signatory is None:
         return ""
     payload = fleet.signatory.derive(f"start of schedule\n{name}\n{slot.timestamp()}")

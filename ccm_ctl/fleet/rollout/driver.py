@@ -358,7 +358,7 @@ def _not_obeyed(found: StoredRollout, own: RolloutState) -> str:
     # unsigned ones may be of a controller of before, which counts nothing
     is_older = bool(judged.key) and judged.value.serial <= own.serial
     is_other = replace(judged.value, time=None) != replace(own, time=None)
-    return "an earlier state was put back" if is_older and is_other else ""
+    return "an earlier state was restored" if is_older and is_other else ""
 
 
 def _monotonic() -> float:

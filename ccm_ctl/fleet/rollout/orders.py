@@ -67,7 +67,7 @@ class Orders:
         detaches: Callable[[RolloutState], bool] = lambda _: False,
     ) -> RolloutState:
         """
-        Give an order, and return the state that came of it.
+        Give an order, and return the new state.
 
         Args:
             kind: What to do.
@@ -158,7 +158,7 @@ class Orders:
         found = next((one for one in signers if one.key == key), None)
         if found is None and not verifier.accepts_unsigned:
             raise RunError(
-                f"{self._fleet.operator} is not in the signers list, so no driver obeys; nothing has changed"
+                f"{self._fleet.operator} is not in the signers list, so drivers ignore the order; nothing has changed"
             )
         return found
 

@@ -1,5 +1,5 @@
 """
-Restore a rollout whose stored state does not count, so that it can go on.
+Restore a rollout whose stored state is not valid, so that it can continue.
 
 Every operator with `--apply` can replace or remove the state of every rollout. While a driver is there, it stores its own state
 again. Otherwise an operator who may drive the rollout restores it: from the copies that drivers keep under their own keys, which
@@ -40,7 +40,7 @@ _SILENT = frozenset(
 
 async def restore(store: RolloutStore, recorded: Recorded, ends: Mapping[str, NodeState]) -> None:
     """
-    Store the newest copy of a rollout's state again, paused if it is not over. A run that is no rollout stays as it is.
+    Store the newest copy of a rollout's state again, paused if it is not over. A run that is not a rollout stays as it is.
 
     Args:
         store: The rollouts.

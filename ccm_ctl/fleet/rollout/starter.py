@@ -174,7 +174,7 @@ class RolloutStarter:
     async def _restore(
         self, one: DueRollout, stored: StoredStarts, begun: BegunStart, signed: Verified[ManifestRequest]
     ) -> None:
-        """Store what became of a start that is on record, and not among the stored starts."""
+        """Store the result of a start that is on record, and not among the stored starts."""
         now = self._fleet.clock.now()
         if (now - begun.created).total_seconds() < CLAIMED_WITHIN_S:
             return  # another server is about to claim it

@@ -1,8 +1,8 @@
 """
-What became of the starts of scheduled rollouts, and which rollout servers are there: `=schedule.*` and `=server.*` in CCM_RUNS.
+The results of the starts of scheduled rollouts, and the running rollout servers: `=schedule.*` and `=server.*` in CCM_RUNS.
 
-Operators with `--apply` may write these keys, as those of rollouts. So a server signs the starts, and those count that an
-operator signed who may send the schedule's request.
+Operators with `--apply` may write these keys, as those of rollouts. So a server signs the starts. Only starts that were signed
+by an operator who may send the schedule's request are used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEPT = 20
 """How many starts of a schedule are remembered."""
 
 SERVER_S = 30.0
-"""Seconds after which a server that is not heard of is no longer there."""
+"""A server that has not written for this many seconds is gone."""
 
 
 class StoredStarts(Struct, frozen=True, kw_only=True):
@@ -57,13 +57,13 @@ class StoredStarts(Struct, frozen=True, kw_only=True):
 
     @property
     def starts(self) -> ScheduleStarts:
-        """The starts that count: none of unverified ones."""
+        """The verified starts."""
         judged = self.judged
         return judged.value if isinstance(judged, Verified) else ScheduleStarts(name=self.name)
 
     @property
     def unverified(self) -> str:
-        """Why what is stored does not count; "": it does, or there is nothing."""
+        """Why the stored starts are not used; "" if they are, or there are none."""
         return self.judged.reason if self.judged is not None else ""
 
     @property

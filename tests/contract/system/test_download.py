@@ -168,7 +168,7 @@ class TestFetching:
             message = await refused(download.fetch(Transfer(url=f"{site.url}/a")))
         stop.set()
 
-        assert message == f"{site.url}/a: the server said nothing for 0.3 s"
+        assert message == f"{site.url}/a: the server sent nothing for 0.3 s"
 
     async def test_a_refused_connection_is_reported(self, site: Site, download: SystemDownload) -> None:
         message = await refused(download.fetch(Transfer(url="http://127.0.0.1:1/a")))

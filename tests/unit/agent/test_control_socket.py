@@ -176,7 +176,7 @@ async def test_invalid_requests_get_no_answer_and_do_no_harm(world: World, quest
 
 async def test_an_unknown_question_is_refused(world: World) -> None:
     async with reachable(world):
-        with pytest.raises(HostError, match="this agent knows no `dance`"):
+        with pytest.raises(HostError, match="this agent does not know `dance`"):
             await asked(world, "dance")
 
 

@@ -481,7 +481,7 @@ async def test_request_replayed_after_the_request_log_expired_is_refused(
 
     assert fleet.applied == ["nightly"]
     assert told["message"] == (
-        f"{due.subject}: it was due 2026-11-21 12:01:00Z and is not taken any more; is this host's clock right?"
+        f"{due.subject}: it was due 2026-11-21 12:01:00Z and is too late; is this host's clock right?"
     )
 
 

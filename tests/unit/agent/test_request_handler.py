@@ -510,7 +510,7 @@ async def test_a_request_of_a_newer_controller_is_refused(tmp_path: Path) -> Non
         answer = await at.controller.answer(run, NODE)
 
         assert (answer.state, answer.code) == ("refused", "request.unknown")
-        assert answer.reason == f"this agent knows no {protocol}; is it older than the controller?"
+        assert answer.reason == f"this agent does not know {protocol}; is it older than the controller?"
 
 
 # -- what breaks the protocol

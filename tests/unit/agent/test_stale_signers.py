@@ -1,4 +1,4 @@
-"""What a node does while nobody has confirmed its signers list, and which timestamps it takes."""
+"""What a node does while no administrator has confirmed its signers list, and which timestamps it takes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_change_is_refused_until_the_list_is_confirmed(stage: Stage, pro
     await stage.ask(protocol)
 
     await stage.clock.advance(HOUR_S + 1)
-    with pytest.raises(StaleSignersError, match="plans only: nobody has confirmed signers list 1"):
+    with pytest.raises(StaleSignersError, match="plans only: no administrator has confirmed signers list 1"):
         await stage.ask(protocol)
     await stage.ask(MANIFEST_PLAN)
 

@@ -16,7 +16,7 @@ OPERATOR = BusSettings(servers=("nats://b:4222",), identity="ann", program="ccmc
         (
             PUBLISH,
             "$JS.API.STREAM.CREATE.CCM_EVENTS",
-            "stream CCM_EVENTS: the broker does not allow ann to create or change it; `ccmctl operator add --admin` says who may",
+            "stream CCM_EVENTS: the broker does not allow ann to create or change it; `ccmctl operator add --admin` grants that",
         ),
         (
             PUBLISH,
@@ -26,7 +26,7 @@ OPERATOR = BusSettings(servers=("nats://b:4222",), identity="ann", program="ccmc
         (
             PUBLISH,
             "$KV.CCM_DATA.a",
-            "bucket CCM_DATA, key a: the broker does not allow ann to publish there; `ccmctl operator add --data` says who may",
+            "bucket CCM_DATA, key a: the broker does not allow ann to publish there; `ccmctl operator add --data` grants that",
         ),
         (
             "subscribe to it",

@@ -109,7 +109,7 @@ def test_a_disabled_duplicate_node_reports_both_first() -> None:
             {"time": "2026-11-21T14:00:00Z", "holder": 0},
             "web1: the agent does not run; this is what it left 1h ago",
         ),
-        ({"holder": 77}, "web1: an agent runs as process 77 and does not answer; its log says why"),
+        ({"holder": 77}, "web1: an agent runs as process 77 and does not answer; see its log"),
         ({"time": "soon"}, "web1: the agent does not run"),
     ],
     ids=["nothing is left", "a file is left", "it hangs", "a file that is damaged"],

@@ -175,7 +175,7 @@ async def test_an_unknown_run_is_refused_with_how_long_records_are_kept(tmp_path
         await store.find("../../etc/passwd")
 
     assert str(caught.value) == (
-        f"this node has no record of the run {RUN}: it changed nothing here, or the record is not kept any more (`undo_keep` is "
+        f"this node has no record of the run {RUN}: it changed nothing here, or the record is no longer kept (`undo_keep` is "
         "1d, `undo_max_mib` is 0)"
     )
 

@@ -270,7 +270,7 @@ def test_an_unreadable_file_is_an_error() -> None:
         def call(self, request: bytes, hear: Callable[[bytes], bytes | None]) -> None:
             hear(b"\xc1")
 
-    with pytest.raises(TemplateError, match="says what cannot be read"):
+    with pytest.raises(TemplateError, match="output of the rendering process cannot be read"):
         environment(Babbling()).render("jinja", "x")
 
 

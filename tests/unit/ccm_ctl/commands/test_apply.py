@@ -260,7 +260,7 @@ ROLE = "write it like role=web,env!=dev or env in (a,b)"
         ),
         (
             "PATH --all --noop --monitor-only",
-            "--noop and --monitor-only are two different questions; ask one of them",
+            "--noop and --monitor-only cannot be combined",
         ),
         ("PATH --all --yes --deadline -5m", "--deadline -5m: this time has passed"),
         ("PATH --all --limit 0", f"invalid value for '--limit': 0 is less than 1{HELP}"),

@@ -288,7 +288,7 @@ def test_an_operator_is_reported_where_the_broker_does_not_let_it_assign(motd: s
     assert (said.code, said.err) == (
         1,
         "ccmctl: db: the broker does not let op change assignments for role=db; `ccmctl operator add --apply` "
-        "says where an operator may, and the first `fact=value` of --targets decides\n",
+        "shows where an operator may, and the first `fact=value` of --targets decides\n",
     )
     assert desk.ccmctl("assign", "web", motd, "-t", "role=web", "--yes").code == 0
 

@@ -75,7 +75,7 @@ def test_a_rule_that_an_override_breaks_names_key_rule_line_nodes_and_layer(docu
         "ccmctl: common: the data would be refused by 3 nodes of 4 (no assignment reads it, so it was tried alone)\n"
         "  FILE:10: the key `owner` is required but has no value: set it in `data` or an override; on db1 (role:db, node:db1)\n"
         "  FILE:8: the value of `port` does not satisfy `isInt(value)`; on web[1-2] (env:prod, role:web)\n"
-        "nothing is stored; mend it, or say --force to store it all the same: those nodes will fail\n"
+        "nothing is stored; fix the data, or pass --force to store it anyway: those nodes will fail\n"
     )
     assert not desk.broker.buckets.get("CCM_DATA")
 
@@ -86,7 +86,7 @@ def test_force_stores_a_document_and_reports_the_broken_rules(document: Path) ->
     done = a_fleet().ccmctl("data", "put", "common", str(document), "--force")
 
     assert (done.code, done.out) == (0, "common: revision 1\n")
-    assert "on web[1-2] (env:prod, role:web)\nstored all the same, for --force was said\n" in done.err
+    assert "on web[1-2] (env:prod, role:web)\nstored anyway because of --force\n" in done.err
 
 
 def test_a_broken_document_is_refused_with_its_line_even_by_force(document: Path) -> None:

@@ -94,7 +94,7 @@ def test_facts_of_many_nodes_come_from_a_file(tmp_path: Path) -> None:
         ("set web1 web11 role=web", "web11: there is no such node, did you mean web1?"),
         ("set web1", "name the nodes and the facts to assign, such as `ccmctl facts set web1 role=web`"),
         ("set role=web", "name the nodes and the facts to assign, such as `ccmctl facts set web1 role=web`"),
-        ("set", "say NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples"),
+        ("set", "give NODE KEY=VALUE, or --from FILE; `ccmctl facts set --help` shows examples"),
         ("set web1 x:={", "x:={: what follows := is not JSON: Input data was truncated"),
         ("set web1 a..b=x", "'a..b': no name of a fact; write it like role or site.rack"),
         ("set --new Web1 role=x", "'Web1': not a valid node name"),

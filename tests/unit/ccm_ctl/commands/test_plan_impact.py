@@ -101,7 +101,7 @@ def test_stored_asks_no_node_and_counts_all_that_are_present(nginx: str) -> None
         "SERVICE        INSTANCES  HEALTHY  WAVE    CHANGING  AT ONCE  FAILED  LEFT\n"
         "prod/http/web          3        2  wave 1         2        1       1     0\n"
         "\n"
-        "no node was asked, so every node that is present counts as changed: 2 nodes\n"
+        "no plan was run, so every present node is treated as changed: 2 nodes\n"
         "may disturb: service#nginx on 2 nodes\n"
         "offline and in no wave: web3\n",
     )
@@ -214,10 +214,10 @@ def test_any_number_of_services_of_one_node_is_a_few_rows_and_obeys_no_escape(ng
             "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services",
             id="a batch without impact",
         ),
-        pytest.param(["--stored"], "--stored is for --impact; a plan asks the nodes", id="stored alone"),
+        pytest.param(["--stored"], "--stored requires --impact", id="stored alone"),
         pytest.param(
             ["--impact", "--stored", "--out", "web.plan"],
-            "--stored asks no node, so there is no plan to save; leave out --out",
+            "--stored runs no plan, so there is nothing to save; leave out --out",
             id="nothing to save",
         ),
         pytest.param(

@@ -78,7 +78,7 @@ def test_one_that_is_present_is_removed_by_force_only_and_comes_back() -> None:
 
     assert (refused.code, refused.err) == (
         1,
-        "ccmctl: web1: is present, and would come back when it is removed; stop its agent first, or say --force\n",
+        "ccmctl: web1: is present, and would come back when it is removed; stop its agent first, or pass --force\n",
     )
     assert forced.records == [{"record": "node", "node": "web1", "state": "removed"}]
     assert (
@@ -101,7 +101,7 @@ def test_one_of_two_agents_cannot_be_removed_from_here() -> None:
 
     assert desk.ccmctl("node", "rm", "web1", "--yes").err == (
         "ccmctl: web1: is present, and would come back when it is removed; "
-        "stop the agent that is not to be it, and the other one goes on\n"
+        "stop the wrong agent; the other one then continues\n"
     )
 
 

@@ -117,7 +117,7 @@ def test_a_plan_that_is_applied_twice_asks_the_nodes_twice(saved: Saved) -> None
         ),
         pytest.param({"nodes": {"db1": {"found": "f" * 64}}}, NOT_ON_RECORD, id="another node"),
         pytest.param(
-            {"targets": ["role=db"]}, "do not match its targets any more: web1, web2;", id="other targets"
+            {"targets": ["role=db"]}, "no longer match its targets: web1, web2;", id="other targets"
         ),
     ],
 )
@@ -214,7 +214,7 @@ def test_applying_another_operators_plan_uses_the_name_of_the_applying_operator(
     ("web1", "why"),
     [
         pytest.param({"is_present": False}, "are offline", id="offline"),
-        pytest.param({"facts": {"role": "db"}}, "do not match its targets any more", id="no match"),
+        pytest.param({"facts": {"role": "db"}}, "no longer match its targets", id="no match"),
         pytest.param({"facts": {"role": "web", "dc": "b"}}, "have other facts than then", id="facts"),
     ],
 )

@@ -150,7 +150,7 @@ def test_nodes_that_do_not_sign_yet_are_named_while_that_is_allowed(manifest: st
     said = one.ccmctl("apply", manifest, "--all", "--yes")
 
     assert said.code == 0
-    assert said.err.endswith("not signed: old1; `ccmctl signers list` says until when that is allowed\n")
+    assert said.err.endswith("not signed: old1; `ccmctl signers list` shows until when that is allowed\n")
 
 
 def test_without_a_root_key_nothing_is_called_verified(manifest: str) -> None:

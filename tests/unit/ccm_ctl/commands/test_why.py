@@ -356,7 +356,7 @@ def test_two_agents_of_one_identity_are_distinguished_by_machine_and_start() -> 
 def test_a_resolved_duplicate_is_no_longer_a_reason() -> None:
     told = [
         said(AGENT_DUPLICATE, DUPLICATE_IDENTITY, 10, machine="m-0", started="a", duplicate=True),
-        said(AGENT_DUPLICATE, "no other agent uses this identity any more", 5, machine="m-0", started="a", duplicate=False),
+        said(AGENT_DUPLICATE, "this identity is no longer used by another agent", 5, machine="m-0", started="a", duplicate=False),
     ]  # fmt: skip
 
     [record] = a_desk(a_record(), *told, assigned=False).ccmctl("why", "web1", "--json").records
@@ -395,7 +395,7 @@ def test_refused_facts_and_refused_requests_are_reported() -> None:
     done = a_desk(a_record(assignments={"base": the_base()}), refused, status=status).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 refuses the facts that are assigned to it, and goes on with those it had: "
+        "web1 refuses its assigned facts, and keeps the earlier ones: "
         "CCM_FACTS/web1: number 1 is older than 7, which was seen before."
     )
     assert "refused     3m ago: CCM_FACTS/web1: number 1 is older than 7, which was seen before\n" in done.out

@@ -185,7 +185,7 @@ def test_without_a_name_the_only_key_of_the_kind_is_used() -> None:
     token = sealed({"alg": "ES256"})
 
     assert verify(token) == CLAIMS
-    with pytest.raises(SignInError, match="does not say which key"):
+    with pytest.raises(SignInError, match="does not name the key"):
         verify(token, [KEY.as_dict(private=False), OTHER.as_dict(private=False)])
 
 

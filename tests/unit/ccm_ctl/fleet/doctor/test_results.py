@@ -56,7 +56,10 @@ async def test_check_that_hangs_is_unknown_and_the_others_continue(tmp_path: Pat
     ("error", "why"),
     [
         (BusError("the broker says no"), "the broker says no"),
-        (BusDeniedError("$JS.API.X: denied"), "the broker does not allow these credentials to ask"),
+        (
+            BusDeniedError("$JS.API.X: denied"),
+            "the broker does not allow this request with these credentials",
+        ),
     ],
 )
 async def test_every_result_of_a_check_that_fails_is_unknown(
