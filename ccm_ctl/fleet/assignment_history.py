@@ -146,7 +146,7 @@ async def find_past(fleet: Fleet, known: Assignments, name: str, scope: str = ""
         near = did_you_mean(name, (one.name for one in known.standing))
         raise NotFoundError(
             f"{name}: there is no such assignment{near or f'; see `{LISTING}`'}"
-            f"{'' if near else ','} --scope says for whom one stood that is there no longer"
+            f"{'' if near else ','} --scope names a removed one"
         )
     key = assignment_key(scope or known.one(name).assignment.scope, name)
     history = await read_history(fleet, fleet.assignments, ASSIGNMENTS, key, "assignment", LISTING)

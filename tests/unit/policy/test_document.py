@@ -100,7 +100,7 @@ def rule(text: str) -> str:
         pytest.param(
             rule("allow: [all]\n  - name: one\n    deny: [all]"), "two rules are called `one`", id="a name twice"
         ),
-        pytest.param("default: deny\ntime_zone: Mars/Base", "no time zone `Mars/Base`", id="a time zone"),
+        pytest.param("default: deny\ntime_zone: Mars/Base", "the time zone `Mars/Base`", id="a time zone"),
         pytest.param("default: deny\nrules: {}", "policy.yaml:2", id="rules that are no list"),
         pytest.param("default: [", "policy.yaml:2", id="no YAML"),
     ],

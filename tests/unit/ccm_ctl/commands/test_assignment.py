@@ -404,7 +404,7 @@ def test_a_misspelled_name_suggests_similar_ones(motd: str) -> None:
     ]
 
     sentence = "ccmctl: wbe: there is no such assignment, did you mean `web`?"
-    rest = " --scope says for whom one stood that is there no longer"
+    rest = " --scope names a removed one"
     assert slips == [f"{sentence}\n", f"{sentence}\n", f"{sentence}{rest}\n"]
 
 
@@ -432,9 +432,7 @@ def test_an_unknown_assignment_is_reported_as_missing() -> None:
     sentence = "ccmctl: web: there is no such assignment; see `ccmctl assignment list`"
 
     assert desk.ccmctl("assignment", "status", "web").err == f"{sentence}\n"
-    assert desk.ccmctl("assignment", "history", "web").err == (
-        f"{sentence}, --scope says for whom one stood that is there no longer\n"
-    )
+    assert desk.ccmctl("assignment", "history", "web").err == (f"{sentence}, --scope names a removed one\n")
     assert (
         desk.ccmctl("assignment", "list").out == "nothing is assigned yet; `ccmctl assign --help` shows how\n"
     )

@@ -236,7 +236,7 @@ def test_a_bundle_that_was_exchanged_on_the_broker_is_not_sent_or_signed(saved: 
 
     said = saved.apply()
 
-    saved.assert_refused(said, "was exchanged on the broker")
+    saved.assert_refused(said, "was replaced on the broker")
     assert objects[digest] == b"evil"
 
 
