@@ -33,6 +33,9 @@ BATCH_EVENTS = 500
 TEXT_CHARACTERS = 500
 """The most characters of an event's text; the pages of runs and nodes show all of it."""
 
+RESOURCE_CHARACTERS = 300
+"""The most characters of a resource's name."""
+
 BUCKET_S = 30
 TIMELINE_S = 3600
 MEANINGS = ("good", "change", "bad", "")
@@ -69,13 +72,18 @@ class EventFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: str = ""
 
 
+def resource_name(event: TransactionEvent) -> str:
+    """`type#name` of a resource; a long one is cut."""
+    return f"{event.type}#{event.name}"[:RESOURCE_CHARACTERS]
+
+
 def frame_of(event: LiveEvent, now: datetime) -> EventFrame:
     """An event as pages get it."""
     said = event.heard.said
     moment, text, meaning = format_message(said)
     fields: dict[str, Any] = {"kind": "agent", "word": event.heard.protocol.rpartition(".")[2]}
     if isinstance(said, TransactionEvent):
-        fields = {"kind": "resource", "word": str(said.outcome), "resource": f"{said.type}#{said.name}"[:300]}
+        fields = {"kind": "resource", "word": str(said.outcome), "resource": resource_name(said)}
     elif isinstance(said, SessionStart):
         fields = {"kind": "start", "word": "start", "manifest": said.manifest[:200]}
     elif isinstance(said, SessionSummary):

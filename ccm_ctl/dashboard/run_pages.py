@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.model.ids import short_id
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.run_records import UNDO
+from ccm_agent.model.secret import mask_url
+from ccm_ctl.dashboard.feed import RESOURCE_CHARACTERS, resource_name
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.find_run import find_run
+from ccm_ctl.fleet.node_past import read_session
 from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.rollout.starts import read_servers
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.run_again import signer_of
 from ccm_ctl.fleet.run_list import RunFilter, list_runs
 from ccm_ctl.fleet.stored_session import read_run_events, read_session_events
 from ccm_ctl.fleet.stream_runs import CAUSES, SCHEDULE
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.node_past import PastSession
     from ccm_ctl.fleet.node_run import NodeRun
     from ccm_ctl.fleet.ports import Fleet
 
@@ -56,6 +62,7 @@ class RunPages:
         application.router.add_get("/api/runs", self._list)
         application.router.add_get("/api/runs/{run}", self._run)
         application.router.add_get("/api/runs/{run}/nodes/{node}", self._events)
+        application.router.add_get("/api/runs/{run}/nodes/{node}/origin", self._origin)
         application.router.add_get("/api/runs/{run}/diffs", self._diffs)
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -127,6 +134,18 @@ class RunPages:
         recorded = await find_run(self._fleet, run_word(request))
         events = await read_session_events(self._fleet, recorded.record.run, request.match_info["node"])
         return answer({"events": [event_fields(event) for event in events]})
+
+    async def _origin(self, request: web.Request) -> web.Response:
+        """`?resource=TYPE#NAME`: where what happened to a resource comes from: run, signatures, manifest, data and diff."""
+        resource = request.query.get("resource", "")
+        async with self._work.place(sender_of(request).on_record):
+            recorded = await find_run(self._fleet, run_word(request))
+            session = await read_session(self._fleet, request.match_info["node"], recorded.record.run)
+        if session is None:
+            raise NotFoundError(
+                f"{short_id(recorded.record.run)}: the stream has no events of this node any more"
+            )
+        return answer(origin_fields(recorded, session, resource))
 
     async def _diffs(self, request: web.Request) -> web.Response:
         """What a run changed, or would change: each different diff with the nodes that it is of."""
@@ -206,6 +225,30 @@ def node_fields(node: NodeRun) -> dict[str, Any]:
             "seconds": summary.total_duration / 1e9,
         }
     return fields
+
+
+def origin_fields(recorded: Recorded, session: PastSession, resource: str) -> dict[str, Any]:
+    """Where what happened to a resource comes from. `signer` is "" and `unverified` as well where the fleet signs nothing."""
+    start = session.start
+    return {
+        **request_fields(recorded.record),
+        "cause": recorded.cause,
+        "origin": recorded.origin,
+        "is_on_record": recorded.is_on_record,
+        "signer": signer_of(recorded),
+        "unverified": recorded.unverified,
+        "verdict": session.verdict,
+        "manifest": session.manifest,
+        "digest": start.digest if start else "",
+        "data": {mask_url(url): number for url, number in start.data_revisions.items()} if start else {},
+        "may_be_undone": session.applies,
+        "events": [event_fields(one) for one in session.events if is_of_resource(one, resource)],
+    }
+
+
+def is_of_resource(event: TransactionEvent, resource: str) -> bool:
+    """The event is about a resource, whose name pages of events may have cut."""
+    return resource_name(event) == resource[:RESOURCE_CHARACTERS]
 
 
 def event_fields(event: TransactionEvent) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.bus.subjects import check_node, run_pattern
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.verdicts import BAD, Verdict
@@ -194,6 +195,23 @@ async def read_past(
             found.append(sessions[heard.run])
         sessions[heard.run].take(heard, verdict)
     return NodePast(entries=found, begins=await fleet.events.oldest(), left_out=count - len(kept))
+
+
+async def read_session(fleet: Fleet, node: str, run: str) -> PastSession | None:
+    """
+    One session of a node; None: the stream has none of its events.
+
+    Raises:
+        UsageError: Not the name of a node.
+        ProtocolError: Not the id of a run.
+    """
+    stored = await fleet.events.read(run_pattern(run, check_node(node)))
+    times = [event.time for event in stored if event.time is not None]
+    if not times:
+        return None
+    # other events of the node in this time are read as well: all of them are places of one chain
+    past = await read_past(fleet, node, min(times), max(times))
+    return next((one for one in past.sessions if one.run == run and not one.is_empty), None)
 
 
 def find_states(past: NodePast) -> dict[str, PastManifest]:

@@ -153,6 +153,11 @@ def base_of(recorded: Recorded) -> Verified[RunRecord]:
     return judged
 
 
+def signer_of(recorded: Recorded) -> str:
+    """The operator whose signature on the record was verified; "" for none, also in unsigned operation."""
+    return recorded.judged.signer if isinstance(recorded.judged, Verified) else ""
+
+
 async def check_undoable(fleet: Fleet, recorded: Recorded) -> None:
     """
     Check that the author of a run on record could have changed its nodes.

@@ -1,6 +1,7 @@
 // Lists of events.
 import { html, useEffect, useState, ask, clock, stamp, Link, nodePath, Export } from "./lib.js";
 import { live, useLive } from "./live.js";
+import { Origin } from "./origin.js";
 
 const SHOWN = 100;
 const WORDS = { good: "ok", change: "change", bad: "problem", "": "" };
@@ -10,7 +11,7 @@ export function EventRow({ event, isDated = false }) {
     <td class="when"><time dateTime=${event.time} title=${stamp(event.time)}>${isDated ? stamp(event.time).slice(0, 19) : clock(event.time)}</time></td>
     <td class="node"><${Link} to=${nodePath(event.node)}>${event.node}<//></td>
     <td class="sign">${WORDS[event.meaning || ""]}</td>
-    <td class="text">${event.verdict && html`<b class="bad">[${event.verdict}] </b>`}${event.text}</td>
+    <td class="text">${event.verdict && html`<b class="bad">[${event.verdict}] </b>`}${event.text}${event.kind === "resource" && event.run && html`<${Origin} run=${event.run} node=${event.node} resource=${event.resource} />`}</td>
   </tr>`;
 }
 

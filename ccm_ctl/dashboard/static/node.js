@@ -3,6 +3,7 @@ import { html, useEffect, useState, ask, go, natural, State, Ago, Link, Problem,
 import { live, useLive } from "./live.js";
 import { Table, exported } from "./tables.js";
 import { EventTable, exportedEvents } from "./events.js";
+import { Origin } from "./origin.js";
 import { NodePast } from "./node_past.js";
 import { FactHistory, NodeData } from "./node_data.js";
 
@@ -64,14 +65,14 @@ function Resources({ resources, name }) {
   if (!resources.length) return html`<p class="empty">No event about a resource in the last 30 days. Agents report resources that changed, failed or were skipped.</p>`;
   return html`<div class="title"><p class="sub">with events of the last 30 days</p><span class="spacer"></span>
       <${Export} name=${`resources-${name}`} table=${() => [columns, resources.map((one) => columns.map((column) => (column === "error" ? one.error.join("; ") : one[column])))]} /></div>
-    <div class="scroll" tabindex="0" role="region" aria-label="Resources"><table>
+    <div class="scroll" tabindex="0" role="region" aria-label="Resources"><table class="cards">
     <thead><tr><th scope="col">Resource</th><th scope="col">Of</th><th scope="col">Last outcome</th><th scope="col">When</th><th scope="col">Last change</th></tr></thead>
     <tbody>${resources.map((one) => {
       const key = `${one.origin} ${one.resource}`;
       const more = one.error.length > 0 || one.output || one.noop_message;
       return html`<tr key=${key}>
         <td class="long">${more ? html`<button type="button" class="plain link" aria-expanded=${open === key} onClick=${() => set(open === key ? "" : key)}>${one.resource}</button>` : one.resource}
-          ${open === key && html`<div class="failure">${one.error.map((text) => html`<p class="bad">${text}</p>`)}${one.noop_message && html`<p>${one.noop_message}</p>`}<${Output} text=${one.output} /></div>`}</td>
+          ${open === key && html`<div class="failure">${one.error.map((text) => html`<p class="bad">${text}</p>`)}${one.noop_message && html`<p>${one.noop_message}</p>`}<${Output} text=${one.output} /></div>`}<${Origin} run=${one.run} node=${name} resource=${one.resource} /></td>
         <td>${one.origin}</td><td><${State} state=${one.outcome} /></td>
         <td><${Link} to=${runPath(one.run)}><${Ago} time=${one.time} /><//></td>
         <td>${one.changed && html`<${Ago} time=${one.changed} />${one.corrective && html` <span class="change">drift</span>`}`}</td></tr>`;

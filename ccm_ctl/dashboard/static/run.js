@@ -3,6 +3,7 @@ import { html, useEffect, useState, ask, go, withQuery, natural, number, plural,
 import { useLive } from "./live.js";
 import { Diff, RunDiffs } from "./diffs.js";
 import { mayUndo, undoPath } from "./undo.js";
+import { Origin } from "./origin.js";
 import { stateWord } from "./runs.js";
 
 const ORDER = ["failed", "stopped", "refused", "lost", "unreachable", "expired", "superseded", "running", "queued", "accepted", "expected", "planned", "changed", "stable", "offline", "skipped"];
@@ -38,7 +39,7 @@ function NodeEvents({ run, node, offersUndo }) {
     ${!shown.events.length && html`<p class="quiet">No resource changed, failed or was skipped.</p>`}
     ${shown.events.map(
       (one) => html`<div class="resource"><p><${State} state=${one.outcome} /> <b>${one.parent && `${one.parent} > `}${one.resource}</b> <span class="quiet">${one.seconds < 1 ? `${Math.round(one.seconds * 1000)} ms` : span(one.seconds)}</span>
-        ${one.corrective && html` <span class="change">corrected drift</span>`}${one.triggered_by && html` <span class="quiet">refreshed by ${one.triggered_by}</span>`}</p>
+        ${one.corrective && html` <span class="change">corrected drift</span>`}${one.triggered_by && html` <span class="quiet">refreshed by ${one.triggered_by}</span>`}</p><${Origin} run=${run} node=${node} resource=${one.resource} isOnRunPage />
         ${one.noop_message && html`<p>${one.noop_message}</p>`}${one.error.map((text) => html`<p class="bad">${text}</p>`)}<${Output} text=${one.output} />${one.diff && html`<${Diff} diff=${one.diff} />`}</div>`,
     )}
     ${offersUndo && html`<p><${Link} to=${undoPath(run, node)}>Undo on ${node} …<//></p>`}
