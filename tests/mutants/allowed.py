@@ -21,6 +21,9 @@ ALLOWED: dict[str, str] = {
     "ccm_agent/engine/tinycm/load.py:load_tinycm:await _check_content(": (
         "another check with the name of one that verifies; it is about the content of modules"
     ),
+    "ccm_ctl/commands/run_orders.py:_continue.work:check_can_hand_over(": (
+        "an early refusal: `hand_over` refuses the same before anything is stored"
+    ),
     "ccm_ctl/fleet/audit_trail.py:_read_nodes:not authors.certified(name):": (
         "certificates that are known are asked for again then; the verdict is the same"
     ),

@@ -8,6 +8,7 @@ import pytest
 from ccm_agent.agent.cache.document_cache import CachedBucket
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.bus.signing import SIGNATURE_HEADER
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -322,6 +323,23 @@ async def test_the_past_is_read_once_and_kept_for_a_start_without_a_broker(tmp_p
     assert (value(before), value(await again.as_of("common", 1))) == (b"old", b"old")
     with pytest.raises(BusUnavailableError):
         await again.as_of("common", 2)
+
+
+async def test_a_past_revision_counts_if_an_operator_signed_it_who_may(tmp_path: Path) -> None:
+    at, keys = Stage(tmp_path), Keyring()
+    operators = keys.operator("bob", **FULL), keys.operator("eve"), Keyring().operator("bob", **FULL)
+    inner = at.bus.bucket(BUCKET)
+    for number, by in enumerate(operators):
+        body = stamped("text", number + 1)
+        signature = by.document(BUCKET, "common", body)[SIGNATURE_HEADER]
+        await inner.store_signed("common", body, number, signature)
+    node = await asyncio.to_thread(authenticator, tmp_path, keys.trust())
+    bucket, _ = await at.process(authenticator=node)
+
+    assert value(await bucket.as_of("common", 1)) == stamped("text", 1)
+    for revision, reason in ((2, "eve signed it and may not write there"), (3, "not in signers list")):
+        with pytest.raises(ProtocolError, match=reason):
+            await bucket.as_of("common", revision)
 
 
 async def test_cached_past_revisions_are_only_used_for_pins(tmp_path: Path) -> None:

@@ -7,16 +7,19 @@ import time
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.signing import SignatureKind
 from ccm_agent.bus.subjects import assignment_key, key_subject
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.wire import Assignment
+from ccm_agent.model.wire import Assignment, FactsRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.fleet import node_state
-from ccm_ctl.fleet.discovery import TargetSpec
+from ccm_ctl.fleet.discovery import TargetSpec, read_inventory, read_verified
+from ccm_ctl.fleet.impact.sources import _read_addresses
+from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.top.fleet_watch import FleetWatch
 from ccm_ctl.top.rows import node_rows
 from tests.support.authorship import Root
@@ -27,11 +30,14 @@ REASON = "presence: it is not signed, and the node signs its other entries"
 
 
 class SignedState:
-    """web1 and web2, which sign their entries, and an assignment of both. The presence of `forged` has no signature."""
+    """web1 and web2, which sign their entries, and an assignment of both. An entry of `forged` has no signature.
 
-    def __init__(self, forged: str = "") -> None:
+    The gathered facts have the address 192.0.2.1, those of `forged` 192.0.2.66.
+    """
+
+    def __init__(self, forged: str = "", kind: str = "presence") -> None:
         self.root = Root()
-        self.forged = forged
+        self.forged, self.kind = forged, kind
         self.nodes = [FakeNode(name, {"role": "web"}, root=self.root) for name in ("web1", "web2")]
 
     def desk(self) -> Desk:
@@ -50,13 +56,26 @@ class SignedState:
                 assert entry is not None
                 subject, issued = key_subject("CCM_NODES", key), int(time.time() * 1000)
                 signature = node.key.sign(SignatureKind.STATE, subject, entry.value, issued_ms=issued)
-                is_forged = node.name == self.forged and kind == "presence"
-                await bucket.store_signed(key, entry.value, entry.revision, "" if is_forged else signature)
+                is_forged = node.name == self.forged and kind == self.kind
+                body = entry.value
+                if kind == "facts":
+                    network = {"address": "192.0.2.66" if is_forged else "192.0.2.1"}
+                    body = msgspec.json.encode(FactsRecord(node=node.name, facts={"network": network}))
+                    signature = node.key.sign(SignatureKind.STATE, subject, body, issued_ms=issued)
+                await bucket.store_signed(key, body, entry.revision, "" if is_forged else signature)
         bundle = Bundle(digest="ab" * 32, size_bytes=1)
         key = assignment_key(SCOPE, "base")
         body = Assignment(name="base", scope=SCOPE, bundle=bundle)
         stamped = Stamped(bucket="CCM_ASSIGNMENTS", key=key, number=BEFORE, body=msgspec.to_builtins(body))
         await MemoryBus(broker, "op").bucket("CCM_ASSIGNMENTS").put(key, msgspec.json.encode(stamped))
+
+    async def fleet(self) -> Fleet:
+        """The ports of an operator who knows the root key, on a broker with the nodes."""
+        broker = MemoryBroker(now=lambda: NOW)
+        for node in self.nodes:
+            await node.begin(broker)
+        await self.store(broker)
+        return fleet_on(MemoryBus(broker, "op"), self.root.trust())
 
 
 def test_why_names_the_entries_that_the_node_did_not_sign() -> None:
@@ -83,14 +102,28 @@ def test_assignment_status_marks_the_node() -> None:
     assert text.count("unverified presence: it is not signed") == 1
 
 
+async def test_a_retry_counts_only_nodes_whose_presence_they_signed() -> None:
+    fleet = await SignedState("web1").fleet()
+
+    found = await read_verified(fleet, ["web1", "web2", "removed since"])
+
+    assert {name: node.is_present for name, node in found.nodes.items()} == {"web1": False, "web2": True}
+
+
+async def test_impact_uses_only_addresses_that_the_node_signed() -> None:
+    fleet = await SignedState("web1", "facts").fleet()
+    unsigned = replace(fleet, trust=None)
+
+    verified = await _read_addresses(fleet, await read_inventory(fleet))
+    stored = await _read_addresses(unsigned, await read_inventory(unsigned))
+
+    assert verified == {"web1": set(), "web2": {"192.0.2.1"}}
+    assert stored == {"web1": {"192.0.2.66"}, "web2": {"192.0.2.1"}}
+
+
 @pytest.mark.parametrize("forged", ["web1", ""])
 async def test_top_and_the_dashboard_mark_the_node(forged: str) -> None:
-    scene = SignedState(forged)
-    broker = MemoryBroker(now=lambda: NOW)
-    for node in scene.nodes:
-        await node.begin(broker)
-    await scene.store(broker)
-    fleet = fleet_on(MemoryBus(broker, "op"), scene.root.trust())
+    fleet = await SignedState(forged).fleet()
     state, watch = FleetState(fleet, lambda: None), FleetWatch(fleet)
 
     await asyncio.gather(state.refresh(), watch.refresh())

@@ -13,9 +13,12 @@ from ccm_agent.bus.node_state import StateReader
 from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.trust import certify_node
+from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.registration import RegistrationEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord, Presence
+from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.discovery import Node
@@ -23,6 +26,7 @@ from ccm_ctl.fleet.node_state import (
     ASSIGNED,
     LeftOutReasons,
     NodeVerifier,
+    VerifiedServices,
     judge_node,
     leave_out,
     make_node_verifier,
@@ -143,3 +147,30 @@ async def test_the_own_signer_is_the_one_of_the_credentials(name: str) -> None:
     assert verifier is not None
     own = verifier.own_signer
     assert (own.name if own is not None else "") == (name if name in ("ann", "bob") else "")
+
+
+class Registry:
+    """A registry that stores an entry and the mark of a removed one."""
+
+    def __init__(self) -> None:
+        self.entry = RegistrationEntry(
+            cluster="prod", service="web", protocol="http", address="192.0.2.1", port=80, priority=1
+        )
+
+    async def matching(self, *_: str) -> list[StreamEntry]:
+        """See `ServiceRegistry.matching`."""
+        given = {"subject": entry_subject(self.entry), "time": NOW}
+        return [
+            StreamEntry(**given, sequence=1, entry=self.entry),
+            StreamEntry(**given, sequence=2, reason="MaxAge"),
+        ]
+
+
+async def test_in_unsigned_operation_every_registered_service_counts_and_marks_do_not() -> None:
+    registry, fleet = Registry(), fleet_on(MemoryBus(MemoryBroker(), "op"))
+
+    found = await VerifiedServices(replace(fleet, services=registry)).registrations("prod", "", "", "")
+
+    assert found == [registry.entry]
+    with pytest.raises(BusSetupError, match="cannot be read"):
+        await VerifiedServices(fleet).registrations("prod", "", "", "")
