@@ -6,18 +6,20 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.signing import SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.bus.trust import SIGNERS_KEY, Trust
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.ids import new_id
+from ccm_agent.model.verdicts import Verdict
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet import authors as module
 from ccm_ctl.fleet.authors import Authors, find_certificates, read_authors
 from ccm_ctl.fleet.ports import Fleet
-from tests.support.authorship import Root, new_seed, now_ms
+from tests.support.authorship import Root, Writer, new_seed, now_ms
 from tests.support.controller import fleet_on
 
 
@@ -160,3 +162,16 @@ async def test_the_newest_list_counts_wherever_it_is() -> None:
     with_newer = (await scene.authors()).accepts_unsigned
 
     assert (with_older, with_foreign, with_newer) == (False, False, True)
+
+
+def test_an_event_is_judged_by_its_own_signature() -> None:
+    root, key = Root(), SigningKey(new_seed())
+    authors = Authors(root.key.public_key, None, now_ms())
+    authors.learn("web1", key.public_key, root.certificate("web1", key))
+    subject = event_subject(AGENT_STARTUP, "web1")
+    genuine, unsigned = Writer(key).event(subject, b"{}"), Writer(None).event(subject, b"{}")
+    unknown = Writer(SigningKey(new_seed())).event(subject, b"{}")
+
+    assert [
+        authors.judge("web1", one) for one in (genuine, replace(genuine, body=b"{ }"), unsigned, unknown)
+    ] == [Verdict.VERIFIED, Verdict.FORGED, Verdict.PROVISIONAL, Verdict.PROVISIONAL]

@@ -6,12 +6,16 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ccm_agent.bus.signing import SignatureError
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.pinned_data import absent_data, check_pinned, read_documents, reads
+from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
+from ccm_ctl.fleet.verified_reader import open_reader
 from tests.support.controller import fleet_on
 from tests.support.signed_desk import NEW, OLD, Crew, SignedDesk
 
@@ -60,6 +64,20 @@ async def test_documents_are_read_as_they_were() -> None:
     assert await absent_data(bucket, assignment(*urls)) == []
 
 
+def two_revisions(folder: Path) -> SignedDesk:
+    """A desk with two revisions of the data common, which the snapshot names."""
+    desk = SignedDesk(Crew())
+    for word in (OLD, NEW):
+        (folder / word).write_text(f"data: {{word: {word}}}\n")
+        assert desk.ccmctl("data", "put", "common", str(folder / word), "--yes").code == 0
+    desk.confirm()
+    return desk
+
+
+def fleet_of(desk: SignedDesk) -> Fleet:
+    return fleet_on(MemoryBus(desk.broker, "anna", desk.signatory), desk.crew.trust)
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -71,19 +89,38 @@ async def test_documents_are_read_as_they_were() -> None:
     ],
 )
 def test_data_is_pinned_only_if_it_is_verified_and_the_newest(tmp_path: Path, kind: str, reason: str) -> None:
-    desk = SignedDesk(Crew())
-    for word in (OLD, NEW):
-        (tmp_path / word).write_text(f"data: {{word: {word}}}\n")
-        assert desk.ccmctl("data", "put", "common", str(tmp_path / word), "--yes").code == 0
-    desk.confirm()
+    desk = two_revisions(tmp_path)
     if kind:
         desk.forge("CCM_DATA", "common", kind)
     revision = max((one.sequence for one in desk.writes("CCM_DATA", "common")), default=1)
     pins = assignment("kv://CCM_DATA/common", revision=revision)
-    fleet = fleet_on(MemoryBus(desk.broker, "anna", desk.signatory), desk.crew.trust)
+    fleet = fleet_of(desk)
 
     if reason:
         with pytest.raises(SignatureError, match=reason):
             asyncio.run(check_pinned(fleet, pins))
     else:
         assert list(asyncio.run(check_pinned(fleet, pins))) == ["common"]
+
+
+def test_made_up_revisions_do_not_hide_that_newer_ones_are_withheld(tmp_path: Path) -> None:
+    desk = two_revisions(tmp_path)
+    desk.forge("CCM_DATA", "common", "unsigned")  # with a number above those of the genuine ones
+
+    async def judge() -> list[tuple[list[bool], bool]]:
+        fleet = fleet_of(desk)
+        old, new, high = await fleet.data.history("common")
+        low = replace(old, signature="")
+        found = []
+        for entries in ([old, new], [old, new, low], [old, low], [old, high, low]):
+            snapshot = StoredSnapshot(fleet, await open_reader(fleet))
+            judged, gap = await snapshot.judge_history("CCM_DATA", "common", entries)
+            found.append(([not one.reason for one in judged], bool(gap)))
+        return found
+
+    assert asyncio.run(judge()) == [
+        ([True, True], False),
+        ([True, True, False], False),
+        ([False, False], True),
+        ([False, False, False], True),
+    ]

@@ -15,6 +15,7 @@ from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.clock import FakeClock
+from ccm_ctl.fleet.snapshot import _verified
 from ccm_ctl.fleet.verified_reader import AHEAD, VerifiedReader, number_of
 from tests.support.signing import Keyring, OwnSignatory
 
@@ -133,3 +134,9 @@ def test_number_of_an_entry_is_that_of_its_stamp_or_of_its_signed_deletion(desk:
     assert [number_of(one) for one in (desk.facts(5), desk.deletion(6))] == [5, 6]
     broken = msgspec.structs.replace(desk.deletion(6), signature="v1.x.y")
     assert [number_of(one) for one in (broken, msgspec.structs.replace(broken, signature=""))] == [0, 0]
+
+
+def test_the_snapshot_names_only_documents_that_an_operator_signed_who_may(desk: Desk) -> None:
+    entries = [desk.facts(5), desk.facts(9, desk.bob), msgspec.structs.replace(desk.facts(7), signature="")]
+
+    assert [number_of(one.value) for one in _verified(desk.reader, "CCM_FACTS", entries)] == [5]
