@@ -34,8 +34,8 @@ test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects 
 fuzz: $(STAMP) ## fuzz all parsers until interrupted (SECONDS=60 limits the time, SEED=1 repeats a run, ONLY=cron selects one, ENGINE=atheris uses coverage)
 	@$(PY) -m tests.fuzz
 
-mutants: $(STAMP) ## remove each security check in turn, and see that a test fails (ONLY=bus/trust.py selects some, SAMPLE=20 tries so many)
-	@$(PY) -m tests.mutants $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE))
+mutants: $(STAMP) ## remove each security check in turn, and see that a unit test or one with a broker fails (ONLY=bus/trust.py, SAMPLE=20, BROKER=no)
+	@$(PY) -m tests.mutants $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(filter no,$(BROKER)),--no-broker)
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
 	@echo "all checks passed"

@@ -5,6 +5,11 @@ Take each check of the verifying code out, one at a time, and see that a test fa
     python -m tests.mutants --only bus/trust.py          those whose line holds this text
     python -m tests.mutants --sample 20 --seed 7         some of them
     python -m tests.mutants --json                       one JSON object a check
+    python -m tests.mutants --no-broker                  with unit tests only
+
+Two tiers are used: first the unit tests of modules with a check and of what is signed (`find_tests`), then, for the checks that
+survived them and have no reason in `allowed.py`, the tests with a real broker in BROKER_TESTS, which need nats-server. Of the
+tests, those run that come to the check, also in processes that they start.
 
 The checks are read from the code (`checks.py`). They are taken out in a copy of the tree. Exit status 1: one survived that is
 not in `allowed.py`, or an entry there is of no check.
@@ -41,6 +46,7 @@ BROKER_TESTS = (
     "tests/contract/bus/test_objects.py",
     "tests/nats/test_audit.py",
     "tests/nats/test_broker_taken_over.py",
+    "tests/nats/test_bundles.py",
     "tests/nats/test_forged_runs.py",
     "tests/nats/test_handovers.py",
     "tests/nats/test_lost_state.py",
@@ -51,7 +57,7 @@ BROKER_TESTS = (
     "tests/nats/test_withheld_signers.py",
     "tests/nats/test_written_once.py",
 )
-"""With a real broker. What no unit test notices is tried with them."""
+"""With a real broker. A check that survives the unit tests is tried with them."""
 LIMIT_S = 120
 """So long the tests of one check may take together; then it has survived."""
 TEST_LIMIT_S, BROKER_TEST_LIMIT_S = 20, 90
@@ -189,6 +195,20 @@ def find_faults(results: Sequence[Result], checks: Sequence[Check], allowed: Map
     return survived + [f"allowed, and no check has this name: {name}" for name in stale]
 
 
+def summarize(results: Sequence[Result], allowed: Mapping[str, str]) -> str:
+    """How many checks each tier has killed, how many may survive, and how many are unexplained."""
+
+    def end(one: Result) -> str:
+        if one.is_killed:
+            is_broker = one.test.partition("::")[0] in BROKER_TESTS
+            return "killed by tests with a broker" if is_broker else "killed by unit tests"
+        return "unexplained" if find_reason(one.check, allowed) is None else "allowed"
+
+    counts = Counter(end(one) for one in results)
+    ends = ("killed by unit tests", "killed by tests with a broker", "allowed", "unexplained")
+    return f"{len(results)} checks: {', '.join(f'{counts[end]} {end}' for end in ends)}"
+
+
 def main(argv: Sequence[str]) -> int:
     """Run, print, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n\n")[0])
@@ -231,9 +251,7 @@ def main(argv: Sequence[str]) -> int:
             reason = find_reason(one.check, ALLOWED)
             print(one, f"(allowed: {reason})" if reason is not None else "")
     faults = find_faults(results, checks, ALLOWED)
-    counts = Counter(one.result for one in results)
-    summary = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
-    print(f"{len(results)} checks: {summary}; {len(faults)} faults", *faults, sep="\n", file=sys.stderr)
+    print(summarize(results, ALLOWED), *faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0
 
 

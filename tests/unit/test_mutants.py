@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import TOP, Result, Tree, choose, find_faults, find_tests, try_checks
+from tests.mutants.__main__ import (
+    BROKER_TESTS,
+    TOP,
+    Result,
+    Tree,
+    choose,
+    find_faults,
+    find_tests,
+    summarize,
+    try_checks,
+)
 from tests.mutants.allowed import ALLOWED
 from tests.mutants.checks import SUBJECTS, Check
 
@@ -131,6 +141,19 @@ def test_check_that_no_test_comes_to_is_named(small: Tree) -> None:
     assert {one.result for one in try_checks(small, small.checks(), workers=1)} == {"no test comes to it"}
 
 
+def test_check_that_a_test_comes_to_in_another_process_is_killed(small: Tree) -> None:
+    program = "from small.code import may_write; raise SystemExit(not may_write('anna'))"
+    (small.top / "tests/test_code.py").write_text(
+        "import subprocess, sys\n\ndef test_anna():\n"
+        f'    assert subprocess.run([sys.executable, "-c", {program!r}]).returncode == 0\n'
+    )
+    predicates = [one for one in small.checks() if one.kind == "predicate"]
+
+    results = {one.check.becomes: one.result for one in try_checks(small, predicates, workers=1)}
+
+    assert results == {True: "survived", False: "killed"}
+
+
 def test_tests_that_fail_with_all_checks_in_place_kill_nothing(small: Tree) -> None:
     tests = small.top / "tests/test_code.py"
     tests.write_text(tests.read_text().replace("assert may_write", "assert not may_write"))
@@ -148,6 +171,24 @@ def test_survivor_without_a_reason_is_a_fault_and_so_is_a_reason_without_a_check
     assert find_faults([survived, killed], checks, {first.name: "no test can show it"}) == []
     assert find_faults([survived, killed], checks, {"small/code.py:check_name:": "no test can show it"}) == []
     assert len(find_faults([survived, killed], checks, {first.name: "a reason", "gone": "a reason"})) == 1
+
+
+def test_summary_counts_each_tier(small: Tree) -> None:
+    first, second, third, fourth, *_ = small.checks()
+    results = [
+        Result(check=first, result="killed", test="tests/unit/test_code.py::test_one"),
+        Result(check=second, result="timed out", test=f"{BROKER_TESTS[0]}::test_two[nats]"),
+        Result(check=third, result="survived"),
+        Result(check=fourth, result="no test comes to it"),
+    ]
+
+    assert summarize(results, {third.name: "no test can show it"}) == (
+        "4 checks: 1 killed by unit tests, 1 killed by tests with a broker, 1 allowed, 1 unexplained"
+    )
+
+
+def test_the_tests_with_a_broker_are_there() -> None:
+    assert [path for path in BROKER_TESTS if not (TOP / path).is_file()] == []
 
 
 def test_sample_is_the_same_for_the_same_seed(checks: list[Check]) -> None:
