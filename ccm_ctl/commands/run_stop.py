@@ -14,6 +14,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.stored_runs import format_outcome, format_starter, pick_up, run_argument
 from ccm_ctl.commands.targets import NOT_AGREED, yes_option
 from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.open_runs import settle_stopped
 from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_request import send_stop
@@ -86,7 +87,8 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             await History(fleet).mark_stopped(record.run, fleet.operator, is_stopping=True)
         nodes = set(recorded.nodes) - set(recorded.offline)
         replies, silent = await send_stop(fleet, record, nodes, is_kill=kill)
-        return _show(application, recorded, replies, silent, is_kill=kill)
+        unreached = await settle_stopped(fleet, recorded, replies) if recorded.is_on_record else []
+        return _show(application, recorded, replies, silent, unreached, is_kill=kill)
 
     return application.run(work)
 
@@ -101,6 +103,7 @@ def _show(
     recorded: Recorded,
     replies: Mapping[str, Reply],
     silent: Sequence[str],
+    unreached: Sequence[str],
     *,
     is_kill: bool,
 ) -> Exit:
@@ -124,7 +127,10 @@ def _show(
         silent=list(silent) or None,
     )
     words = f"{_title(recorded)}: {plural(stopping, 'node')} stopping"
-    lines = [f"{words}, {len(ended)} had ended before" if ended else words]
+    before = len(ended) - len(unreached)
+    lines = [f"{words}, {before} had ended before" if before else words]
+    if unreached:
+        lines.append(f"the request had not reached {fold_names(unreached)}, and is refused there now")
     lines += [f"{name} refuses to stop: {reason}" for name, reason in refused.items()]
     if silent:
         lines.append(f"no answer: {fold_names(silent)}")

@@ -53,8 +53,10 @@ ABORT_WAIT_S = 10.0
 
 ABORT_LOOK_S = 0.5
 
+STOP_LOOKS = 4
+
 UNANSWERED = "no answer when the rollout was aborted"
-UNRECEIVED = "the request had not reached it when the rollout was aborted"
+UNRECEIVED = "the request had not reached it when the run was stopped"
 
 
 async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None) -> Run:
@@ -110,6 +112,30 @@ async def settle_aborted(
     if not await close_ended(fleet, recorded, run):
         await History(fleet).keep_ends(run)
     return run
+
+
+async def settle_stopped(fleet: Fleet, recorded: Recorded, replies: Mapping[str, Reply]) -> list[str]:
+    """
+    Record the end of nodes that a stopped run has not reached, and never will: its controller may be dead.
+
+    Args:
+        fleet: The bus.
+        recorded: The run.
+        replies: What the nodes answered to the stop.
+
+    Returns:
+        These nodes, sorted.
+    """
+    authors = await read_authors(fleet)
+    for look in range(STOP_LOOKS):
+        if look:
+            await fleet.clock.sleep(ABORT_LOOK_S)  # its last events may be on their way
+        run = await _look_at_aborted(fleet, recorded, authors, replies, ())
+        if all(node.reason != UNRECEIVED for node in run.nodes.values()):
+            break
+    if not await close_ended(fleet, recorded, run):
+        await History(fleet).keep_ends(run)
+    return sorted(name for name, node in run.nodes.items() if node.reason == UNRECEIVED)
 
 
 async def _look_at_aborted(

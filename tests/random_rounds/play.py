@@ -18,6 +18,9 @@ from tests.support.secured import Secured, secured_broker
 SETTLE_S = 90.0
 """How long a round may take to end after its last fault."""
 
+STOP_AFTER_S = 15.0
+"""So long an operator waits for the nodes of a run that no process sends any more."""
+
 LEASE_S = 30.0
 """Longer than the lease of a dead driver."""
 
@@ -169,7 +172,8 @@ class Ground(Secured):
 
     def _settle(self, drawn: Round, controller: Controller, run: str) -> None:
         """Bring it to its end, as an operator would."""
-        deadline = time.monotonic() + SETTLE_S + LEASE_S
+        began = time.monotonic()
+        deadline = began + SETTLE_S + LEASE_S
         while True:
             phase = self._phase(run)
             is_driven = drawn.kind == "detached" or controller.process.poll() is None
@@ -177,6 +181,9 @@ class Ground(Secured):
                 shown = self.shown(run)
                 if shown.named("result") and all(one["state"] not in _OPEN for one in shown.named("result")):
                     return
+                if time.monotonic() > began + STOP_AFTER_S:
+                    # its controller died before it had sent the request to each node
+                    self._quietly("run", "stop", run, "--yes", operator=drawn.operator)
             elif phase == "paused" or (phase and not is_driven):
                 self._quietly("run", drawn.end, run, operator=drawn.operator)
                 if drawn.end == "promote" and not is_driven:

@@ -135,6 +135,7 @@ class FakeNode:
         status: What it answers to a question, besides its version; None: it is asked in vain.
         ahead: The run that it finishes first, to which it answers `queued`.
         stop: What it answers to a stop; "" is nothing.
+        outcome: How its run had ended before the stop; "": it had not.
         reason: Why its sessions end before their resources; "": they do not.
         root: It signs its events with a key that this root certified; None: it does not sign.
         delivered: What the broker makes of the events of a run.
@@ -153,6 +154,7 @@ class FakeNode:
     status: dict[str, Any] | None = field(default_factory=dict)
     ahead: RunAhead | None = None
     stop: str = "done"
+    outcome: str = ""
     root: Root | None = None
     delivered: Callable[[list[StoredEvent]], list[StoredEvent]] = list
     may_go_on: Callable[[], bool] = lambda: True
@@ -203,7 +205,7 @@ class FakeNode:
         if incoming.protocol == RUN_STOP:
             state, _, reason = self.stop.partition(": ")
             if state:
-                await self._answer(bus, run, state, reason=reason)
+                await self._answer(bus, run, state, reason=reason, outcome=self.outcome)
             return
         if not any(word in incoming.protocol for word in ("manifest", "ensure", "exec")):
             if self.status is not None:

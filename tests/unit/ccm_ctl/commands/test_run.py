@@ -149,6 +149,27 @@ def test_a_run_that_continues_is_stopped_where_it_was_sent(desk: Desk, tmp_path:
     assert "stopping: 1 changed, 1 offline so far\n" in desk.ccmctl("run", "list").out
 
 
+def test_nodes_that_a_dead_controller_has_not_reached_end_with_the_stop(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccm_ctl.fleet.open_runs.STOP_LOOKS", 1)
+    reopen(desk)
+    desk.nodes[1].stop, desk.nodes[1].outcome = "done", "stopped: stopped by op before it came"
+
+    said = desk.ccmctl("run", "stop", newest(desk))
+    shown = {one["node"]: one for one in desk.ccmctl("run", "show", "last", "--json").named("result")}
+
+    assert (said.code, said.screen) == (
+        0,
+        "run RUN (apply motd by op): 1 node stopping\n"
+        "the request had not reached web2, and is refused there now\n"
+        "  watch:  ccmctl run watch RUN\n"
+        "  kill:   ccmctl run stop RUN --kill   (ends the command of the current resource, too)\n",
+    )
+    assert (shown["web1"]["state"], shown["web2"]["state"]) == ("changed", "unreachable")
+    assert shown["web2"]["reason"] == "the request had not reached it when the run was stopped"
+
+
 def test_operator_is_reported_whose_run_theirs_is_queued_behind(desk: Desk, tmp_path: Path) -> None:
     ahead = RunAhead(run=new_id(), action="apply", name="site\x1b[2J", requester="anna")
     desk.nodes[0].ahead = desk.nodes[1].ahead = ahead
