@@ -52,8 +52,8 @@ lock: $(STAMP) ## write the lists of what CI installs, with digests (needs uv; U
 bench: $(STAMP) ## run the benchmarks, each beside its baseline
 	@$(PY) -m bench
 
-packages: $(STAMP) ## build a .deb and an .rpm in dist/ for the Python in .venv, dependencies included
-	@$(PY) deploy/packages/build.py
+packages: $(STAMP) ## build a release in dist/: wheel, .deb and .rpm for the Python in .venv, dependencies and SBOM included (MACHINES="x86_64 aarch64")
+	@$(PY) deploy/packages/build.py $(MACHINES:%=--machine %)
 
 lint: $(STAMP)
 	@echo "lint: ruff"

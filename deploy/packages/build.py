@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """
-Make a .deb and an .rpm of the programs and all that they need besides Python.
+Make a release: sdist, wheel, and a .deb and an .rpm of the programs and all that they need besides Python, with the bill of
+materials of each.
 
-    build.py [--out dist]               both, as far as this machine has dpkg-deb and rpmbuild
-    build.py tree DIR [--version V]     only what goes into them
+    build.py [--out dist]               all, as far as this machine has dpkg-deb and rpmbuild
+    build.py --machine aarch64          packages for another processor; repeat it for several
+    build.py tree DIR [--version V]     only what goes into packages
     build.py reversion DIR --version V  call that another version
     build.py deb|rpm DIR OUT            one of them, of such a tree; the standard library is enough for this
 
@@ -34,6 +36,7 @@ PROJECT = HERE.parents[1]
 NAME = "ccm-agent"
 REVISION = "1"
 LIBRARY = f"usr/lib/{NAME}"
+BILL = f"usr/share/doc/{NAME}/sbom.cdx.json"
 CONFIG = "etc/choria/ccm/config.yaml"
 RPM_LICENSES = "usr/share/licenses"
 DEB_DOCUMENTS = {
@@ -62,6 +65,7 @@ def main() -> int:
     parser.add_argument("into", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, default=PROJECT / "dist")
     parser.add_argument("--version", default="", help="instead of the version of the sources")
+    parser.add_argument("--machine", action="append", choices=sorted(DEB_ARCHITECTURES), help="a processor")
     parser.add_argument("--fast", action="store_true", help="hardly pack: larger, and made at once")
     args = parser.parse_args()
     if args.what == "tree":
@@ -73,21 +77,33 @@ def main() -> int:
     if args.what:
         say(MAKERS[args.what](args.tree, args.into, args.fast))
         return 0
-    return build_all(args.out, args.version, args.fast)
+    return build_all(args.out, args.version, args.fast, args.machine or [platform.machine()])
 
 
-def build_all(out: Path, version: str, fast: bool) -> int:
+def build_all(out: Path, version: str, fast: bool, machines: list[str]) -> int:
     """What this machine can build."""
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", out.resolve()],
+        cwd=PROJECT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    say(f"{out}: sdist and wheel")
     built = 0
-    with tempfile.TemporaryDirectory() as folder:
-        make_tree(Path(folder), version)
-        for kind, make in MAKERS.items():
-            program, package = TOOLS[kind]
-            if shutil.which(program):
-                say(make(Path(folder), out, fast))
-                built += 1
-            else:
-                say(f"no .{kind}: there is no {program} here; on Debian, apt-get install {package}")
+    for machine in machines:
+        with tempfile.TemporaryDirectory() as folder:
+            tree = Path(folder)
+            make_tree(tree, version, machine)
+            for kind, make in MAKERS.items():
+                program, package = TOOLS[kind]
+                if shutil.which(program):
+                    say(make(tree, out, fast))
+                    built += 1
+                else:
+                    say(f"no .{kind}: there is no {program} here; on Debian, apt-get install {package}")
+            told, values = _told(tree)
+            path = out / f"{NAME}-{values['version']}-{values['release']}.{told['machine']}.cdx.json"
+            say(shutil.copyfile(tree / "root" / BILL, path))
     return 0 if built else 1
 
 
@@ -99,32 +115,41 @@ def say(what: object) -> None:
 # ---- what goes in
 
 
-def make_tree(folder: Path, version: str = "") -> None:
+def make_tree(folder: Path, version: str = "", machine: str = platform.machine()) -> None:
     """`root/`, the files as they are installed, and `package.json`, what the package managers are told."""
+    import sbom
     import vendor
 
     root = folder / "root"
     library = root / LIBRARY
     library.mkdir(parents=True)
-    distributions = vendor.needed(PROJECT)
-    vendor.copy_needed(distributions, library)
-    vendor.strip(library)
+    native = distributions = vendor.needed(PROJECT)
+    with tempfile.TemporaryDirectory() as fetched:
+        if machine != platform.machine():
+            distributions = vendor.for_machine(native, PROJECT, machine, Path(fetched))
+        vendor.copy_needed(distributions, library)
+        c_library = vendor.c_library(distributions)
+    vendor.strip(library, machine)
     vendor.copy_ours(PROJECT, library)
     if commit := _git("rev-parse", "HEAD"):
         (library / "ccm_agent" / "commit.txt").write_text(f"{commit}\n")
-    vendor.check(library)
+    if machine == platform.machine():
+        vendor.check(library)
+    else:
+        vendor.check_compiled(native, library)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     told = {
         "version": _version_of_sources(),
         "python": minor,
-        "machine": platform.machine(),
-        "c_library": vendor.c_library(distributions),
+        "machine": machine,
+        "c_library": c_library,
         "made_at": _made_at(),
     }
     (folder / "package.json").write_text(json.dumps(told, indent=2) + "\n")
     _add_programs(root, minor)
     _add_manual(root, told["made_at"])
     _add_files(root)
+    (root / BILL).write_text(sbom.bill(PROJECT, native, told, told["made_at"]))
     _compile(library)
     if version:
         set_version(folder, version)
@@ -175,16 +200,16 @@ def _add_programs(root: Path, minor: str) -> None:
         for place, shell in COMPLETIONS.items():
             script = root / place.format(program)
             script.parent.mkdir(parents=True, exist_ok=True)
-            script.write_text(_completion(root, program, package, shell))
+            script.write_text(_completion(program, package, shell))
 
 
-def _completion(root: Path, program: str, package: str, shell: str) -> str:
-    """What a shell sources to complete a program's commands, as the packaged program prints it."""
+def _completion(program: str, package: str, shell: str) -> str:
+    """What a shell sources to complete a program's commands."""
     argv = [program, "completion", shell]
     script = f"import sys; sys.argv = {argv!r}; from {package}.__main__ import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=root / LIBRARY,
+        cwd=PROJECT,
         env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,

@@ -1,13 +1,14 @@
 """
 The distributions that the programs need, out of the environment that the tests run in: what is packaged is what was tested.
 
-No index is asked. What a wheel was built for says which C library it needs at least.
+An index is asked for another processor's modules alone. What a wheel was built for says which C library it needs at least.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -29,6 +30,9 @@ UNUSED = {"pygments", "markdown-it-py", "mdurl"}
 
 OPTIONAL = {"joserfc"}
 """What the extra `oidc` brings. With cryptography it takes 15 MB, and a node serves no dashboard."""
+
+PLATFORMS = ("manylinux2014_{}", "manylinux_2_28_{}", "manylinux_2_34_{}")
+"""What wheels for another processor may be built for: C libraries up to that of Debian 12 and RHEL 9."""
 
 NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 """What pip notes about an installation; the package manager has its own."""
@@ -75,28 +79,78 @@ def _is_note(file: PurePosixPath) -> bool:
     return file.parts[0].endswith(".dist-info") and file.name in NOTES
 
 
-def strip(library: Path) -> None:
+def for_machine(
+    distributions: list[metadata.Distribution], project: Path, machine: str, folder: Path
+) -> list[metadata.Distribution]:
     """
-    Remove the symbols of compiled modules that only a debugger uses: a third of their size.
+    The same distributions for another processor: what is compiled is downloaded into `folder`, at the version that the tests ran
+    with and with a digest of `.ci/requirements.txt`.
+
+    Raises:
+        SystemExit: The list has another version, or a download failed.
+    """
+    compiled = {canonicalize_name(one.name): one for one in distributions if _is_compiled(one)}
+    text = (project / ".ci/requirements.txt").read_text()
+    blocks = re.findall(r"^(\S+)==(\S+)(.*\n(?: .*\n)*)", text, re.MULTILINE)
+    listed = {name: (version, f"{name}=={version}{rest}") for name, version, rest in blocks}
+    for name, one in compiled.items():
+        if name not in listed or listed[name][0] != one.version:
+            raise SystemExit(
+                f"{name} {one.version} is not in .ci/requirements.txt; install with: make LOCKED=1"
+            )
+    wanted = folder / "requirements.txt"
+    wanted.write_text("".join(listed[name][1] for name in compiled))
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    words += ["--require-hashes", "--only-binary=:all:", "--target", str(folder / "modules")]
+    words += [word for tag in PLATFORMS for word in ("--platform", tag.format(machine))]
+    done = subprocess.run([*words, "-r", str(wanted)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"no modules for {machine}:\n{done.stderr}")
+    fetched = {
+        canonicalize_name(one.name): one for one in metadata.distributions(path=[str(folder / "modules")])
+    }
+    return [fetched.get(canonicalize_name(one.name), one) for one in distributions]
+
+
+def strip(library: Path, machine: str) -> None:
+    """
+    Remove the symbols of compiled modules that only a debugger uses.
 
     Raises:
         SystemExit: There is no program for it, or it failed.
     """
-    program = shutil.which("strip")
-    if program is None:
-        raise SystemExit("there is no strip here; on Debian, apt-get install binutils")
+    program, package = "strip", "binutils"
+    if machine != platform.machine():
+        program, package = f"{machine}-linux-gnu-strip", f"binutils-{machine}-linux-gnu"
+    if not shutil.which(program):
+        raise SystemExit(f"there is no {program} here; on Debian, apt-get install {package}")
     modules = sorted(str(path) for path in library.rglob("*.so*"))
     done = subprocess.run(
         [program, "--strip-unneeded", *modules], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"strip failed:\n{done.stderr}")
+        raise SystemExit(f"{program} failed:\n{done.stderr}")
 
 
 def copy_ours(project: Path, to: Path) -> None:
     """Our own packages, links followed: the schemas are one."""
     for name in OURS:
         shutil.copytree(project / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def check_compiled(native: list[metadata.Distribution], library: Path) -> None:
+    """
+    Compare the compiled modules of a package for another processor, which cannot be imported here, with those for this one.
+
+    Raises:
+        SystemExit: A module is missing.
+    """
+    for one in native:
+        for file in one.files or []:
+            if file.suffix == ".so" and not any(
+                (library / file.parent).glob(f"{file.name.partition('.')[0]}.*so")
+            ):
+                raise SystemExit(f"the package lacks {file}, which {one.name} has for this processor")
 
 
 def check(library: Path) -> None:
@@ -132,12 +186,19 @@ def c_library(distributions: list[metadata.Distribution]) -> str:
 
 
 def _c_library_of(distribution: metadata.Distribution) -> tuple[int, int] | None:
-    tags = [line for line in (distribution.read_text("WHEEL") or "").splitlines() if line.startswith("Tag:")]
-    named = re.findall(r"manylinux_(\d+)_(\d+)_", "\n".join(tags))
+    named = re.findall(r"manylinux_(\d+)_(\d+)_", "\n".join(_tags(distribution)))
     if named:
         return min((int(major), int(minor)) for major, minor in named)
-    if all(tag.endswith("-any") for tag in tags):
+    if not _is_compiled(distribution):
         return None
     # compiled on this machine, so for this machine's library
     major, minor, *_ = os.confstr("CS_GNU_LIBC_VERSION").removeprefix("glibc ").split(".")
     return int(major), int(minor)
+
+
+def _tags(distribution: metadata.Distribution) -> list[str]:
+    return [line for line in (distribution.read_text("WHEEL") or "").splitlines() if line.startswith("Tag:")]
+
+
+def _is_compiled(distribution: metadata.Distribution) -> bool:
+    return not all(tag.endswith("-any") for tag in _tags(distribution))

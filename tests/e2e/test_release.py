@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -11,6 +13,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from ccm_agent.version import VERSION
 from tests.e2e.test_installation import PYPI, run
@@ -44,6 +48,38 @@ def test_sdist_and_wheel_of_a_clean_clone_know_their_commit(tmp_path: Path) -> N
         ["git", "status", "--porcelain"], cwd=tmp_path / "clone", capture_output=True, text=True, check=True
     )
     assert status.stdout == ""
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("dpkg-deb", "rpmbuild", "lintian", "strip", "aarch64-linux-gnu-strip"))),
+    reason="needs dpkg-deb, rpmbuild, lintian, and strip for both processors",
+)
+@pytest.mark.timeout(480)
+def test_one_command_makes_a_release_for_both_processors(tmp_path: Path) -> None:
+    command = [sys.executable, "deploy/packages/build.py", "--fast", "--out", str(tmp_path)]
+    run([*command, "--machine", "x86_64", "--machine", "aarch64"], TOP, os.environ)
+
+    # a part of the name that says for which Python it is
+    made = sorted(re.sub(r"py3\d\d", "py3", path.name) for path in tmp_path.iterdir())
+    assert made == [
+        f"ccm-agent-{VERSION}-1.py3.aarch64.cdx.json",
+        f"ccm-agent-{VERSION}-1.py3.aarch64.rpm",
+        f"ccm-agent-{VERSION}-1.py3.x86_64.cdx.json",
+        f"ccm-agent-{VERSION}-1.py3.x86_64.rpm",
+        f"ccm-agent_{VERSION}-1.py3_amd64.deb",
+        f"ccm-agent_{VERSION}-1.py3_arm64.deb",
+        f"ccm_fleet-{VERSION}-py3-none-any.whl",
+        f"ccm_fleet-{VERSION}.tar.gz",
+    ]
+    # it reports modules for another processor, and what lacks in a package
+    (package,) = tmp_path.glob("*_arm64.deb")
+    checked = run(["lintian", "--allow-root", "--fail-on", "none", str(package)], tmp_path, os.environ)
+    assert [line for line in checked.splitlines() if line.startswith("E: ")] == []
+    for path in tmp_path.glob("*.cdx.json"):
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
+        bill = json.loads(path.read_text())
+        assert bill["metadata"]["component"]["purl"] == f"pkg:pypi/ccm-fleet@{VERSION}"
+        assert {"nats-py", "google-re2", "pyyaml", "preact"} <= {one["name"] for one in bill["components"]}
 
 
 def test_version_has_notes_for_users() -> None:

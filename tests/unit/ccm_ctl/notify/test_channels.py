@@ -216,9 +216,9 @@ async def test_what_a_node_says_adds_no_header_and_no_recipient_to_a_mail(messag
 
     head = lines[lines.index("data") + 1 : lines.index("", lines.index("data"))]
     parsed = Parser(policy=policy.default).parsestr("\r\n".join(head))
-    assert [line for line in lines[: lines.index("data")] if line.lower().startswith("rcpt")] == [
-        "rcpt TO:<ops@example.com>"
-    ]
+    # versions of smtplib differ in upper and lower case
+    envelope = [line.lower() for line in lines[: lines.index("data")]]
+    assert [line for line in envelope if line.startswith("rcpt")] == ["rcpt to:<ops@example.com>"]
     assert sorted(name.lower() for name in parsed) == [
         *("content-transfer-encoding", "content-type", "from", "message-id", "mime-version", "subject", "to")
     ]
