@@ -43,6 +43,7 @@ def api(context: click.Context, /, **given: Any) -> None:
     "pipe", epilog=examples("ccm ensure api pipe < request.json", "ccm ensure api pipe --yaml < request.yaml")
 )
 @click.option("--yaml", "as_yaml", is_flag=True, help="Write the response as YAML instead of JSON.")
+@click.option("--no-yaml", "as_yaml", flag_value=False, type=bool, hidden=True)
 @ensure_shared.shared_flags
 @click.pass_context
 def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from ccm_agent.cli.options import CcmGroup
+from ccm_agent.cli.reference_options import hidden_options
 from ccm_agent.cli.terminal import PROGRAM
 from ccm_agent.clikit.commands import HELP_NAMES, LazyGroup, examples, imported
 from ccm_agent.clikit.program import invoke
@@ -89,7 +90,8 @@ program = CcmProgram(
             expose_value=False,
             callback=_print_version,
             help="Show the version and exit.",
-        )
+        ),
+        *hidden_options(),
     ],
     help="Manage this host with Choria CCM manifests, on its own or as part of a fleet.",
     no_args_is_help=True,

@@ -638,3 +638,35 @@ def test_status_of_a_type_that_needs_more_than_a_name_is_a_record(
 
     assert (code, record) == (0, {"record": "error", "code": ManifestError.code, "message": why})
     assert (text_code, capsys.readouterr().out) == (0, f"{why}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_scripts_have_the_options_of_the_reference(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["completion", shell]) == 0
+    wanted = capsys.readouterr().out
+
+    assert main.run([f"--completion-script-{shell}"]) == 0
+
+    assert wanted
+    assert capsys.readouterr().out == wanted
+
+
+def test_long_help_has_the_help_of_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help-long"]) == 0
+
+    printed = capsys.readouterr().out
+    for command in (*VERBS, "ensure api pipe", "hiera parse", "registration query"):
+        assert re.search(rf"^Usage: ccm {command}\b", printed, re.MULTILINE | re.IGNORECASE), command
+
+
+@pytest.mark.parametrize(
+    ("options", "is_yaml"), [(["--yaml"], True), (["--no-yaml"], False), (["--yaml", "--no-yaml"], False)]
+)
+def test_last_option_decides_about_yaml(options: list[str], is_yaml: bool) -> None:
+    pipe = ensure_api.pipe
+
+    context = pipe.make_context("pipe", list(options))
+
+    assert context.params["as_yaml"] is is_yaml
