@@ -80,10 +80,11 @@ class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Body(Struct):
-    """The fields of a request or document that an entry repeats: names and digests only."""
+    """The fields of a request or document that an entry repeats: names, digests, and the reason that an operator gave."""
 
     run: str = ""
     name: str = ""
+    message: str = ""
     digest: str = ""
     stop: str = ""
     undo: str = ""
@@ -138,6 +139,7 @@ def describe(kind: SignatureKind, subject: str, body: bytes, details: Mapping[st
     told = _decode(body)
     names = {
         "name": told.name if kind in _NAMED else "",
+        "message": told.message if kind in _NAMED else "",
         "manifest": told.digest,
         "stop": told.stop,
         "undo": told.undo,

@@ -165,6 +165,7 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
         agent_version: Version of the applying program.
         cause: "request", "schedule", "interval", "change", "assignment", "health" or "local".
         origin: Name of the schedule or assignment that caused the session; "" for others, and from older agents.
+        message: Why, in the requester's words.
     """
 
     protocol: str
@@ -183,6 +184,7 @@ class SessionStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_version: str = ""
     cause: str = ""
     origin: str = ""
+    message: str = ""
 
 
 class FailedResource(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.model.untrusted_json import Count, Moment
+from ccm_agent.model.wire import MESSAGE_LIMIT
 
 UNDO = "undo"
 """The action of a run that brings back what another run changed."""
@@ -18,7 +19,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         action: "apply", "plan", "check", "ensure", "exec", "undo", or "assign", which applies an assignment wave after wave.
-        request: Names, digests and options of the request, without the manifest's text and the properties' values.
+        request: Names, digests, options and message of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
         requester: The operator's name; if the key contains an operator, readers use that one instead.
         nodes, offline: Number of expected nodes (`….targets.<i>` names them), and how many of them were offline at the start.
@@ -46,6 +47,12 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     schedule: str = ""
     user: str = ""
     is_sent_to_scopes: bool = False
+
+    @property
+    def message(self) -> str:
+        """Why, in the requester's words; "" without a reason. Readers make it safe before they show it."""
+        told = self.request.get("message")
+        return told[:MESSAGE_LIMIT] if isinstance(told, str) else ""
 
 
 class RunTargets(Struct, kw_only=True, omit_defaults=True):

@@ -63,6 +63,10 @@ PROGRESS_MISSED = 3
 """A node that accepted a run is lost after this number of missing progress messages."""
 
 
+MESSAGE_LIMIT = 1000
+"""A message of an operator, such as the reason of a run, has at most this many characters."""
+
+
 class Request(Struct, kw_only=True, omit_defaults=True):
     """
     The common fields of all requests to agents.
@@ -80,6 +84,7 @@ class Request(Struct, kw_only=True, omit_defaults=True):
         catch_up: A node that was offline at the due time of a scheduled request runs it when it is back.
         rollout: It is a step of a rollout. If the agent restarts before it has begun, it does not begin: an abort may have been
             missed.
+        message: Why, in the requester's words, for display. Older agents ignore it.
     """
 
     protocol: str
@@ -93,6 +98,7 @@ class Request(Struct, kw_only=True, omit_defaults=True):
     deadline_s: float = 0
     catch_up: bool = False
     rollout: bool = False
+    message: str = ""
 
 
 class AssignmentStage(Struct, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
     examples=[
         "ccmctl apply site/ --targets role=web --noop --diff  # what would change?",
         "ccmctl apply site/ --targets role=web                # asks, then applies",
-        "ccmctl apply motd.yaml -t node=web1 -t role=db --yes",
+        'ccmctl apply motd.yaml -t node=web1 -t role=db --yes -m "new banner"',
         "ccmctl apply site/ -t role=web --only service#nginx --tags tls --noop",
         "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
         "ccmctl apply --plan web.plan                         # what ccmctl plan --out web.plan showed",
@@ -223,6 +223,7 @@ async def send_manifest(
             diff=diff,
             keep=bool(out) and not is_preview,
             plan=plan.run if plan is not None and not is_preview else "",
+            message=options["message"],
         )
         return _with_content(request, content, selection)
 

@@ -30,13 +30,13 @@ from ccm_ctl.commands.assignment_options import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import check_name, refuse_overlaps
-from ccm_ctl.commands.documents import message_option
 from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.rollout_options import is_rollout, is_unasked_rollout, rollout_options
 from ccm_ctl.commands.targets import (
     NOT_AGREED,
     confirm,
     manifest_options,
+    message_option,
     refuse_older_agents,
     target_options,
     target_spec,

@@ -104,6 +104,7 @@ class AssignmentRollout:
             name=assignment.name,
             digest=assignment.bundle.digest,
             stage=AssignmentStage(key=new.key, number=number),
+            message=message,
         )
         launch = prepare(fleet, request, resolved, "assign", assignment.name, base=base)
         run, at = launch.record.run, self._options["start_at"]

@@ -117,6 +117,7 @@ def _fits(one: AuditRecord, run: str, kinds: Sequence[str], *, is_refused: bool)
 
 def _show_records(application: Application, found: Sequence[AuditRecord], *, limit: int) -> None:
     from ccm_agent.clikit.table import Column
+    from ccm_agent.clikit.text import one_line
 
     terminal = application.terminal
     shown = found[:limit] if limit else found
@@ -131,7 +132,13 @@ def _show_records(application: Application, found: Sequence[AuditRecord], *, lim
         Column("DECISION"),
         Column("CHECK"),
     ]
-    terminal.table(columns, [_row(one) for one in shown], "no entry\n")
+    rows = [_row(one) for one in shown]
+    if any(one.details.get("message") for one in shown):
+        columns.append(Column("MESSAGE", fold=True))
+        rows = [
+            [*row, one_line(one.details.get("message", ""))] for row, one in zip(rows, shown, strict=True)
+        ]
+    terminal.table(columns, rows, "no entry\n")
     if len(shown) < len(found):
         terminal.note(f"the newest {len(shown)} of {len(found)} entries; --since shows more")
 

@@ -19,7 +19,6 @@ from ccm_ctl.commands.documents import (
     build_fields,
     checked_data,
     format_document,
-    message_option,
     no_document,
     read_source,
     store_data,
@@ -27,6 +26,7 @@ from ccm_ctl.commands.documents import (
 from ccm_ctl.commands.following import yes_to_followers
 from ccm_ctl.commands.hiera import explain
 from ccm_ctl.commands.protecting import EVERY_NODE, protect
+from ccm_ctl.commands.targets import message_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from ccm_ctl.commands.documents import (
     DATA_BUCKET,
     checked_data,
     format_document,
-    message_option,
     read_document_history,
     read_source,
     show_history,
     store_data,
 )
 from ccm_ctl.commands.following import NOT_STORED, yes_to_followers
+from ccm_ctl.commands.targets import message_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

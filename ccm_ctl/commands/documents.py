@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
 from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.codec import as_text, decode_document
-from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place, UsageError
+from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.commands.following import NOT_STORED, agree_to_followers
@@ -29,27 +28,7 @@ if TYPE_CHECKING:
 
 DATA_BUCKET = "CCM_DATA"
 
-MESSAGE_LIMIT = 1000
-"""A message of a revision is at most this many characters long; it is stored with each copy of the document."""
-
 LISTING = "ccmctl data list"
-
-
-def message_option() -> click.Option:
-    """`--message`, for commands that write a revision."""
-    return click.Option(
-        ["--message", "-m"],
-        default="",
-        metavar="TEXT",
-        callback=_checked_message,
-        help="Reason, shown in the history. Nodes can read it.",
-    )
-
-
-def _checked_message(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    if len(value) > MESSAGE_LIMIT:
-        raise UsageError(f"--message: {len(value)} characters; at most {MESSAGE_LIMIT} are kept")
-    return value.strip()
 
 
 def read_source(source: str) -> str:

@@ -147,6 +147,7 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
             properties=wanted,
             deadline=deadline,
             diff=options["diff"],
+            message=options["message"],
         )
         launch = prepare(fleet, request, resolved, "ensure", title, base=[Authored.from_arguments()])
         return await start_and_watch(

@@ -147,6 +147,7 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
             argv=argv,
             timeout_s=float(options["timeout"]),
             deadline=parse_deadline(options["deadline"], fleet.clock.now()),
+            message=options["message"],
         )
         launch = prepare(fleet, request, resolved, "exec", title, base=[Authored.from_arguments()])
         if rollout is not None:

@@ -13,8 +13,8 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group as command_group
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.documents import author_cell, message_option
-from ccm_ctl.commands.targets import check_selectors
+from ccm_ctl.commands.documents import author_cell
+from ccm_ctl.commands.targets import check_selectors, message_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

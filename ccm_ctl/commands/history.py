@@ -115,6 +115,7 @@ def session_fields(node: str, session: PastSession) -> dict[str, object]:
         "cause": find_cause(start) if start else None,
         "origin": (start.origin or None) if start else None,
         "requester": (start.requester or None) if start else None,
+        "message": (start.message or None) if start else None,
         "manifest": session.manifest or None,
         "state": session.state,
         "events": session.events,

@@ -19,9 +19,8 @@ from ccm_ctl.commands.assignment_options import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.conflicts import refuse_overlaps
-from ccm_ctl.commands.documents import message_option
 from ccm_ctl.commands.open_rollouts import warn_of_open
-from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, message_option, yes_option
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application

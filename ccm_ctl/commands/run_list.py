@@ -139,12 +139,14 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
     from ccm_agent.clikit.text import plural, short_ids
 
     shorts = short_ids(one.record.run for one in listed.runs)
+    has_messages = any(one.record.message for one in listed.runs)
     rows = []
     for one in listed.runs:
         terminal.record(records.RUN, **_fields(one))
-        rows.append(_row(one, shorts[one.record.run], now))
+        rows.append(_row(one, shorts[one.record.run], now, has_messages=has_messages))
     columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]
     columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
+    columns += [Column("MESSAGE", fold=True)] if has_messages else []
     terminal.table(columns, rows, otherwise)
     if listed.left_out:
         what = plural(len(listed.left_out), "key")
@@ -187,7 +189,7 @@ def _fields(one: ListedRun) -> dict[str, object]:
     }
 
 
-def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
+def _row(one: ListedRun, run: str, now: datetime, *, has_messages: bool) -> list[str]:
     from ccm_agent.clikit.text import ago, one_line
 
     record = one.record
@@ -200,4 +202,5 @@ def _row(one: ListedRun, run: str, now: datetime) -> list[str]:
         records.title_of(record),
         str(record.nodes),
         format_outcome(record.action, one.state, one.closed_by, one.rollout) + unverified,
+        *([one_line(record.message)] if has_messages else []),
     ]

@@ -15,7 +15,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.open_rollouts import warn_of_open
 from ccm_ctl.commands.rollout_options import has_waves, is_rollout, make_plan, rollout_options
 from ccm_ctl.commands.stored_runs import format_starter, run_argument
-from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, run_message_option, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -55,6 +55,7 @@ ENDS = tuple(str(state) for state in NodeState if state.is_final and state not i
             show_default=True,
             help="Nodes that have not started by this time will not start.",
         ),
+        run_message_option(),
         yes_option(),
         *rollout_options(),
     ],
@@ -65,6 +66,7 @@ def retry(
     path: str | None,
     only: str,
     deadline: GivenTime,
+    message: str,
     yes: bool,
     **options: Any,
 ) -> Exit:
@@ -92,7 +94,7 @@ def retry(
         recorded = await find_run(fleet, run)
         until = parse_deadline(deadline, fleet.clock.now())
         ends = await known_ends(fleet, recorded)
-        launch = await prepare_retry(fleet, recorded, wanted, until, path, ends)
+        launch = await prepare_retry(fleet, recorded, wanted, until, path, ends, message=message)
         waves = await _plan(fleet, recorded, launch, options)
         for sentence in _warnings(recorded, ends, wanted, waves):
             application.terminal.note(sentence)

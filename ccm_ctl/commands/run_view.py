@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.clikit.text import fold_names, natural, plural, short_id
+from ccm_agent.clikit.text import fold_names, natural, one_line, plural, short_id
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import TransactionEvent
@@ -128,6 +128,8 @@ class RunView:
         offline = f" ({record.offline} offline)" if record.offline else ""
         self._terminal.record(records.RUN, **records.run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
+        if record.message:
+            self._terminal.note(f"message: {one_line(record.message)}")
         self._application.interrupt_message = (
             f"stopped watching; the nodes keep running\n"
             f"  watch:  ccmctl run watch {run}\n  stop:   ccmctl run stop {run}"

@@ -25,6 +25,7 @@ from ccm_ctl.commands.targets import (
     confirm,
     manifest_options,
     refuse_older_agents,
+    run_message_option,
     target_options,
     target_spec,
     yes_option,
@@ -365,11 +366,12 @@ def _rm(application: Application, name: str, yes: bool) -> Exit:
     examples=["ccmctl schedule run nightly --yes"],
     options=[
         click.Argument(["name"], metavar="NAME"),
+        run_message_option(),
         alongside_option(),
         yes_option(),
     ],
 )
-def _run(application: Application, name: str, yes: bool, alongside: bool) -> Exit:
+def _run(application: Application, name: str, message: str, yes: bool, alongside: bool) -> Exit:
     """Run a schedule now and watch the run. This command drives the waves of a rollout."""
 
     async def work(broker: Broker) -> Exit:
@@ -394,7 +396,12 @@ def _run(application: Application, name: str, yes: bool, alongside: bool) -> Exi
             return NOT_AGREED
         late = timedelta(seconds=request.deadline_s or DEADLINE_S)
         request = msgspec.structs.replace(
-            request, deadline=fleet.clock.now() + late, deadline_s=0, catch_up=False, cause="request"
+            request,
+            deadline=fleet.clock.now() + late,
+            deadline_s=0,
+            catch_up=False,
+            cause="request",
+            message=message,
         )
         launch = prepare(fleet, request, resolved, action, request.name, base=[stored.verified()])
         if stored.rollout is not None:

@@ -45,6 +45,8 @@ def draw_session(session: PastSession, starter: str, style: Style) -> str:
         paint(one_line(state), _STATES.get(session.state, ""), style),
     ]
     lines = [" ".join([*head, one_line(took)]).rstrip()]
+    if session.start and session.start.message:
+        lines.append(f"    message: {one_line(session.start.message)}")
     shown = [event for event in session.events if event.outcome is not Outcome.STABLE or event.noop_message]
     lines += [f"    {_draw_event(event, style)}" for event in shown[:RESOURCES_SHOWN]]
     if len(shown) > RESOURCES_SHOWN:

@@ -196,6 +196,8 @@ def format_heading(recorded: Recorded, now: datetime | None, rollout: RolloutSta
     lines = [f"run {short_id(record.run)}: {title_of(record)} by {by}{when}"]
     if recorded.unverified:
         lines.append(f"unverified: {recorded.unverified}")
+    if record.message:
+        lines.append(f"message: {record.message}")
     nodes = plural(record.nodes, "node")
     if recorded.is_on_record or record.targets:
         where = f" where {record.where}" if record.where else ""

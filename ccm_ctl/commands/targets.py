@@ -11,6 +11,7 @@ from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import MESSAGE_LIMIT
 from ccm_ctl.app import Application
 from ccm_ctl.commands.manifest_check import force_option
 from ccm_ctl.fleet.discovery import TargetSpec
@@ -62,6 +63,22 @@ def yes_option() -> click.Option:
     return click.Option(
         ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
     )
+
+
+def message_option(used: str = "Reason, shown in the history. Nodes can read it.") -> click.Option:
+    """`--message`, for commands that write a revision or start a run; `used` says where it is shown."""
+    return click.Option(["--message", "-m"], default="", metavar="TEXT", callback=_check_message, help=used)
+
+
+def run_message_option() -> click.Option:
+    """`--message`, for commands that start a run."""
+    return message_option("Reason, shown with the run.")
+
+
+def _check_message(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if len(value) > MESSAGE_LIMIT:
+        raise UsageError(f"--message: {len(value)} characters; at most {MESSAGE_LIMIT} are kept")
+    return value.strip()
 
 
 def no_fold_option() -> click.Option:
@@ -142,6 +159,7 @@ def run_options(*, asks: bool = True) -> list[click.Parameter]:
             type=Duration(),
             help="Stop waiting after this time. Nodes without a result count as lost. [24h after the deadline]",
         ),
+        run_message_option(),
         *([yes_option()] if asks else []),
         no_fold_option(),
         click.Option(

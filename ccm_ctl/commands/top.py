@@ -74,7 +74,7 @@ async def node_page(fleet: Fleet, name: str, width: int) -> str:
 async def run_page(application: Application, fleet: Fleet, run: str, width: int) -> str:
     """The waves and the results of a run, without color."""
     from ccm_agent.clikit.table import Style
-    from ccm_agent.clikit.text import clock, plural, short_id
+    from ccm_agent.clikit.text import clock, one_line, plural, short_id
     from ccm_ctl.commands.node_results import build_result
     from ccm_ctl.commands.stored_runs import look, pick_up
     from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -88,8 +88,9 @@ async def run_page(application: Application, fleet: Fleet, run: str, width: int)
     record, style = recorded.record, Style(width=width, merges=True)
     is_plan = record.action == "plan"
     by = f" by {record.requester}" if record.requester else ""
+    why = f"message: {one_line(record.message)}\n" if record.message else ""
     blocks = [
-        f"{title_of(record)} on {plural(record.nodes, 'node')}{by}, {clock(record.time)}\n"
+        f"{title_of(record)} on {plural(record.nodes, 'node')}{by}, {clock(record.time)}\n{why}"
         f"{recorded.state.state}: {format_counts(state.counts(), plan=is_plan)}"
     ]
     if rollout is not None:

@@ -18,8 +18,7 @@ from ccm_ctl.commands.assignment_options import (
     scope_option,
 )
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.documents import message_option
-from ccm_ctl.commands.targets import NOT_AGREED, confirm, yes_option
+from ccm_ctl.commands.targets import NOT_AGREED, confirm, message_option, yes_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:

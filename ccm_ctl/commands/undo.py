@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         "ccmctl undo last                  # shows a plan, then asks",
         "ccmctl undo 3HAAgFJs -t node=web1",
         "ccmctl undo last --noop           # only shows the plan",
-        "ccmctl undo last --yes --diff",
+        'ccmctl undo last --yes --diff -m "breaks logins"',
     ],
     options=[
         run_argument(),
@@ -116,7 +116,15 @@ def _launch(
     from ccm_ctl.fleet.undo import prepare_undo
 
     deadline = parse_deadline(options["deadline"], fleet.clock.now())
-    return prepare_undo(fleet, recorded, resolved, deadline, is_plan=is_plan, diff=options["diff"])
+    return prepare_undo(
+        fleet,
+        recorded,
+        resolved,
+        deadline,
+        is_plan=is_plan,
+        diff=options["diff"],
+        message=options["message"],
+    )
 
 
 async def _watch(

@@ -156,6 +156,7 @@ def session_fields(session: PastSession) -> dict[str, Any]:
         "cause": find_cause(start) if start else "",
         "origin": start.origin if start else "",
         "requester": start.requester if start else "",
+        "message": start.message if start else "",
         "is_plan": not session.applies,
         "changed": [f"{event.type}#{event.name}" for event in events if event.changed],
         "failed": [f"{event.type}#{event.name}" for event in events if event.failed],

@@ -29,7 +29,7 @@ from ccm_agent.model.wire import (
 from ccm_ctl.fleet.discovery import requested_targets, resolve
 from ccm_ctl.fleet.history import NEWEST, History, Recorded, UnknownRunError
 from ccm_ctl.fleet.messages import decode_agent_message
-from ccm_ctl.fleet.stream_runs import SCHEDULE, StreamRun, find_runs, read_run
+from ccm_ctl.fleet.stream_runs import REQUEST, SCHEDULE, StreamRun, find_runs, read_run
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
@@ -130,11 +130,13 @@ async def describe(fleet: Fleet, found: StreamRun, schedule: Schedule | None = N
     absent = [node for node in expected if node not in found.sessions]
     refusals = await _read_refusals(fleet, found.run, absent, found.time)
     ends = {node: _explain_absence(refusals.get(node), is_present=expected[node]) for node in absent}
+    is_requested = bool(found.sessions) and cause == REQUEST
     record = RunRecord(
         run=found.run,
         action=found.action if found.sessions else _read_action(schedule),
         name=found.name if found.sessions else schedule.request.name if schedule else "",
-        requester=found.requester if found.sessions and cause == "request" else "",
+        requester=found.requester if is_requested else "",
+        request={"message": found.message} if is_requested and found.message else {},
         time=found.time,
         targets=list(schedule.request.targets) if schedule else [],
         where=schedule.request.where if schedule else "",

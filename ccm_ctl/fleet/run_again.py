@@ -80,6 +80,8 @@ async def prepare_retry(
     deadline: datetime,
     path: str | None = None,
     known: Mapping[str, NodeState] | None = None,
+    *,
+    message: str = "",
 ) -> Launch:
     """
     Prepare the same request for the nodes that ended in one of some ways. Nothing is sent.
@@ -91,6 +93,7 @@ async def prepare_retry(
         deadline: Nodes that have not started by then will not start.
         path: The manifest of a run of a single file, which is not stored; None: it is.
         known: How the nodes have ended; None: it is read.
+        message: Why, in this operator's words. The words of the first run are its requester's, and are not repeated.
 
     Raises:
         RunError: A node has not ended, none ended so, the request is not on record, or its author could not have sent it.
@@ -108,7 +111,7 @@ async def prepare_retry(
             raise UsageError(f"{path}: no operator sent {short_id(recorded.record.run)}; leave out FILE")
         found = await find_request(fleet, recorded)
         request, base = found.value, found
-    request = replace(request, deadline=deadline)
+    request = replace(request, deadline=deadline, message=message)
     resolved = _targets(recorded, left, await read_inventory(fleet))
     launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name, base=[base])
     is_sent_to_scopes = recorded.record.is_sent_to_scopes or is_beyond_author(fleet, author, request.protocol)

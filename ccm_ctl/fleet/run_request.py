@@ -193,6 +193,7 @@ _TOLD = (
     "stage",
     "argv",
     "timeout_s",
+    "message",
 )
 """
 What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords; the

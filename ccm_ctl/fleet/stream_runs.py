@@ -123,6 +123,11 @@ class StreamRun(Struct, kw_only=True):
         return self._told.requester
 
     @property
+    def message(self) -> str:
+        """The reason that the operator gave; "" without one, and from older agents."""
+        return self._told.message
+
+    @property
     def action(self) -> str:
         """`apply`, `plan` or `check`."""
         told = self._told

@@ -251,6 +251,7 @@ def prepare_undo(
     *,
     is_plan: bool,
     diff: bool = False,
+    message: str = "",
 ) -> Launch:
     """
     Prepare the undo of a run, or its plan. Nothing is sent.
@@ -262,6 +263,7 @@ def prepare_undo(
         deadline: Nodes that have not started by then will not start.
         is_plan: Nodes only report what would come back, with diffs.
         diff: Nodes send diffs of what they undo.
+        message: Why, in the operator's words.
 
     Raises:
         RunError: The record of the run is unverified.
@@ -274,6 +276,7 @@ def prepare_undo(
         undo=undone,
         diff=is_plan or diff,
         deadline=deadline,
+        message=message,
     )
     # of a run that no operator started, the request has only the id, which the operator named
     base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()

@@ -52,7 +52,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         kind: "run", "rollout", "node", "drift", "stale" or "test".
-        run: The run: id, name, action, operator, targets, nodes, counts, failed, missing; of a node's session only the id.
+        run: The run, with the fields of rules.RUN_FIELDS; of a node's session only the id.
         failed: A run or a node's session failed.
         drift: A node corrected a change that did not come from its assignment.
         stale: A node has not matched its assignment for longer than the rule's `after`.
@@ -81,6 +81,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "name": "",
             "action": "",
             "operator": "",
+            "message": "",
             "targets": "",
             "nodes": 0,
             "counts": {},
@@ -357,6 +358,7 @@ def _run_fields(record: RunRecord) -> dict[str, Any]:
         "name": _bounded(record.name),
         "action": _bounded(record.action),
         "operator": _bounded(record.requester),
+        "message": _bounded(record.message),
         "targets": _bounded(f"{' or '.join(record.targets) or 'all nodes'}{where}"),
         "nodes": record.nodes,
     }

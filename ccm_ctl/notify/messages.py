@@ -80,7 +80,9 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def _title(one: Happening) -> str:
-    return f"{one.run.get('action', '')} {one.run.get('name', '')} by {one.run.get('operator', '')}".strip()
+    run = one.run
+    words = f"{run.get('action', '')} {run.get('name', '')} by {run.get('operator', '')}".strip()
+    return f"{words}: {run['message']}" if run.get("message") else words
 
 
 def _limited(lines: list[str]) -> list[str]:

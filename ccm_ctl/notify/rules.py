@@ -56,7 +56,18 @@ VARIABLES = {
 }
 """What a condition may name, with the types of the expression language."""
 
-RUN_FIELDS = ("id", "name", "action", "operator", "targets", "nodes", "counts", "failed", "missing")
+RUN_FIELDS = (
+    "id",
+    "name",
+    "action",
+    "operator",
+    "message",
+    "targets",
+    "nodes",
+    "counts",
+    "failed",
+    "missing",
+)
 """What a condition may name below `run`."""
 
 

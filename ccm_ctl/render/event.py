@@ -61,7 +61,9 @@ def format_message(said: object) -> tuple[datetime | None, str, str]:
         case SessionStart():
             kind = "plans" if said.noop else "checks" if said.health_check_only else "applies"
             cause = f" ({said.cause})" if said.cause and said.cause != "request" else ""
-            return said.timestamp, f"{kind} {said.manifest}: {plural(said.resources, 'resource')}{cause}", ""
+            why = f": {said.message}" if said.message else ""
+            what = f"{kind} {said.manifest}: {plural(said.resources, 'resource')}{cause}{why}"
+            return said.timestamp, what, ""
         case SessionSummary():
             meaning = {"failed": "bad", "changed": "change", "stable": "good"}.get(said.state, "")
             return said.timestamp, _format_summary(said), meaning

@@ -21,6 +21,7 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
     ] = UNSET
     origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
     requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
+    message: Annotated[Text, Meta(description="Why, as the requester said.")] = UNSET
     manifest: Manifest = UNSET
     state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
     events: Annotated[

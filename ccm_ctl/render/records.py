@@ -94,6 +94,7 @@ def run_fields(record: RunRecord) -> dict[str, Any]:
         "time": record.time,
         "targets": record.targets,
         "where": record.where or None,
+        "message": record.message or None,
         "nodes": record.nodes,
         "offline": record.offline,
     }

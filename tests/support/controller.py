@@ -222,7 +222,8 @@ class FakeNode:
         await reached(self.may_go_on)
         await self._apply(
             bus, run, self.does, noop="plan" in incoming.protocol,
-            requester=request.get("requester", ""), found=self.found if request.get("keep") else "",
+            requester=request.get("requester", ""), message=request.get("message", ""),
+            found=self.found if request.get("keep") else "",
         )  # fmt: skip
 
     async def _answer(self, bus: MemoryBus, run: str, state: str, **more: Any) -> None:
@@ -248,12 +249,14 @@ class FakeNode:
         cause: str = "request",
         origin: str = "",
         requester: str = "",
+        message: str = "",
         found: str = "",
     ) -> None:
         said: list[SessionStart | TransactionEvent | SessionSummary] = [
             SessionStart(
                 protocol=SESSION_START, event_id=new_id(), timestamp=NOW, node=self.name, run=run, number=1,
                 manifest="motd", resources=len(events), noop=noop, cause=cause, origin=origin, requester=requester,
+                message=message,
             )
         ]  # fmt: skip
         summary = SessionSummary(

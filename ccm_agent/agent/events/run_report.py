@@ -60,6 +60,7 @@ class RunFrame(Struct, frozen=True, kw_only=True):
     agent_version: str = ""
     cause: str = ""
     origin: str = ""
+    message: str = ""
 
 
 class Checkpoint(Struct, kw_only=True):

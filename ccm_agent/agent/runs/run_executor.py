@@ -28,6 +28,7 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.wire import (
+    MESSAGE_LIMIT,
     STOPPED_CODE,
     EnsureRequest,
     ExecRequest,
@@ -400,6 +401,7 @@ class RunExecutor:
             cause=request.cause if isinstance(request, ManifestRequest) else "request",
             # the name of an assignment, as in the runs of its convergence loop
             origin=job.name if isinstance(request, ManifestRequest) and request.stage else job.origin,
+            message=request.message[:MESSAGE_LIMIT],
         )
         return RunReport(
             frame,

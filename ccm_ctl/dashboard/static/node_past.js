@@ -60,7 +60,7 @@ function StateAt({ path, at }) {
       : !error && html`<p class="quiet" aria-busy="true">Reading …</p>`}`;
 }
 
-const sessionColumns = ["time", "run", "manifest", "state", "cause", "origin", "requester", "changed", "failed"];
+const sessionColumns = ["time", "run", "manifest", "state", "cause", "origin", "requester", "message", "changed", "failed"];
 
 function Sessions({ sessions, onChoose, name }) {
   if (!sessions.length) return html`<p class="empty">No session changed or failed anything in the last 30 days.</p>`;
@@ -70,7 +70,7 @@ function Sessions({ sessions, onChoose, name }) {
     <thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">State</th><th scope="col">By</th><th scope="col">Changed or failed</th><th scope="col">Run</th></tr></thead>
     <tbody>${sessions.slice(0, 100).map((one) => html`<tr key=${one.run}>
       <td><button type="button" class="plain link" title="Show the state after it" onClick=${() => onChoose(seconds(one.until))}>${stamp(one.time)}</button></td>
-      <td>${one.is_plan && "plan "}${one.manifest}</td><td><${State} state=${one.state} word=${stateWord(one.state, one.is_plan ? "plan" : "")} /></td><td>${starter(one)}</td>
+      <td>${one.is_plan && "plan "}${one.manifest}</td><td><${State} state=${one.state} word=${stateWord(one.state, one.is_plan ? "plan" : "")} /></td><td>${starter(one)}${one.message && html`<p class="quiet">${one.message}</p>`}</td>
       <td class="long">${one.failed.map((each) => html`<span class="bad">${each} failed </span>`)}${one.changed.slice(0, 5).join(", ")}${one.changed.length > 5 && ` and ${one.changed.length - 5} more`}${one.corrective && html` <span class="change">drift</span>`}</td>
       <td><${Link} to=${runPath(one.run)}><code>${short(one.run)}</code><//>${session.right === "act" && !one.is_plan && one.changed.length > 0 && html` <${Link} to=${undoPath(one.run, name)}>Undo …<//>`}</td></tr>`)}</tbody></table></div>`;
 }

@@ -100,6 +100,7 @@ export function RunPage({ params, address, Actions }) {
   return html`
     <div class="title"><h1>Run ${short(run.run)}</h1><span class="sub">${run.action} ${run.undo ? short(run.undo) : run.name} by ${run.cause === "request" ? `${run.requester || "unknown"}${run.user ? ` for ${run.user} (dashboard)` : ""}` : run.cause === "node" ? "the node itself" : `an ${run.cause}`.replace("an schedule", "a schedule")}, <${Ago} time=${run.time} /></span><span class="spacer"></span>
       <${Export} isOfPage name=${`run-${short(run.run)}`} table=${table} /></div>
+    ${run.message && html`<p class="lead">${run.message}</p>`}
     <p>For ${run.targets.join(" or ") || "all nodes"}${run.where && html` where <code>${run.where}</code>`}: ${plural(run.nodes, "node")}${run.offline ? `, ${run.offline} of them offline then` : ""}.
       ${run.retry_of && html` Sends run <${Link} to=${runPath(run.retry_of)}><code>${short(run.retry_of)}</code><//> again.`}${run.stopped_by && ` Stopped by ${run.stopped_by}.`}${run.unverified && html` <b>Unverified:</b> ${run.unverified}.`}</p>
     <${Problem} error=${error} />

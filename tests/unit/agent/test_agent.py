@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.agent.agent import cancel_and_wait
-from ccm_agent.model.wire import MANIFEST_APPLY, AnswerState, ManifestRequest
+from ccm_agent.model.wire import MANIFEST_APPLY, MESSAGE_LIMIT, AnswerState, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (
     Controller,
@@ -50,6 +50,23 @@ async def test_a_run_is_answered_started_and_summed_up(
         told = [(one["protocol"].rpartition("v1.")[2], one["number"]) for one in await controller.stored(run)]
         assert told == [("session.start", 1), ("transaction.event", 2), ("session.summary", 3)]
         assert (summary["state"], summary["events_sent"], summary["stable_resources"]) == ("changed", 3, 2)
+
+
+async def test_the_start_of_a_session_has_the_reason_of_the_request_within_its_limit(
+    tmp_path: Path, broker: MemoryBroker, controller: Controller
+) -> None:
+    ports = agent_ports(memory_bus(broker, NODE), FakeEngine(), FakeClock())
+    async with running(agent_settings(tmp_path, NODE), ports):
+        runs = []
+        for message in ("", "m" * (MESSAGE_LIMIT + 1)):
+            request = ManifestRequest(
+                protocol=MANIFEST_APPLY, name="site", manifest="stable /a", message=message
+            )
+            runs.append(await controller.ask(request))
+            await controller.summary(runs[-1], NODE)
+
+        starts = [(await controller.stored(run))[0] for run in runs]
+        assert [start.get("message") for start in starts] == [None, "m" * MESSAGE_LIMIT]
 
 
 class DeafLink:

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 import pytest
 
-from ccm_agent.bus.audit_entry import AuditedKey, SignedAction
+from ccm_agent.bus.audit_entry import TEXT_LIMIT, AuditedKey, SignedAction
 from ccm_agent.bus.signing import SignatureKind, SigningKey, verify_content
 from ccm_agent.model.wire import (
     NODE_PING,
@@ -58,6 +58,14 @@ def test_a_manifest_is_named_and_a_command_in_the_record_of_its_run_is_not() -> 
     [request] = signed(SignatureKind.REQUEST, "x.all", b'{"run":"r1","name":"site"}')
 
     assert (record.run, record.details, request.details) == ("r1", {}, {"name": "site"})
+
+
+def test_an_entry_has_the_reason_of_a_run() -> None:
+    request_ = ExecRequest(protocol=RESOURCE_EXEC, run="r1", argv=["SECRET"], message="m" * (TEXT_LIMIT + 1))
+
+    [found] = signed(SignatureKind.REQUEST, f"{RESOURCE_EXEC}.all", msgspec.json.encode(request_))
+
+    assert found.details == {"message": "m" * TEXT_LIMIT}
 
 
 def test_an_entry_names_what_a_stop_stops() -> None:

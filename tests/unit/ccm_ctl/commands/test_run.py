@@ -380,3 +380,63 @@ def test_a_run_of_a_scheduled_rollout_is_listed_with_its_schedule_and_the_operat
     assert listed("--schedule", "other") == listed("--cause", "request") == listed("--by", "op") == []
     shown = desk.ccmctl("run", "show", run).out.splitlines()[0]
     assert " by schedule patch (started by server), " in shown
+
+
+HOSTILE = "CHG-7\n\x1b[2Jgone \u202ereversed"
+CLEAN = "CHG-7 \\x1b[2Jgone \\u202ereversed"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["apply", "motd.yaml", "--all"], id="apply"),
+        pytest.param(["apply", "motd.yaml", "--all", "--canary", "1"], id="rollout"),
+        pytest.param(["plan", "motd.yaml", "--all"], id="plan"),
+        pytest.param(["ensure", "file", "/etc/motd", "absent", "--all"], id="ensure"),
+        pytest.param(["exec", "--all", "true"], id="exec"),
+    ],
+)
+def test_message_of_a_run_is_shown_wherever_the_run_is_and_no_terminal_obeys_it(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("motd.yaml").write_text("ccm:\n  resources:\n    - exec: [{'true': {}}]\n")
+    desk = Desk(*(FakeNode(name, {"role": "web"}, [event("/etc/motd", 2)]) for name in ("web1", "web2")))
+
+    yes = [] if words[0] == "plan" else ["--yes"]
+    begun = desk.ccmctl(words[0], "-m", HOSTILE, *yes, *words[1:])
+
+    assert begun.code == 0, begun.err
+    assert {request["message"] for request in desk.nodes[0].heard} == {HOSTILE}
+    screens = {
+        "list": desk.ccmctl("run", "list").screen,
+        "show": desk.ccmctl("run", "show", "last").screen,
+        "watch": desk.ccmctl("run", "watch", "last").screen,
+        "history": desk.ccmctl("history", "web1", "--all").screen,
+        "events": desk.ccmctl("events", "--run", "last", "--no-follow").screen,
+    }
+    assert [name for name, screen in screens.items() if CLEAN not in screen] == []
+    assert [name for name, screen in screens.items() if "\x1b" in screen or "\u202e" in screen] == []
+    for record in (
+        desk.ccmctl("run", "list", "--json").records[0],
+        desk.ccmctl("run", "show", "last", "--json").records[0],
+        desk.ccmctl("history", "web1", "--all", "--json").records[0],
+    ):
+        assert record["message"] == HOSTILE
+
+
+def test_message_that_is_too_long_is_refused_before_anything_is_sent() -> None:
+    desk = Desk(FakeNode("web1"))
+
+    said = desk.ccmctl("exec", "--all", "--yes", "-m", "x" * 1001, "true")
+
+    assert (said.code, said.err) == (1, "ccmctl: --message: 1001 characters; at most 1000 are kept\n")
+    assert not desk.nodes[0].heard
+
+
+def test_run_without_a_message_has_no_field_that_earlier_versions_do_not_write(desk: Desk) -> None:
+    bucket = desk.broker.buckets["CCM_RUNS"]
+
+    stored = msgspec.json.decode(next(one.body for one in bucket if one.subject.endswith(".request")))
+
+    assert "message" not in {*stored, *stored["request"], *desk.nodes[0].heard[-1]}

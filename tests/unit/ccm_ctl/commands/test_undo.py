@@ -199,3 +199,20 @@ def test_an_undo_that_did_not_succeed_is_retried_as_an_undo(site: Site) -> None:
 
     assert said.code == 0, said.err
     assert {request["undo"] for request in site.web1.heard} == {run}
+
+
+def test_undo_and_retry_have_a_message_of_their_own(site: Site) -> None:
+    run = site.apply("--message", "new banner")
+    site.web1.does = "refused: disabled"
+    site.undo(run, "-t", "node=web1", "--yes", "-m", "breaks logins")
+    undone = {request["message"] for request in site.web1.heard}
+    site.web1.heard.clear()
+    site.desk.ccmctl("run", "retry", "last", "--yes")
+    retried = {request.get("message") for request in site.web1.heard}
+    site.web1.heard.clear()
+    site.desk.ccmctl("run", "retry", "last", "--yes", "-m", "web1 is enabled")
+
+    assert (undone, retried) == ({"breaks logins"}, {None})
+    assert {request["message"] for request in site.web1.heard} == {"web1 is enabled"}
+    listed = site.desk.ccmctl("run", "list", "--json").records
+    assert [one.get("message") for one in listed] == ["web1 is enabled", None, "breaks logins", "new banner"]
