@@ -87,11 +87,12 @@ class Ensure(CtlCommand):
     "ensure",
     kind=Ensure,
     examples=[
-        "ccmctl ensure file --help",
         "ccmctl ensure package nginx latest --targets role=web",
         "ccmctl ensure service nginx running --enable --targets role=web",
         "ccmctl ensure file /etc/motd present --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
-        "ccmctl ensure mount /srv mounted device=/dev/sdb1 --unchecked --all   # a type that only newer agents have",
+        "ccmctl ensure archive /opt/app.tar.gz present --url https://example.net/app.tar.gz --owner root --group root --all",
+        "ccmctl ensure scaffold /etc/app present --source /srv/app --all",
+        "ccmctl ensure mount /srv mounted device=/dev/sdb1 --unchecked --all",
         "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",
     ],
     options=[

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.version import VERSION
 from ccm_ctl.__main__ import VERBS, main
 from ccm_ctl.app import ConnectionOptions, bus_settings
-from tests.support.controller import Desk
+from tests.support.controller import Desk, FakeNode
 
 
 @pytest.fixture
@@ -218,6 +219,17 @@ def test_every_command_has_help_with_examples(verb: str) -> None:
     assert said.code == 0
     assert "--json" in said.out
     assert f"ccmctl {verb}" in said.out.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize("type_name", ["archive", "exec", "file", "package", "scaffold", "service"])
+def test_help_of_a_type_has_an_example_of_it(type_name: str) -> None:
+    desk = Desk(FakeNode("web1", {"role": "web"}))
+    examples = desk.ccmctl("ensure", type_name, "--help").out.partition("Examples:")[2]
+
+    given = [line for line in examples.splitlines() if f"ensure {type_name} " in line]
+    said = [desk.ccmctl(*shlex.split(line)[1:], *([] if "--yes" in line else ["--yes"])) for line in given]
+    assert [one.code for one in said] == [0] * len(given), said
+    assert len(desk.nodes[0].heard) == len(given) > 0
 
 
 @pytest.mark.parametrize(
