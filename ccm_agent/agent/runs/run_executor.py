@@ -313,9 +313,7 @@ class RunExecutor:
         if content.bundle is None:
             text = content.manifest.encode()
             if request.digest and hashlib.sha256(text).hexdigest() != request.digest:
-                raise ProtocolError(
-                    f"{request.name}: the manifest is not what its digest says; send it again"
-                )
+                raise ProtocolError(f"{request.name}: the manifest does not match its digest; send it again")
             return ManifestSource(text=text, name=request.name, digest=request.digest)
         bundle = content.bundle
         if request.digest and request.digest != bundle.digest:

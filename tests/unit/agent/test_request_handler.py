@@ -441,7 +441,7 @@ async def test_a_manifest_with_another_digest_is_not_applied(tmp_path: Path) -> 
         summary = await at.controller.summary(run, NODE)
 
         assert (summary["state"], summary["code"]) == ("failed", "bus.protocol")
-        assert summary["reason"] == "site: the manifest is not what its digest says; send it again"
+        assert summary["reason"] == "site: the manifest does not match its digest; send it again"
         assert at.engine.applied == []
 
 
