@@ -49,6 +49,7 @@ OTHER_CODES = {
     "run.stopped": "An operator stopped the run.",
     "run.superseded": "A newer request with the same name and action replaced this one in the queue.",
     "run.unknown": "A request to stop a run names no run.",
+    "run.unreceived": "The run was stopped before the node received the request, which it refuses from then on.",
     "target.mismatch": "The node no longer matches the target of the request.",
 }
 """Codes that are written where they arise, not in a class of errors."""

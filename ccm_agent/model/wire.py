@@ -512,6 +512,9 @@ class Presence(Struct, kw_only=True, omit_defaults=True):
     ttl_s: Count = 0
 
 
+UNRECEIVED_CODE = "run.unreceived"
+"""Of a run that was stopped before the node received its request. The node refuses the request when it comes."""
+
 STOPPED_CODE = "run.stopped"
 """Code of a run that an operator stopped."""
 

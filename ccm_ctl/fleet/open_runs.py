@@ -23,7 +23,7 @@ from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.proof import RunProof
 from ccm_ctl.fleet.rollout.driver import skip_reason
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run import LIMIT_S
+from ccm_ctl.fleet.run import LIMIT_S, UNRECEIVED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -56,7 +56,6 @@ ABORT_LOOK_S = 0.5
 STOP_LOOKS = 4
 
 UNANSWERED = "no answer when the rollout was aborted"
-UNRECEIVED = "the request had not reached it when the run was stopped"
 
 
 async def look_at_ends(fleet: Fleet, recorded: Recorded, authors: Authors | None) -> Run:

@@ -27,6 +27,7 @@ from ccm_agent.model.wire import (
     PROGRESS_INTERVAL_S,
     PROGRESS_MISSED,
     STOPPED_CODE,
+    UNRECEIVED_CODE,
     Answer,
     AnswerState,
     NodeState,
@@ -84,6 +85,8 @@ _ALIKE = {
     SessionSummary: ("protocol", "manifest", "digest", "state", "node", "run"),
 }
 """Texts that the events of many nodes, or all events of a node, have in common."""
+UNRECEIVED = "the request had not reached it when the run was stopped"
+
 _ABSENT = (NodeState.OFFLINE, NodeState.UNREACHABLE)
 _BY_ANSWER = {
     AnswerState.ACCEPTED: NodeState.ACCEPTED,
@@ -377,6 +380,10 @@ class Run:
 
     def _handled_before(self, node: NodeRun, answer: Answer) -> None:
         """The ledger answered: the run is over there, and its events are in the stream or still on their way."""
+        if answer.code == UNRECEIVED_CODE and node.state in (*_WORKING, *_REVIVABLE):
+            node.reason, node.code = UNRECEIVED, answer.code  # it has no events
+            self._move(node, NodeState.UNREACHABLE)
+            return
         try:
             state = NodeState(answer.outcome)
         except ValueError:

@@ -15,6 +15,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -56,6 +57,10 @@ SILENCE_S = 30.0
 """An agent that says nothing for so long is not waited for."""
 
 
+_KEEP_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""Python 3.13 would look for the socket by its path, whose descriptor is closed by then and may be another file's."""
+
+
 class _Question(Struct):
     ask: str
 
@@ -80,7 +85,9 @@ class ControlSocket:
         """Answer, and keep the status file current, until cancelled."""
         try:
             listening = await asyncio.to_thread(_listen, self._folder)
-            server = await asyncio.start_unix_server(self._serve, sock=listening, limit=QUESTION_LIMIT_BYTES)
+            server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=QUESTION_LIMIT_BYTES, **_KEEP_SOCKET
+            )
         except OSError as err:
             log.warning("commands on this host cannot reach the agent", extra={"reason": str(err)})
             await self._agent.local_status.keep(self._folder)

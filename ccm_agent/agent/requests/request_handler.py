@@ -42,7 +42,7 @@ from ccm_agent.model.wire import (
     RESOURCE_EXEC,
     RUN_STOP,
     SESSION_ANSWER,
-    STOPPED_CODE,
+    UNRECEIVED_CODE,
     Answer,
     AnswerState,
     EnsureRequest,
@@ -345,7 +345,7 @@ class RequestHandler:
             if known is None:
                 # a stop that overtook its run: the run is not started when it comes
                 reason = f"stopped by {principal.title} before it came"
-                self._request_log.end(run, NodeState.STOPPED, reason, STOPPED_CODE)
+                self._request_log.end(run, NodeState.STOPPED, reason, UNRECEIVED_CODE)
                 if not is_called:
                     return
         self._limited.info(

@@ -351,7 +351,7 @@ async def test_a_stop_that_overtakes_its_run_keeps_it_from_beginning(tmp_path: P
 
         await at.apply(run=run)
 
-        assert await at.answered(run) == ("done", "run.stopped", "failed")
+        assert await at.answered(run) == ("done", "run.unreceived", "failed")
         assert at.engine.applied == []
 
 

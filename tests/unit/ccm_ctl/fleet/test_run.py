@@ -20,7 +20,15 @@ from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
 from ccm_ctl.fleet.gaps import Gaps
 from ccm_ctl.fleet.node_run import READS, Event, EventReceived, PendingActions, StateChange
-from ccm_ctl.fleet.run import ANSWER_WITHIN_S, ANSWERS_PER_S, LOST_AFTER_S, QUIET_S, READ_AGAIN_S, Run
+from ccm_ctl.fleet.run import (
+    ANSWER_WITHIN_S,
+    ANSWERS_PER_S,
+    LOST_AFTER_S,
+    QUIET_S,
+    READ_AGAIN_S,
+    UNRECEIVED,
+    Run,
+)
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -113,6 +121,17 @@ def test_answer_of_a_stopped_node_uses_a_state_that_older_controllers_know() -> 
     run.answered("web1", answer("done", outcome="failed", code="run.stopped"), 0.1)
 
     assert states(run) == {"web1": NodeState.STOPPED}
+
+
+def test_a_node_that_a_stop_reached_before_the_request_is_unreachable_and_has_no_events() -> None:
+    run = a_run("web1")
+
+    run.answered("web1", answer("done", outcome="failed", code="run.unreceived"), 0.1)
+
+    [node] = run.nodes.values()
+    assert (node.state, node.reason) == (NodeState.UNREACHABLE, UNRECEIVED)
+    assert not node.wants_summary
+    assert run.is_ended
 
 
 def test_a_late_answer_does_not_take_an_end_back() -> None:

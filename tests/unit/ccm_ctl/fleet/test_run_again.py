@@ -200,7 +200,7 @@ async def test_a_record_counts_with_the_nodes_that_were_signed_and_a_listed_auth
         with pytest.raises(RunError, match="its record is unverified"):
             require_author(verifier, changed, lambda _: "")
         without = Verifier(SignersList(number=2, issued=0), lambda: 0)
-        with pytest.raises(RunError, match="dan is not in the signers list any more"):
+        with pytest.raises(RunError, match="dan is no longer in the signers list"):
             require_author(without, genuine, lambda _: "")
 
 
