@@ -276,9 +276,10 @@ def _refused(evidence: Evidence, _now: datetime) -> Reason:
 
 
 def _stopped(evidence: Evidence, now: datetime) -> Reason:
-    assignment, judged = next(
-        (name, judged) for name, judged in evidence.judged.items() if judged.state == NodeState.STOPPED
-    )
+    found = next((item for item in evidence.judged.items() if item[1].state == NodeState.STOPPED), None)
+    if found is None:
+        return _stopped_by_request(evidence, now)
+    assignment, judged = found
     why = f": {judged.reason}" if judged.reason else ""
     return Reason(
         sentence=one_line(
@@ -288,6 +289,20 @@ def _stopped(evidence: Evidence, now: datetime) -> Reason:
         ),
         next=_again(evidence, judged.run),
         run=judged.run,
+    )
+
+
+def _stopped_by_request(evidence: Evidence, now: datetime) -> Reason:
+    node, record = evidence.node.name, evidence.node.record
+    assert record is not None
+    summary = evidence.summaries.get(record.last_run)
+    why = f": {summary.reason}" if summary is not None and summary.reason else ""
+    return Reason(
+        sentence=one_line(
+            ended(f"the last run of {node} ended before it was complete{lasting(record.last_time, now)}{why}")
+        ),
+        next=_again(evidence, record.last_run),
+        run=record.last_run,
     )
 
 

@@ -104,7 +104,7 @@ def decide_condition(
     state, detail, about = _decide(node, standings, answer, is_late=is_late)
     record = node.record
     run = about.run if about is not None else ""
-    if state == FAILED and about is None and record is not None:
+    if state in (FAILED, STOPPED) and about is None and record is not None:
         run = record.last_run
     if state == RUNNING:
         run = _current_run(node, answer)
@@ -176,6 +176,8 @@ def _find_refusal(
     for one in standings.values():
         if one.has_failed:
             return (STOPPED if one.state == NodeState.STOPPED else REFUSED), one.reason, one
+    if node.record is not None and node.record.last_state == NodeState.STOPPED:
+        return STOPPED, "", None
     if node.record is not None and node.record.conflict:
         return REFUSED, node.record.conflict, None
     if answer is not None and answer.refused_facts:

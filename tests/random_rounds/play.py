@@ -186,6 +186,9 @@ class Ground(Secured):
                     self._quietly("run", "stop", run, "--yes", operator=drawn.operator)
             elif phase == "paused" or (phase and not is_driven):
                 self._quietly("run", drawn.end, run, operator=drawn.operator)
+                if drawn.end == "abort":
+                    # a rollout of an assignment whose waves have all ended is completed, and not aborted
+                    self._quietly("run", "resume", run, operator=drawn.operator)
                 if drawn.end == "promote" and not is_driven:
                     # the order waits for a driver
                     self._quietly("run", "resume", run, operator=drawn.operator)

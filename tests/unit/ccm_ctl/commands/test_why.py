@@ -664,3 +664,13 @@ def test_a_start_by_a_clock_that_is_ahead_is_shown_as_such() -> None:
     shown = a_desk(a_record(started=before(hours=-2)), assigned=False).ccmctl("why", "web1").out
 
     assert "(2h in the future)" in shown
+
+
+def test_a_node_whose_last_run_was_stopped_is_not_called_well() -> None:
+    record = a_record(last_run=RUN, last_state="stopped", last_time=NOW)
+
+    done = a_desk(record).ccmctl("why", "web1", "--json").named("why")[0]
+    shown = a_desk(record).ccmctl("why", "web1").out.splitlines()[0]
+
+    assert done["state"] == "stopped"
+    assert shown.startswith("the last run of web1 ended before it was complete")
