@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ccm_agent.bus.audit import AUDITED, audit_configs
 from ccm_agent.bus.layout import LayoutOptions, plan, registration_config
 from ccm_agent.bus.permissions import node_permissions
 from ccm_agent.bus.signing import HEADER_LIMIT
@@ -79,6 +80,19 @@ def test_keys_that_nodes_write_have_a_size_limit() -> None:
 
     assert (sizes["CCM_EVENTS"], sizes["REGISTRATION"], sizes["KV_CCM_NODES"]) == (80 << 10, 8 << 10, 1 << 20)
     assert sizes["CCM_EVENTS"] > EVENT_LIMIT_BYTES + 2 * HEADER_LIMIT
+
+
+def test_an_author_alone_does_not_fill_an_audit_stream() -> None:
+    """A node has a subject for each kind of event, an operator has one."""
+    for config in audit_configs(60, 2):
+        assert (config["max_msgs_per_subject"], config["max_bytes"], config["discard"]) == (
+            10_000,
+            1 << 30,
+            "old",
+        )
+        assert (
+            len(AUDITED) * config["max_msgs_per_subject"] * config["max_msg_size"] < config["max_bytes"] / 4
+        )
 
 
 def test_a_store_notices_for_its_descriptions_alone() -> None:
