@@ -148,6 +148,7 @@ def trail(kind: str, *numbers: int, **first: Any) -> AuditAuthor:
     [
         pytest.param(trail(OPERATOR, 1, 2, 3), False, id="complete"),
         pytest.param(trail(NODE, 4, 1, 2), False, id="a node that lost its state"),
+        pytest.param(trail(OPERATOR, 3, 4), False, id="the oldest entries have expired"),
         pytest.param(trail(OPERATOR, 1, 3), True, id="an entry is missing"),
         pytest.param(trail(OPERATOR, 1, 2, link="changed"), True, id="an entry was exchanged"),
         pytest.param(trail(OPERATOR, 4, 3), True, id="an operator began again"),
