@@ -176,8 +176,6 @@ def _find_refusal(
     for one in standings.values():
         if one.has_failed:
             return (STOPPED if one.state == NodeState.STOPPED else REFUSED), one.reason, one
-    if node.record is not None and node.record.last_state == NodeState.STOPPED:
-        return STOPPED, "", None
     if node.record is not None and node.record.conflict:
         return REFUSED, node.record.conflict, None
     if answer is not None and answer.refused_facts:
@@ -201,6 +199,8 @@ def _find_rest(node: Node, standings: Mapping[str, NodeStanding], answer: AgentA
         return DISK, answer.disk, None
     if _current_run(node, answer):
         return RUNNING, "", None
+    if node.record is not None and node.record.last_state == NodeState.STOPPED:
+        return STOPPED, "", None
     for one in standings.values():
         if not one.is_converged:
             return (EXPIRED if one.state == NodeState.EXPIRED else WAITING), one.reason, one

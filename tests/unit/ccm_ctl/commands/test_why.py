@@ -674,3 +674,12 @@ def test_a_node_whose_last_run_was_stopped_is_not_called_well() -> None:
 
     assert done["state"] == "stopped"
     assert shown.startswith("the last run of web1 ended before it was complete")
+
+
+def test_what_a_node_does_now_comes_before_the_run_that_was_stopped() -> None:
+    record = a_record(last_run=new_id(), last_state="stopped", last_time=before(minutes=1))
+
+    desk = a_desk(record, status={"run": RUN, "name": "other"}, assigned=False)
+    done = desk.ccmctl("why", "web1").out.splitlines()[0]
+
+    assert done == f"web1 is at work: run {RUN[:8]} of other."

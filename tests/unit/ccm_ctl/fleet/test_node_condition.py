@@ -54,7 +54,7 @@ RECORDS = st.builds(
     NodeRecord,
     node=st.just("web1"),
     last_run=st.sampled_from(["", RUN]),
-    last_state=st.sampled_from(["", "failed", "changed", "stable"]),
+    last_state=st.sampled_from(["", "failed", "stopped", "changed", "stable"]),
     last_time=st.just(NOW - timedelta(hours=1)),
     disabled=st.sampled_from([None, Disabled(since=NOW, why="restoring")]),
     conflict=st.sampled_from(["", "two assignments", DUPLICATE_IDENTITY]),
