@@ -7,8 +7,8 @@ STAMP  := $(VENV)/.installed
 SITE   := $(VENV)/.installed-docs
 PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 UV     := $(shell command -v uv 2>/dev/null)
-# LOCKED=1, as in CI, installs the files that .ci/requirements.txt lists, whose digests pip checks. Some of them are source
-# distributions, so what builds them comes first, from a list of its own.
+# LOCKED=1, as in CI, installs the files that .ci/requirements.txt lists, whose digests pip checks. Some are
+# source distributions, so their build tools are installed first, from a separate list.
 ifdef LOCKED
 install = $(PIP) --require-hashes --requirement .ci/requirements-build.txt && \
   $(PIP) --require-hashes --no-build-isolation --use-pep517 --requirement .ci/requirements.txt && \
@@ -17,15 +17,15 @@ else
 install = $(if $(UV),$(UV) pip install --quiet --python $(PY) --config-setting editable_mode=compat,$(PIP)) --editable '.$(1)'
 endif
 
-# Where it is set, each process of a test compiles every module that it imports, and each worker of pytest rewrites all assertions.
+# If this is set, every process in a test compiles all modules that it imports, and every pytest worker rewrites all assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz mutants check lint types schemas docs generate screens lock bench packages
+.PHONY: help demo test fuzz mutants check lint types schemas docs generate screens lock bench packages house
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(RUN) ## the main job: a real nats-server, three agents, one manifest to role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
+demo: $(RUN) ## run a demo: a real nats-server, three agents, and a manifest for role=web (KEEP=1 leaves it running, SECURE=1 has credentials)
 	@$(PY) -m ccm_ctl demo $(if $(KEEP),--keep) $(if $(SECURE),--secure)
 
 test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects tiers)
@@ -34,7 +34,7 @@ test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects 
 fuzz: $(STAMP) ## fuzz all parsers until interrupted (SECONDS=60 limits the time, SEED=1 repeats a run, ONLY=cron selects one, ENGINE=atheris uses coverage)
 	@$(PY) -m tests.fuzz
 
-mutants: $(STAMP) ## remove each security check in turn, and see that a unit test or one with a broker fails (ONLY=bus/trust.py, SAMPLE=20, BROKER=no)
+mutants: $(STAMP) ## remove each security check in turn and verify that a unit or broker test fails (ONLY=bus/trust.py, SAMPLE=20, BROKER=no)
 	@$(PY) -m tests.mutants $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(filter no,$(BROKER)),--no-broker)
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation
@@ -46,11 +46,14 @@ screens: $(STAMP) ## write every help screen and the common errors to .cache/scr
 generate: $(STAMP) ## write schemas/v1 and the generated parts of the documentation
 	@$(PY) .ci/generate.py
 
-lock: $(STAMP) ## write the lists of what CI installs, with digests (needs uv; UPGRADE=1 takes newer versions)
+lock: $(STAMP) ## pin what CI installs, with digests (needs uv; UPGRADE=1 selects newer versions)
 	@$(PY) .ci/lock.py $(if $(UPGRADE),--upgrade)
 
 bench: $(STAMP) ## run the benchmarks, each beside its baseline
 	@$(PY) -m bench
+
+house: $(STAMP) ## print the size of the code, and how its modules depend on each other (LIST=1 names the places)
+	@$(PY) .ci/house.py $(if $(LIST),--list)
 
 packages: $(STAMP) ## build a release in dist/: wheel, .deb and .rpm for the Python in .venv, dependencies and SBOM included (MACHINES="x86_64 aarch64")
 	@$(PY) deploy/packages/build.py $(MACHINES:%=--machine %)

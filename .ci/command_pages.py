@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 from help_screens import EXIT_CODES, Screen, screens
@@ -31,10 +32,29 @@ PROPERTIES = "Properties of "
 TASKS = {title for tasks in (HOST_TASKS, FLEET_TASKS) for title in tasks} | {"Commands"}
 """Titles of sections that list commands."""
 
+SHARED_SECTIONS = ("Targets", "Rollout", EVERY_TYPE)
+"""Sections of a screen whose common options are one table, so that a page names the section if its command takes all of them."""
+
 HEADS = {"Arguments": "Argument", "Options": "Option", "Commands": "Command"}
 """The first column's head, where it is not the title of the section."""
 
 Row = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """
+    The options of several commands of a program, which the page of the program explains.
+
+    Attributes:
+        common: Those that have the same meaning everywhere.
+        by_all: Names of those that every command takes, apart from the one for help.
+        groups: Those of them that one section of several screens has, by its title.
+    """
+
+    common: list[Row]
+    by_all: list[str]
+    groups: dict[str, list[Row]]
 
 
 def command_pages() -> dict[str, str]:
@@ -42,14 +62,14 @@ def command_pages() -> dict[str, str]:
     pages = {}
     for program, found in groupby(screens(), key=lambda screen: screen.path[0]):
         all_screens = list(found)
-        common = _common(all_screens)
+        shared = _shared(all_screens)
         for verb, below in groupby(all_screens, key=lambda screen: screen.path[1:2]):
             name = "-".join([program, *verb])
             of_page = list(below)
-            every = _every(of_page[1:], common)
-            parts = [part for screen in of_page for part in _command(screen, common, every)]
+            every = _every(of_page[1:], shared)
+            parts = [part for screen in of_page for part in _command(screen, shared, every)]
             if not verb:
-                parts += _of_program(program, common)
+                parts += _of_program(program, shared)
             pages[f"{name}.md"] = "\n\n".join(parts) + "\n"
     return pages
 
@@ -68,35 +88,72 @@ def _common(all_screens: list[Screen]) -> list[Row]:
     return sorted(most.items(), key=lambda row: row[0].lstrip("-"))
 
 
-def _every(below: list[Screen], common: list[Row]) -> list[str]:
+def _shared(all_screens: list[Screen]) -> SharedOptions:
+    common = _common(all_screens)
+    return SharedOptions(
+        common=common, by_all=_taken_by_all(all_screens), groups=_groups(all_screens, common)
+    )
+
+
+def _taken_by_all(all_screens: list[Screen]) -> list[str]:
+    """The options that every command takes, apart from the one for help."""
+    taken = [{name for rows in screen.sections.values() for name, _ in rows} for screen in all_screens]
+    return sorted(name for name in set.intersection(*taken) if name.startswith("-") and name != HELP)
+
+
+def _every(below: list[Screen], shared: SharedOptions) -> list[str]:
     """The common options that every command below a group takes, for a group that has several."""
     taken = [
-        [name for rows in screen.sections.values() for name, text in rows if (name, text) in common]
+        [
+            name
+            for rows in screen.sections.values()
+            for name, text in rows
+            if (name, text) in shared.common and name not in shared.by_all
+        ]
         for screen in below
     ]
     return [name for name in taken[0] if all(name in other for other in taken)] if len(taken) > 1 else []
 
 
-def _of_program(program: str, common: list[Row]) -> Iterator[str]:
+def _groups(all_screens: list[Screen], common: list[Row]) -> dict[str, list[Row]]:
+    """The common options of each section that several commands share."""
+    found: dict[str, list[Row]] = {}
+    for title in SHARED_SECTIONS:
+        taken = [row for screen in all_screens for row in screen.sections.get(title, ())]
+        if rows := [row for row in common if row in taken]:
+            found[title] = rows
+    return found
+
+
+def _options(rows: list[Row]) -> str:
+    return table(["Option", "Meaning"], [(f"`{name}`", plain(text)) for name, text in rows])
+
+
+def _of_program(program: str, shared: SharedOptions) -> Iterator[str]:
     yield "## Common options"
-    yield f"Every command takes `{HELP}`. The page of each command names those of these options that it takes."
-    yield table(["Option", "Meaning"], [(f"`{name}`", plain(text)) for name, text in common])
+    names = " and ".join(f"`{name}`" for name in [HELP, *shared.by_all])
+    yield f"Every command takes {names}. The page of each command names those of the other options that it takes."
+    yield _options([row for row in shared.common if not any(row in rows for rows in shared.groups.values())])
+    for title, rows in shared.groups.items():
+        yield f"### {title}"
+        yield _options(rows)
     yield "## Exit codes"
     yield exit_codes(program)
 
 
-def _command(screen: Screen, common: list[Row], every: list[str]) -> Iterator[str]:
+def _command(screen: Screen, shared: SharedOptions, every: list[str]) -> Iterator[str]:
     is_below = len(screen.path) > 2
     yield f"{'#' * max(len(screen.path) - 1, 1)} {screen.name}"
     exits = [text for text in screen.paragraphs if EXIT_SENTENCE.match(text)]
     yield from (_paragraph(text) for text in screen.paragraphs if text not in exits)
     yield f"```text\n{screen.usage}\n```"
-    shared = []
+    taken = []
     for title, rows in screen.sections.items():
         if title in TASKS and len(screen.path) > 1:
             continue  # the headings below list them
-        own = [row for row in rows if row not in common and row[0] != HELP]
-        shared += [name for name, text in rows if (name, text) in common and not (is_below and name in every)]
+        own = [row for row in rows if row not in shared.common and row[0] != HELP]
+        elsewhere = [*shared.by_all, *(every if is_below else ())]
+        taken += [name for name, text in rows if (name, text) in shared.common and name not in elsewhere]
         if own and title.startswith(PROPERTIES) and title != EVERY_TYPE:
             page = f"../../resources/{screen.path[-1]}.md"
             yield f"[{title}]({page}): " + ", ".join(f"`{name}`" for name, _ in own) + "."
@@ -105,15 +162,28 @@ def _command(screen: Screen, common: list[Row], every: list[str]) -> Iterator[st
             yield table([HEADS.get(title, title), "Meaning"], cells)
     if not is_below and len(screen.path) > 1 and every:
         page = f"{screen.path[0]}.md#common-options"
-        names = ", ".join(f"`{_spelling(name)}`" for name in every)
-        yield f"[Common options]({page}) of all commands on this page: {names}."
-    elif shared:
+        yield f"[Common options]({page}) of all commands on this page: {_names(every, shared, screen)}."
+    elif taken:
         page = f"{screen.path[0]}.md#common-options"
-        yield f"[Common options]({page}): " + ", ".join(f"`{_spelling(name)}`" for name in shared) + "."
+        yield f"[Common options]({page}): {_names(taken, shared, screen)}."
     if screen.examples:
         # not `sh`, whose blocks are run in a test: what these name does not exist there
         yield "\n".join(["```text", *screen.examples, "```"])
     yield from (plain(text) for text in exits)
+
+
+def _names(options: list[str], shared: SharedOptions, screen: Screen) -> str:
+    """The common options of a command: a section of them as a link, with those that it does not take."""
+    parts = []
+    left = list(options)
+    for title, rows in shared.groups.items():
+        lacks = [name for name, _ in rows if name not in options]
+        if len(lacks) <= len(rows) / 3:
+            page = f"{screen.path[0]}.md#{title.lower().replace(' ', '-')}"
+            without = ", ".join(f"`{_spelling(name)}`" for name in lacks)
+            parts.append(f"[{title}]({page})" + (f" (without {without})" if lacks else ""))
+            left = [name for name in left if name not in dict(rows)]
+    return ", ".join([*parts, *(f"`{_spelling(name)}`" for name in left)])
 
 
 def _spelling(name: str) -> str:

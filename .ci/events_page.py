@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from docstrings import attributes, first_sentence
-from tables import plain, table, type_words
+from tables import field_table, plain, table, type_words
 
 AGENT_EVENTS = {
     "startup": "The agent started. `details`: version, machine, public key and certificate.",
@@ -78,4 +78,4 @@ def _fields(kind: type[msgspec.Struct]) -> str:
         for written, field in properties.items()
         if names[written] not in shared
     ]
-    return table(["Field", "Type", "Meaning"], rows)
+    return field_table(rows)

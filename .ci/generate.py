@@ -31,7 +31,7 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 def messages() -> dict[str, type[msgspec.Struct]]:
     """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
-    from ccm_agent.model import outcome, policy, rollout_records, run_records, stamped, wire
+    from ccm_agent.model import join, outcome, policy, rollout_records, run_records, stamped, wire
     from ccm_ctl.fleet.doctor.results import CheckResult
     from ccm_ctl.fleet.plan_file import PlanFile
 
@@ -53,6 +53,8 @@ def messages() -> dict[str, type[msgspec.Struct]]:
         "presence": wire.Presence,
         "stamped": stamped.Stamped,
         "maintenance_request": wire.MaintenanceRequest,
+        "join_request": join.JoinRequest,
+        "join_answer": join.JoinAnswer,
         "run_record": run_records.RunRecord,
         "run_targets": run_records.RunTargets,
         "run_ends": run_records.RunEnds,

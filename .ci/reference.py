@@ -22,14 +22,16 @@ from command_pages import command_pages, exit_codes
 from environment_page import environment
 from events_page import events
 from settings_page import settings
-from tables import fields, table
+from tables import Row, field_table, fields, table
 
 COMMANDS = "reference/commands"
 """The folder of the pages that are generated whole."""
 
-FIELDS = ["Field", "Type", "Meaning"]
 COMMON = 3
 """A field that at least so many records have, with the same meaning, is explained once."""
+
+MANY = 8
+"""A record with so many fields of another one refers to it."""
 
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -63,19 +65,33 @@ def records() -> str:
             (name, text): type_.rstrip("?") for name, type_, text in rows[kind] if (name, text) in common
         }
     parts = [
-        table(FIELDS, [(name, type_, text) for (name, text), type_ in common.items()]),
+        field_table([(name, type_, text) for (name, text), type_ in common.items()]),
     ]
+    told: dict[str, list[Row]] = {}
     for kind, definition in kinds.items():
         own = [row for row in rows[kind] if (row[0], row[2]) not in common]
+        like, own = _without_those_of_another(own, told)
+        told[kind] = own
         shared = [
             name + ("?" if type_.endswith("?") else "")
             for name, type_, text in rows[kind]
             if (name, text) in common
         ]
         parts.append(f"### {kind}")
-        parts.append(definition["description"] + (f" Also {', '.join(shared)}." if shared else ""))
-        parts += [table(FIELDS, own)] if own else []
+        also = ", ".join([*like, *shared])
+        parts.append(definition["description"] + (f" Also {also}." if also else ""))
+        parts += [field_table(own)] if own else []
     return "\n\n".join(parts)
+
+
+def _without_those_of_another(own: list[Row], told: dict[str, list[Row]]) -> tuple[list[str], list[Row]]:
+    """A link to the record above that has most of the same fields, if it has many, and the fields that remain."""
+    for kind, rows in told.items():
+        if len([row for row in rows if row in own]) >= MANY:
+            lacks = ", ".join(name for name, *rest in rows if (name, *rest) not in own)
+            link = f"the fields of [{kind}](#{kind})" + (f" without {lacks}" if lacks else "")
+            return [link], [row for row in own if row not in rows]
+    return [], own
 
 
 def common_properties() -> list[tuple[str, str]]:

@@ -21,6 +21,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def field_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table of fields: name, type, meaning. Most are text, which is not written."""
+    shown = [(name, {"text": "", "text?": "?"}.get(type_, type_), text) for name, type_, text in rows]
+    return table(["Field", "Type", "Meaning"], shown)
+
+
 def plain(text: str) -> str:
     """A text that is shown as it is written, except for the code in backticks."""
     parts = _CODE.split(text)

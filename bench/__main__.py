@@ -1,5 +1,5 @@
 """
-Run benchmarks: `python -m bench`, or `python -m bench startup fleet` for some.
+Run benchmarks: `python -m bench`, or `python -m bench startup fleet` for some; `--nodes N` sets the size of `simulate`.
 
 Each module here with a `measure()` is one. Exit status 1 when a budget does not hold, so that a person sees it; the tests
 never ask, for machines are noisy.
@@ -7,15 +7,24 @@ never ask, for machines are noisy.
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import os
 import pkgutil
 import sys
 
 import bench
 
 
-def main(chosen: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run and print; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Run benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="Benchmarks to run. [all]")
+    parser.add_argument("--nodes", type=int, metavar="N", help="Size of the fleet of `simulate`. [20000]")
+    options = parser.parse_args(arguments)
+    chosen: list[str] = options.names
+    if options.nodes is not None:
+        os.environ["BENCH_NODES"] = str(options.nodes)  # modules read their settings when they are imported
     names = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "measure")]
     if unknown := set(chosen) - set(names):
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}", file=sys.stderr)

@@ -37,11 +37,12 @@ def raise_file_limit() -> int:
 
 
 def as_shipped() -> tuple[str, list[str]]:
-    """The configuration with three accounts, and the seed that signs nodes."""
-    from ccm_agent.bus.credentials import new_authority, server_configuration
+    """The configuration with three accounts, and the scoped key that signs nodes, before the key of its account."""
+    from ccm_agent.bus.credentials import new_authority, public_key, server_configuration
 
     authority = new_authority()
-    return server_configuration(authority), [authority.nodes.reveal()]
+    issuer = f"{authority.node_signer.reveal()} {public_key(authority.nodes)}"
+    return server_configuration(authority), [issuer]
 
 
 def one_for_all() -> tuple[str, list[str]]:
@@ -96,15 +97,21 @@ def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]
 class Node:
     """A node's connection as bytes: what it sends to be let in and to hear what an agent hears."""
 
-    def __init__(self, account_seed: str, name: str) -> None:
+    def __init__(self, issuer: str, name: str) -> None:
         import nkeys
 
-        from ccm_agent.bus.credentials import user_credentials
+        from ccm_agent.bus.credentials import scoped_credentials, user_credentials
         from ccm_agent.bus.permissions import node_permissions
         from ccm_agent.model.secret import Secret
 
-        made = user_credentials(Secret(account_seed), name, node_permissions(name)).text.reveal()
-        lines = made.splitlines()
+        seed, _, account = issuer.partition(" ")
+        allowed = node_permissions(name)
+        made = (
+            scoped_credentials(Secret(seed), account, name, allowed.tags)
+            if account
+            else user_credentials(Secret(seed), name, allowed)
+        )
+        lines = made.text.reveal().splitlines()
         self.name = name
         self._jwt = lines[1]
         seed = lines[lines.index("-----BEGIN USER NKEY SEED-----") + 1]

@@ -20,7 +20,7 @@ from ccm_agent.bus.trust import SignersList, Trust, certify_node, sign_signers
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import NodeRecord, Presence
-from ccm_ctl.fleet.discovery import read_inventory
+from ccm_ctl.fleet.inventory import read_inventory
 from ccm_ctl.fleet.node_state import mark_unverified
 from ccm_ctl.fleet.ports import Fleet
 

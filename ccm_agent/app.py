@@ -404,7 +404,7 @@ def json_text(value: object, indent: str = "  ") -> str:
     try:
         return write(value, indent, escapes_markup=False)
     except JSONError as err:
-        raise DataError(f"this cannot be written as JSON: {err}") from err
+        raise DataError(f"cannot be written as JSON: {err}") from err
 
 
 def find(values: object, path: str) -> Result:

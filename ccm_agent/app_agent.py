@@ -37,6 +37,7 @@ from ccm_agent.bus.node_key import NodeKey
 from ccm_agent.bus.node_state import NodeStateBucket, StateReaderRef, find_slot_forgery
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
+from ccm_agent.bus.secret_reader import SecretReader
 from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_context
 from ccm_agent.bus.trust import Trust, trust_in_credentials
 from ccm_agent.engine.masking import shorten_for_bus
@@ -45,6 +46,7 @@ from ccm_agent.engine.run import LocalEngine
 from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.facts.gather import gather
 from ccm_agent.hiera.sources import OpenBucket, Sources
+from ccm_agent.joining.renewal import CredentialRenewal
 from ccm_agent.metrics.registry import CallbackMetric
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, DocumentError, FileError, NotFoundError, Place
@@ -266,6 +268,7 @@ def agent_ports(
         hold_s=settings.slot_hold_s,
         find_forgery=lambda entry: find_slot_forgery(states.get(), entry),
     )
+    secret_reader = SecretReader(connection.settings.identity, node_key, _find_loop())
     expressions = app.expression_maker()  # here, where the loop is: the engine is made in a thread
 
     def make_engine(open_bucket: OpenBucket, numbers: dict[str, int]) -> LocalEngine:
@@ -279,8 +282,10 @@ def agent_ports(
                 demand_stamps=settings.stamped_data is True,
             )
 
+        secret_reader.use(open_bucket, numbers)
         deps = replace(
             app.deps(),
+            open_secret=secret_reader.open,
             sources=sources,
             make_expressions=expressions,
             register=_register(connection, settings, partial(_sign_entry, node_key, now_ms)),
@@ -323,7 +328,20 @@ def agent_ports(
         can_read_own=partial(can_read_own, connection),
         refreshes=refreshes,
         slots=slots,
+        keep_credentials=_keeper(connection),
     )
+
+
+def _keeper(connection: Connection) -> Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None:
+    creds = connection.settings.creds
+    return CredentialRenewal(connection, Path(creds)).run if creds else None
+
+
+def _find_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _sign_entry(
@@ -371,7 +389,7 @@ def _readings(connection: Connection) -> list[CallbackMetric]:
             kind="counter",
         ),
         CallbackMetric("process_open_fds", "Open file descriptors", process_stats.open_files),
-        CallbackMetric("process_start_time_seconds", "When the process began", lambda: started),
+        CallbackMetric("process_start_time_seconds", "When the process started", lambda: started),
     ]
 
 
@@ -381,5 +399,5 @@ def _facts_file(path: str) -> Mapping[str, Any]:
     except OSError as err:
         raise FileError(f"{path}: cannot read the file of facts: {err.strerror}") from err
     if not isinstance(facts, dict):
-        raise DocumentError("facts are a mapping of names to values", place=Place(path))
+        raise DocumentError("facts must be a mapping of names to values", place=Place(path))
     return facts

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.templates.broker_functions import BrokerFunctions
     from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.lookup import SecretSource
     from ccm_agent.templates.rendering import Renderer
 
 
@@ -56,22 +57,28 @@ class _Expressions:
     def __init__(self, make: Callable[[], Environment]) -> None:
         self._make = make
         self._made: Environment | None = None
+        self.secrets: SecretSource | None = None
 
     @property
     def environment(self) -> Environment:
         if self._made is None:
             self._made = self._make()
+            self._made.secrets = self.secrets
         return self._made
 
     def text(self, template: str) -> str:
         from ccm_agent.templates.resolve import render_text
 
-        return render_text(template, self.environment)
+        text = render_text(template, self.environment)
+        self.environment.require_opened(text)
+        return text
 
     def typed(self, template: str) -> Any:
         from ccm_agent.templates.resolve import render_value
 
-        return render_value(template, self.environment)
+        value = render_value(template, self.environment)
+        self.environment.require_opened(value)
+        return value
 
     def holds(self, expression: str) -> bool:
         from ccm_agent.templates.resolve import evaluate_condition

@@ -25,7 +25,7 @@ from ccm_agent.policy.document import Policy
 from ccm_agent.policy.grant import Grant
 from ccm_agent.policy.ruling import Ruling, rule_on
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 _MODES = (*CHANGING_ACTIONS, "plan", "check")
 

@@ -8,11 +8,13 @@ import sys
 
 VERBS = {
     "init": "Create the streams and buckets on the broker.",
-    "node": "List, show, add, reset, revoke and remove nodes.",
+    "node": "List, show, add, accept, reset, revoke and remove nodes.",
     "doctor": "Report security and health problems.",
     "why": "Explain the state of a node and what to do.",
     "operator": "Issue and revoke operators' credentials.",
     "signers": "Manage the list of trusted signers.",
+    "token": "Create, list and revoke tokens with which nodes join.",
+    "join": "Answer nodes that join with a token.",
     "ping": "Check whether agents answer.",
     "group": "Save selectors under a name, for --targets @NAME.",
     "facts": "Show facts and assign them to nodes.",
@@ -36,6 +38,7 @@ VERBS = {
     "run": "List, show, watch and stop runs.",
     "rollout": "Drive rollouts in the background.",
     "notify": "Report failures, drift and stale nodes by webhook, command or mail.",
+    "secret": "Store secrets that only their nodes can read.",
     "slots": "Show which nodes hold slots, and which wait.",
     "events": "Show events of agents.",
     "audit": "Show who signed what, and what nodes decided.",

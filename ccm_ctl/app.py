@@ -202,6 +202,7 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
         context=reach.context,
         identity=operator,
         program="ccmctl",
+        operator_flag=_operator_flag,
         **given,
     )
     credentials = _read_credentials(settings.creds)
@@ -244,6 +245,7 @@ def fleet_over(
     from ccm_agent.bus.requests import NatsRequests
     from ccm_agent.bus.signed_bucket import SignedBucket
     from ccm_agent.bus.trust import TRUST_BUCKET
+    from ccm_agent.model.join import JOINS_BUCKET
     from ccm_ctl.fleet.node_data import OperatorData
     from ccm_ctl.fleet.ports import Fleet, LocalClock
     from ccm_ctl.fleet.registered_services import RegisteredServices
@@ -284,10 +286,12 @@ def fleet_over(
         signatory=signatory,
         trust=trust,
         signers=signed(TRUST_BUCKET),
+        joins=signed(JOINS_BUCKET),
         services=RegisteredServices(connection),
         schedules=schedules,
         due_rollouts=due_rollouts,
         slots=NatsKeyValue(connection, "CCM_SLOTS"),
+        secrets=signed("CCM_SECRETS"),
         seen=SeenSigners(),
         confirm=confirm,
     )
@@ -342,6 +346,12 @@ def _log(*, debug: bool) -> None:
         format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s",
         force=True,
     )
+
+
+def _operator_flag(subject: str) -> str:
+    from ccm_agent.bus.permissions import operator_flag_for
+
+    return operator_flag_for(subject)
 
 
 def _read_credentials(creds: str) -> str:

@@ -23,7 +23,7 @@ from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.node_run import StateChange
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutOptions, make_plan
-from ccm_ctl.fleet.run_request import prepare_own, send_stop
+from ccm_ctl.fleet.run_request import check_message, prepare_own, send_stop
 from ccm_ctl.fleet.run_session import follow_rollout, follow_run, new_rollout, new_run, record_rollout
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Node
     from ccm_ctl.fleet.node_run import News, NodeRun
+    from ccm_ctl.fleet.nodes import Node
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run
@@ -185,6 +185,7 @@ class FleetClient:
         timeout_s: float | None = None,
         all_events: bool = False,
         force: bool = False,
+        message: str = "",
     ) -> FleetRun:
         """
         Apply a manifest to nodes.
@@ -207,6 +208,7 @@ class FleetClient:
             timeout_s: Seconds until nodes that have not ended count as lost. Not for rollouts.
             all_events: Events of resources that did not change are given as well.
             force: Send a manifest that the check refuses, such as for newer agents.
+            message: Why, shown with the run.
 
         Returns:
             The run, which starts when it is iterated over. The iteration raises:
@@ -219,7 +221,7 @@ class FleetClient:
         spec = _spec(targets, where, all_nodes, limit)
 
         async def start(run: FleetRun) -> None:
-            fleet = self._fleet
+            fleet, reason = self._fleet, check_message(message)
             content = await asyncio.to_thread(_read, Path(path), name, force)
             inventory, resolved = await resolve(fleet, spec)
             rollout = None
@@ -237,6 +239,7 @@ class FleetClient:
                 events="all" if all_events else "changes",
                 data=list(data),
                 deadline=fleet.clock.now() + timedelta(seconds=deadline_s),
+                message=reason,
             )
             launch = prepare_own(fleet, request, resolved, "plan" if noop else "apply", content.name)
             run.id = launch.record.run

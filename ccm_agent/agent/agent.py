@@ -137,7 +137,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one, name=f"agent:{name}") for name, one in self._services().items()]
             ready()
-            log.info("the agent is up", extra={"node": self.node, "version": context.version})
+            log.info("the agent has started", extra={"node": self.node, "version": context.version})
             await stop.wait()
             is_idle = await self._drain(restarts)
             self.close()
@@ -180,6 +180,8 @@ class Agent:
         }
         if context.ports.slots is not None:
             services["slots"] = context.ports.slots.run()
+        if context.ports.keep_credentials is not None:
+            services["credentials"] = context.ports.keep_credentials(self._heartbeats.reconnected)
         if self._manifests is not None:
             services["manifests"] = self._manifests.run()
         if context.metrics is not None:

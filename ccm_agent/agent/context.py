@@ -6,7 +6,7 @@ What the parts of an agent share: its ports, and the one context that is passed 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
         node_key: What events are signed with.
         states: What entries of other nodes are verified with; the agent sets it.
         close: Ends programs that the engine has left running.
+        keep_credentials: Renews the node's credentials, and calls a function after each renewal; None: nothing does.
         waits_for: Locks of this host that the current resource waits for, each with its holder.
         resource_types: Names of the resource types, for the node's policy.
         secrets: What runs learn to be secret, for the log.
@@ -101,6 +102,7 @@ class AgentPorts(Struct, frozen=True, kw_only=True):
     can_read_own: Callable[[str], Awaitable[bool | None]] = _unknown
     refreshes: RefreshStore | None = None
     slots: NodeSlots | None = None
+    keep_credentials: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
 
 
 class AgentContext:

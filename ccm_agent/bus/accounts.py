@@ -9,6 +9,7 @@ subject of its own account. Therefore nothing that is stored or obeyed is in an 
     NODES   the nodes
     AUDIT   JetStream: the audit streams. It has no users but the one that `ccmctl init` makes for a minute to create them, so
             neither an operator with `--admin` nor a node can purge them.
+    JOIN    holders of join tokens. They may send one request, to the operators with `--join`, and receive its answer.
 
 OPS and NODES import from CTL, as services, the API calls that their users may make, and nothing else of the JetStream API.
 Requests are a service too: OPS sends them to CTL. CTL adds its own and those that are due, and sends them to NODES.
@@ -42,12 +43,14 @@ from ccm_agent.bus.layout import (
     ASSIGNMENTS,
     DATA,
     FACTS,
+    JOINS,
     MANIFESTS,
     NODE_DATA,
     NODES,
     NOTIFYING,
     REGISTRATION,
     RUNS,
+    SECRETS,
     SLOTS,
     TRUST,
 )
@@ -60,6 +63,7 @@ from ccm_agent.bus.subjects import (
     notification_subject,
     stored_patterns,
 )
+from ccm_agent.model.join import JOIN_RENEWAL, JOIN_REQUEST
 from ccm_agent.model.wire import PROTOCOL, SESSION_ANSWER, SESSION_PROGRESS
 
 if TYPE_CHECKING:
@@ -81,12 +85,19 @@ class Account(StrEnum):
     OPS = "ops"
     NODES = "nodes"
     AUDIT = "audit"
+    JOIN = "join"
 
 
 WITH_STREAMS = (Account.CTL, Account.AUDIT)
 """The accounts with JetStream."""
 
-CONNECTIONS = {Account.CTL: 1_000, Account.OPS: 5_000, Account.NODES: 50_000, Account.AUDIT: 10}
+CONNECTIONS = {
+    Account.CTL: 1_000,
+    Account.OPS: 5_000,
+    Account.NODES: 50_000,
+    Account.AUDIT: 10,
+    Account.JOIN: 5_000,
+}
 """Maximum connections. A server accepts 65,536 in all, so nodes at their limit cannot lock operators out."""
 
 USER_LIMITS = {
@@ -94,6 +105,7 @@ USER_LIMITS = {
     Account.OPS: {"subs": 1_000},
     Account.NODES: {"subs": 2_000, "payload": 1 << 20},
     Account.AUDIT: {"subs": 10},
+    Account.JOIN: {"subs": 10, "payload": 4 << 10},
 }
 """
 Limits of one connection. A node with 200 routed facts needs 400 subscriptions, and its largest message is its record
@@ -127,7 +139,7 @@ class AccountExport(Struct, frozen=True, kw_only=True):
     pages: bool = False
 
 
-BUCKETS = (NODES, FACTS, DATA, NODE_DATA, ASSIGNMENTS, RUNS, SLOTS, TRUST)
+BUCKETS = (NODES, FACTS, DATA, NODE_DATA, ASSIGNMENTS, RUNS, SECRETS, SLOTS, TRUST, JOINS)
 STREAMS = (
     *(f"KV_{bucket}" for bucket in BUCKETS),
     f"OBJ_{MANIFESTS}",
@@ -161,6 +173,8 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
         *(_stream(Account.NODES, subject, Account.OPS) for subject in stored_patterns()),
         *(_service(subject, Account.NODES, owner=Account.AUDIT) for subject in audited_patterns()),
         _service(OPERATORS, Account.OPS, Account.CTL, owner=Account.AUDIT),
+        _service(f"{JOIN_REQUEST}.*", Account.JOIN, owner=Account.OPS),
+        _service(f"{JOIN_RENEWAL}.>", Account.NODES, owner=Account.OPS),
         *(
             _pages(f"{DIRECT}.{name}", Account.OPS, Account.CTL, owner=Account.AUDIT)
             for name in AUDIT_STREAMS
@@ -177,7 +191,7 @@ def grants(*, moving: bool = False) -> list[AccountExport]:
 def _questions() -> list[AccountExport]:
     """Permitted reads; the subjects of an account do not overlap."""
     # To an account that does not import this call, the server exports the whole API of an empty account.
-    found = [_service(f"{API}.INFO", Account.OPS, Account.NODES)]
+    found = [_service(f"{API}.INFO", Account.OPS, Account.NODES, Account.JOIN)]
     found += [_service(f"{API}.STREAM.INFO.{name}", Account.OPS) for name in STREAMS]
     for name in STREAMS:
         found += [_pages(f"{DIRECT}.{name}", Account.OPS), _pages(f"{DIRECT}.{name}.>", Account.OPS)]
@@ -188,6 +202,8 @@ def _questions() -> list[AccountExport]:
         (f"KV_{DATA}", key_subject(DATA, ">")),
         # By subject only: a question whose body names the subject could not be allowed for one node's documents.
         (f"KV_{NODE_DATA}", key_subject(NODE_DATA, ">")),
+        (f"KV_{SECRETS}", key_subject(SECRETS, "wrap.>")),
+        (f"KV_{SECRETS}", key_subject(SECRETS, "value.>")),
         (f"KV_{TRUST}", key_subject(TRUST, ">")),
         (f"OBJ_{MANIFESTS}", f"$O.{MANIFESTS}.M.*"),
         (SCHEDULES_STREAM, f"{DUE_PREFIX}.>"),
@@ -201,7 +217,7 @@ def _writes() -> list[AccountExport]:
     return [
         *(
             _service(key_subject(bucket, ">"), Account.OPS)
-            for bucket in (RUNS, ASSIGNMENTS, DATA, NODE_DATA, FACTS, SLOTS)
+            for bucket in (RUNS, ASSIGNMENTS, DATA, NODE_DATA, FACTS, SECRETS, SLOTS, JOINS)
         ),
         *(_service(f"$O.{MANIFESTS}.{part}.*", Account.OPS) for part in ("C", "M")),
         _service(f"{SCHEDULE_PREFIX}.>", Account.OPS),

@@ -2,7 +2,8 @@
 One entry of an operator's audit trail: what was signed, without its content.
 
 Every signature of an operator is made by `AuditedKey`, which tells what it signed; so nothing is signed without an entry, except
-questions, and the timestamp of the signers list, which programs renew by themselves.
+questions, the timestamp of the signers list, which programs renew by themselves, and records of the join service, which writes
+one entry for each join.
 
 An entry has the place in its author's chain: a number, and the link of the entry before it (`bus.chain.link_of`). It is signed
 itself, with the kind `audit`.
@@ -19,8 +20,9 @@ from msgspec import Struct
 
 from ccm_agent.bus.chain import NONE, link_of
 from ccm_agent.bus.signing import SignatureKind, SigningKey
-from ccm_agent.bus.subjects import parse_request
+from ccm_agent.bus.subjects import key_subject, parse_request
 from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.join import JOINS_BUCKET
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, PROTOCOL
 
 AUDIT_ENTRY = f"{PROTOCOL}.audit.entry"
@@ -30,6 +32,9 @@ TEXT_LIMIT = 200
 
 _NAMED = (SignatureKind.REQUEST, SignatureKind.SCHEDULE)
 """What has the name of a manifest. The name in the record of a run can be a command with its arguments."""
+
+_COUNTED = tuple(f"{key_subject(JOINS_BUCKET, kind)}." for kind in ("uses", "node", "wait"))
+"""What the join service stores for a node that joins. The join itself has an entry."""
 
 _QUESTIONS = (NODE_PING, NODE_FACTS, NODE_STATUS)
 """Requests that change nothing, and that programs send all the time."""
@@ -129,7 +134,8 @@ class AuditedKey(SigningKey):
             run=run,
             details=details,
         )
-        if kind != SignatureKind.TIMESTAMP and not _is_question(kind, subject):
+        is_silent = kind == SignatureKind.TIMESTAMP or subject.startswith(_COUNTED)
+        if not is_silent and not _is_question(kind, subject):
             self._on_signed(describe(kind, subject, body, details or {}))
         return signature
 

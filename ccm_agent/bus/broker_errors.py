@@ -45,9 +45,9 @@ def no_responders(subject: str) -> str:
     """Why no stream answers on a subject, and what an operator can do: `ccmctl init` creates only the project's own ones."""
     kind, name = _store_of(subject)
     if not name:
-        return f"{subject}: no stream stores this subject (`ccmctl init` creates the streams), or it has no leader now"
+        return f"{subject}: no stream stores this subject, or it has no leader now; create missing streams with `ccmctl init`"
     create = "ccmctl init" if is_ours(subject) or name == "REGISTRATION" else f"{_CREATED_BY[kind]} {name}"
-    return f"the broker has no {kind} {name} (`{create}` creates it), or it has no leader now"
+    return f"the broker has no {kind} {name} (create it with `{create}`), or it has no leader now"
 
 
 def is_ours(subject: str) -> bool:

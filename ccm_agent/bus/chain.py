@@ -86,7 +86,7 @@ def parse_place(header: str) -> ChainPosition:
     """
     found = _HEADER.fullmatch(header)
     if found is None:
-        raise ProtocolError(f"{CHAIN_HEADER}: {header[:200]!r} is not a place in a chain of events")
+        raise ProtocolError(f"{CHAIN_HEADER}: {header[:200]!r} is not a valid position in a chain of events")
     place = ChainPosition(chain=found[1], number=int(found[2]), previous=found[3], before=found[4])
     is_first = place.number == 1
     if is_first != (len(place.previous) != LINK_LENGTH):

@@ -161,7 +161,7 @@ class BusClient(nats.aio.client.Client):
                     await self.flush()
                     await self.close()
         except (TimeoutError, OSError, nats.errors.Error) as err:
-            log.debug("no goodbye to the broker", extra={"error": str(err)})
+            log.debug("the connection was not closed cleanly", extra={"error": str(err)})
         finally:
             self.abort()
             await self.close()
@@ -232,7 +232,7 @@ class BusClient(nats.aio.client.Client):
                     made.load_cert_chain(settings.cert, settings.key or None)
             except (OSError, ValueError) as err:
                 files = ", ".join(path for path in (settings.ca, settings.cert, settings.key) if path)
-                raise BusSetupError(f"{files}: no use for TLS: {err}") from err
+                raise BusSetupError(f"{files}: cannot be used for TLS: {err}") from err
             return made
 
         tls: dict[str, Any] = {
@@ -269,26 +269,28 @@ class BusClient(nats.aio.client.Client):
             return BusDeniedError(f"{url}: the broker refused our credentials; {self._which_credentials()}")
         if isinstance(met, ssl.SSLError):
             return BusDeniedError(
-                f"{url}: no TLS with this broker: {met.reason or met}; check `ca` and its name"
+                f"{url}: the TLS handshake with this broker failed: {met.reason or met}; check `ca` and the broker's name"
             )
         if isinstance(met, FileNotFoundError | PermissionError) and met.filename:
             return BusSetupError(f"{met.filename}: credentials cannot be read: {met.strerror}")
         if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
             why = _plainly(met) or text or f"no answer in {self._settings.connect_s:g} s"
-            return BusUnavailableError(f"{url}: cannot connect to the broker: {why}; is it running?")
+            return BusUnavailableError(
+                f"{url}: cannot connect to the broker: {why}; check that it is running"
+            )
         if (path := self._settings.creds or self._settings.nkey) and isinstance(met, (TypeError, ValueError)):
             return BusSetupError(
-                f"{path}: holds no credentials; `ccmctl node add` and `operator add` make them"
+                f"{path}: contains no credentials; create some with `ccmctl node add` or `ccmctl operator add`"
             )
         return BusSetupError(f"{url}: cannot connect: {type(met).__name__}; {self._which_credentials()}")
 
     def _which_credentials(self) -> str:
         settings = self._settings
         if settings.creds or settings.nkey:
-            return f"they came from {settings.creds or settings.nkey}"
+            return f"the credentials are from {settings.creds or settings.nkey}"
         if settings.user:
-            return f"we came as user {settings.user}"
-        return "we came with a token" if settings.token else "we came with none"
+            return f"the user is {settings.user}"
+        return "a token was sent" if settings.token else "no credentials were sent"
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         """
@@ -307,7 +309,7 @@ class BusClient(nats.aio.client.Client):
         try:
             await super()._close(status, do_cbs)
         except (OSError, RuntimeError) as err:
-            log.debug("tidying up a lost connection failed", extra={"error": str(err)})
+            log.debug("cleanup of a lost connection failed", extra={"error": str(err)})
         finally:
             for subscription in subscriptions:
                 subscription._stop_processing()
@@ -422,7 +424,7 @@ class BusClient(nats.aio.client.Client):
             if isinstance(headers, _Refused) and not is_answer:
                 raise headers.reason
             if not all(text.isprintable() for text in texts):
-                raise ProtocolError("its subject or reply subject has control characters")
+                raise ProtocolError("its subject or reply subject contains control characters")
         except (UnicodeDecodeError, ProtocolError) as err:
             self._on_malformed(subject.decode("utf-8", "replace"), str(err))
             return None

@@ -22,8 +22,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.denials import PUBLISH, denied, no_inbox
-from ccm_agent.bus.messages import Message, PendingReply, ServerInfo, Subscription
+from ccm_agent.bus.messages import Message, PendingReply, ServerInfo
 from ccm_agent.bus.server_rotation import ServerRotation
+from ccm_agent.bus.subscription import Subscription
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -176,7 +177,7 @@ class Connection:
         client = self._living()
         self._check_size(subject, body, headers)
         if headers and any(_LINE_END.search(f"{name}{value}") for name, value in headers.items()):
-            raise ProtocolError(f"{subject}: a header with an end of line in it would be two; it is not sent")
+            raise ProtocolError(f"{subject}: not sent: a header contains a line break")
         if not confirm:
             await self._send(client, subject, body, reply, headers)
             return
@@ -283,7 +284,7 @@ class Connection:
             except CcmError as err:
                 self._missed(err)
             except Exception as err:  # one iteration of a worker that must run for years
-                log.exception("the connection failed in an unexpected way")
+                log.exception("the connection failed unexpectedly")
                 self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"))
             await asyncio.sleep(self._rotation.pause_s())
 
@@ -425,7 +426,8 @@ class Connection:
         limit = self.server.max_payload_bytes if self.server else size
         if size > limit:
             raise ProtocolError(
-                f"{subject}: a message of {size} bytes: the broker takes {limit}; raise its `max_payload` or send less"
+                f"{subject}: the message is too large: {size} bytes, and the broker accepts {limit}; raise its "
+                "`max_payload` or send less"
             )
 
     async def _send(

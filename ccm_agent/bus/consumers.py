@@ -76,7 +76,7 @@ async def read_newest_by_consumer(connection: Connection, stream: str, pattern: 
             size += sum(len(stored.body) for stored in page.messages)
             if size > LARGEST_BYTES:
                 raise ProtocolError(
-                    f"{stream}: more than {LARGEST_BYTES} bytes fit {pattern}, which is too many"
+                    f"{stream}: more than {LARGEST_BYTES} bytes match {pattern}, which is too much"
                 )
             left = left - len(page.messages) if page.has_more else 0
             # a message larger than a page is sent alone
@@ -104,7 +104,7 @@ async def _make(connection: Connection, stream: str, name: str, pattern: str) ->
     decode_answer(subject, answer)
     pending = decode_foreign(answer.body, dict[str, Any]).get("num_pending", 0)
     if not isinstance(pending, int) or not 0 <= pending <= LARGEST:
-        raise ProtocolError(f"{stream}: {pending} messages fit {pattern}, more than can be read at once")
+        raise ProtocolError(f"{stream}: {pending} messages match {pattern}, more than can be read at once")
     return pending
 
 

@@ -30,7 +30,7 @@ from ccm_agent.bus.accounts import (
     exports_and_imports,
     grants,
 )
-from ccm_agent.bus.permissions import Permissions
+from ccm_agent.bus.permissions import Permissions, node_template, token_permissions
 from ccm_agent.bus.subjects import inbox_prefix, subject_matches
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import Secret
@@ -50,6 +50,7 @@ _SEED_BYTES = 36
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 _JWT_IN_CREDS = re.compile(r"(?<!-)-{3,}+BEGIN NATS USER JWT-{3,}+\s*+(\S++)\s++-{3,}+END")
+_ACCOUNT_TOKEN = re.compile(r"^[^\S\n]*+(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
 _YEAR_9999 = 253_370_764_800
 _NO_LIMIT = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT_LIMITS = _NO_LIMIT | {"imports": -1, "exports": -1, "wildcards": True, "leaf": 0}
@@ -68,6 +69,8 @@ class Authority(Struct, frozen=True, kw_only=True):
         nodes: Signs nodes; all that `ccmctl node add` needs.
         audit: The account of the audit stream; signs only the user that creates the stream.
         system: The system account of the servers.
+        join: The account of join tokens.
+        node_signer: A signing key of the account NODES: signs nodes with the permissions of `permissions.node_template` only.
     """
 
     operator: Secret
@@ -76,6 +79,8 @@ class Authority(Struct, frozen=True, kw_only=True):
     nodes: Secret
     audit: Secret
     system: Secret
+    join: Secret
+    node_signer: Secret
 
     def of(self, account: Account) -> Secret:
         """The seed of an account."""
@@ -84,6 +89,7 @@ class Authority(Struct, frozen=True, kw_only=True):
             Account.OPS: self.ops,
             Account.NODES: self.nodes,
             Account.AUDIT: self.audit,
+            Account.JOIN: self.join,
         }[account]
 
 
@@ -94,11 +100,15 @@ class Credentials(Struct, frozen=True, kw_only=True):
     Attributes:
         name: The node's identity or the operator's name.
         public_key: Distinguishes these credentials from others of the same name.
-        text: The file that `creds` names: a JWT and its seed.
+        jwt: Its JWT.
+        seed: The seed of its key.
+        text: The file that `creds` names: both.
     """
 
     name: str
     public_key: str
+    jwt: str
+    seed: Secret
     text: Secret
 
 
@@ -114,6 +124,8 @@ def new_authority() -> Authority:
         nodes=_new_seed(account),
         audit=_new_seed(account),
         system=_new_seed(account),
+        join=_new_seed(account),
+        node_signer=_new_seed(account),
     )
 
 
@@ -181,6 +193,8 @@ def server_configuration(
             "limits": _limits(account, moving=moving),
             **exports_and_imports(account, keys, moving=moving),
         }
+        if account == Account.NODES:
+            claims["signing_keys"] = [_scope(_public(_pair(authority.node_signer)))]
         if gone := (revoked or {}).get(account):
             claims["revocations"] = dict(gone)
         preload[public] = _jwt(operator, public, "account", account.value, claims)
@@ -202,8 +216,8 @@ def server_configuration(
 
 
 def table_mark(*, moving: bool) -> str:
-    """A comment in the servers' configuration: another one says that the accounts of this version share other things."""
-    table = msgspec.json.encode([grants(moving=moving), CONNECTIONS])
+    """A comment in the servers' configuration: another one says that accounts or permissions of nodes differ in this version."""
+    table = msgspec.json.encode([grants(moving=moving), CONNECTIONS, node_template()])
     return f"# Accounts: {hashlib.sha256(table).hexdigest()[:16]}"
 
 
@@ -212,6 +226,28 @@ def _limits(account: Account, *, moving: bool) -> dict[str, Any]:
     # While a fleet migrates, all of its nodes may be in the account of the streams.
     connections = max(CONNECTIONS.values()) if moving else CONNECTIONS[account]
     return _ACCOUNT_LIMITS | storage | {"conn": connections}
+
+
+def _scope(key: str) -> dict[str, Any]:
+    """A scoped signing key in an account's JWT: what every user that it signs may do."""
+    template = node_template()
+    return {
+        "kind": "user_scope",
+        "key": key,
+        "role": "node",
+        "template": _user_limits(Account.NODES, template.publish, template.subscribe),
+    }
+
+
+def _user_limits(account: Account, publish: Sequence[str], subscribe: Sequence[str]) -> dict[str, Any]:
+    return {
+        **_NO_LIMIT,
+        **USER_LIMITS[account],
+        "pub": {"allow": list(publish)},
+        "sub": {"allow": list(subscribe)},
+        # A leaf node server would forward messages of other users.
+        "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
+    }
 
 
 def user_credentials(
@@ -229,32 +265,77 @@ def user_credentials(
     Raises:
         UsageError: The name is not valid, or there are too many permissions for one JWT.
     """
+    claims = _user_limits(permissions.account, permissions.publish, permissions.subscribe)
+    if permissions.answers:
+        claims["resp"] = {"max": 1, "ttl": 60_000_000_000}
+    return _credentials(account, name, claims, expires)
+
+
+def token_credentials(account: Secret, name: str, expires: int, networks: Sequence[str]) -> Credentials:
+    """The credentials in the join token `name`, which the broker accepts from these networks; from all if there are none."""
+    allowed = token_permissions(name)
+    claims = _user_limits(allowed.account, allowed.publish, allowed.subscribe)
+    return _credentials(account, name, claims | ({"src": list(networks)} if networks else {}), expires)
+
+
+def scoped_credentials(
+    signer: Secret, account: str, name: str, tags: Sequence[str], *, expires: int | None = None
+) -> Credentials:
+    """
+    New credentials of a node, whose permissions are in the account's JWT (`permissions.node_template`).
+
+    Args:
+        signer: The seed of the scoped signing key.
+        account: The public key of the account.
+        name: The node.
+        tags: See `permissions.Permissions`.
+        expires: When they expire, in seconds since 1970; None: never.
+
+    Raises:
+        UsageError: The name is not valid.
+    """
+    return _credentials(signer, name, _scoped_claims(account, tags), expires)
+
+
+def scoped_jwt(signer: Secret, account: str, name: str, key: str, tags: Sequence[str], expires: int) -> str:
+    """The JWT of a node that made its own key `key`; else as `scoped_credentials`."""
+    return _jwt(_pair(signer), key, "user", name, _scoped_claims(account, tags), expires)
+
+
+def new_user() -> Secret:
+    """The seed of a new user, such as a node that joins."""
     import nkeys
 
-    if not is_name(name):
-        raise UsageError(
-            f"{name!r}: no name: letters, digits, `.`, `_`, `@` and `-`, the first a letter or a digit"
-        )
-    seed = _new_seed(nkeys.PREFIX_BYTE_USER)
-    public_key = _public(_pair(seed))
-    claims = {
-        **_NO_LIMIT,
-        **USER_LIMITS[permissions.account],
-        "pub": {"allow": list(permissions.publish)},
-        "sub": {"allow": list(permissions.subscribe)},
-        # A leaf node server would forward messages of other users.
-        "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
-    }
-    token = _jwt(_pair(account), public_key, "user", name, claims, expires)
-    if len(token) > MAX_JWT:
-        raise UsageError(f"{name}: too many scopes: what it may do does not fit in one line; name fewer")
-    text = (
+    return _new_seed(nkeys.PREFIX_BYTE_USER)
+
+
+def credentials_text(token: str, seed: Secret) -> Secret:
+    """A credentials file of a user's JWT and its seed."""
+    return Secret(
         f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
         "************************* IMPORTANT *************************\n"
         "The seed below is secret: its holder acts as this user.\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{seed.reveal()}\n------END USER NKEY SEED------\n"
     )
-    return Credentials(name=name, public_key=public_key, text=Secret(text))
+
+
+def _scoped_claims(account: str, tags: Sequence[str]) -> dict[str, Any]:
+    # A user of a scoped key must state no permissions and no limits of its own.
+    return {"issuer_account": account, "tags": list(tags)}
+
+
+def _credentials(issuer: Secret, name: str, claims: dict[str, Any], expires: int | None) -> Credentials:
+    if not is_name(name):
+        raise UsageError(
+            f"{name!r}: not a valid name; use letters, digits, `.`, `_`, `@` and `-`, and begin with a letter or digit"
+        )
+    seed = new_user()
+    public_key = _public(_pair(seed))
+    token = _jwt(_pair(issuer), public_key, "user", name, claims, expires)
+    if len(token) > MAX_JWT:
+        raise UsageError(f"{name}: too many scopes: its permissions do not fit in one line; name fewer")
+    text = credentials_text(token, seed)
+    return Credentials(name=name, public_key=public_key, jwt=token, seed=seed, text=text)
 
 
 def is_name(text: str) -> bool:
@@ -264,8 +345,17 @@ def is_name(text: str) -> bool:
 
 def name_in_credentials(text: str) -> str:
     """The name in a credentials file; "" if there is none. Nothing is verified here; the broker does that."""
-    found = _JWT_IN_CREDS.search(text)
-    return name_in_jwt(found[1]) if found else ""
+    return claims_in_jwt(text)[0]
+
+
+def claims_in_jwt(token: str) -> tuple[str, str, int]:
+    """Name, public key and expiry (seconds since 1970; 0: none) in a user's JWT, or in its file. Nothing is verified."""
+    found = _JWT_IN_CREDS.search(token)
+    token = found[1] if found else token
+    claims = _claims_in(token)
+    key, expires = claims.get("sub"), claims.get("exp")
+    seconds = expires if isinstance(expires, int) and 0 < expires < _YEAR_9999 else 0
+    return name_in_jwt(token), key if isinstance(key, str) else "", seconds
 
 
 def name_in_jwt(token: str) -> str:
@@ -287,15 +377,35 @@ def only_inboxes_in_credentials(text: str) -> list[str]:
 
 def expiry_in_credentials(text: str) -> int:
     """When the JWT of a credentials file expires, in seconds since 1970; 0 when it says nothing. Nothing is verified."""
-    found = _JWT_IN_CREDS.search(text)
-    expires = _claims_in(found[1]).get("exp") if found else None
-    return expires if isinstance(expires, int) and 0 < expires < _YEAR_9999 else 0
+    return claims_in_jwt(text)[2]
 
 
 def forbids_publishing(text: str, subject: str) -> bool:
     """Whether a credentials file says that the broker will refuse a message on a subject; False also when it says nothing."""
     allowed = _allowed(text, "pub")
     return bool(allowed) and not any(subject_matches(pattern, subject) for pattern in allowed)
+
+
+def account_in_configuration(text: str, account: Account) -> tuple[str, tuple[str, ...]]:
+    """
+    The public key of an account in the servers' configuration, and the public keys of its scoped signing keys.
+
+    Returns:
+        "" and nothing when the configuration has no such account. Nothing is verified.
+    """
+    for key, token in _ACCOUNT_TOKEN.findall(text):
+        claims = _claims_in(token)
+        if claims.get("name") == account.value:
+            nats = claims.get("nats")
+            scopes = nats.get("signing_keys") if isinstance(nats, dict) else None
+            found = scopes if isinstance(scopes, list) else []
+            return key, tuple(str(each["key"]) for each in found if isinstance(each, dict) and "key" in each)
+    return "", ()
+
+
+def account_tokens(text: str) -> dict[str, str]:
+    """The JWTs of all accounts in the servers' configuration, by public key. Nothing is verified."""
+    return dict(_ACCOUNT_TOKEN.findall(text))
 
 
 def _allowed(text: str, word: str) -> list[str]:
@@ -329,7 +439,7 @@ def check_seed(seed: Secret, letter: str, source: str) -> Secret:
     text = seed.reveal()
     if not text.startswith(f"S{letter}"):
         raise InputError(
-            f"{source}: no seed that begins with S{letter}; was it made by `ccmctl init --security`?"
+            f"{source}: no seed that begins with S{letter}; use a file that `ccmctl init --security` created"
         )
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
@@ -337,7 +447,7 @@ def check_seed(seed: Secret, letter: str, source: str) -> Secret:
         raw = b""
     # nkeys does not verify the checksum; with a damaged key no user could connect.
     if len(raw) != _SEED_BYTES or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
-        raise InputError(f"{source}: the seed is damaged; restore it from where it was kept")
+        raise InputError(f"{source}: the seed is damaged; restore it from a backup")
     return seed
 
 

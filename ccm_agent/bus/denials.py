@@ -25,10 +25,8 @@ def denied(settings: BusSettings, word: str, subject: str) -> BusDeniedError:
         word: The operation: PUBLISH, or "subscribe to it".
         subject: The subject.
     """
-    from ccm_agent.bus.permissions import operator_flag_for
-
-    needed = operator_flag_for(subject) if settings.program == "ccmctl" and word == PUBLISH else ""
-    hint = f"`ccmctl operator add {needed}` grants that" if needed else "see its permissions on the broker"
+    needed = settings.operator_flag(subject) if settings.operator_flag and word == PUBLISH else ""
+    hint = f"grant it with `ccmctl operator add {needed}`" if needed else "see its permissions on the broker"
     if needed and (scope := _scope_of(subject)):
         hint = f"it lacks the right `{needed} {scope}`; see `ccmctl operator add --help`"
     if word == PUBLISH and subject.startswith("$JS."):

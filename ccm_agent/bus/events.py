@@ -48,9 +48,9 @@ def check_delivered(subject: str, headers: Mapping[str, str]) -> None:
     parse_event(subject)
     names = set(map(str.lower, headers))
     if "status" in names or not STORED.isdisjoint(names):
-        raise ProtocolError(f"{subject}: not published as an event, but sent here as an answer; refused")
+        raise ProtocolError(f"{subject}: refused: it is not an event but a reply that was sent here")
     if names.isdisjoint((MESSAGE_ID.lower(), SENT.lower())):
-        raise ProtocolError(f"{subject}: no program published this: an answer that was sent here; refused")
+        raise ProtocolError(f"{subject}: refused: it is a reply of the broker that was sent here")
 
 
 def build_event(

@@ -66,19 +66,21 @@ def parse_headers(block: bytes) -> dict[str, str]:
         MalformedHeadersError: The block is incomplete, not UTF-8, too long, or repeats a name that must be unique.
     """
     if len(block) > BLOCK_LIMIT_BYTES:
-        raise MalformedHeadersError(f"a header block of {len(block)} bytes; {BLOCK_LIMIT_BYTES} are taken")
+        raise MalformedHeadersError(
+            f"the headers have {len(block)} bytes; at most {BLOCK_LIMIT_BYTES} are accepted"
+        )
     try:
         found = _BLOCK.fullmatch(block.decode())
     except UnicodeDecodeError as err:
-        raise MalformedHeadersError("a header block that is not UTF-8") from err
+        raise MalformedHeadersError("the headers are not UTF-8") from err
     if found is None:
-        raise MalformedHeadersError("a header block that is not whole")
+        raise MalformedHeadersError("the headers are malformed")
     pairs = [(name, value.rstrip(" \t")) for name, value in _LINE.findall(found[3])]
     headers = dict(pairs)
     lowered = {name.lower() for name in headers}
     if not lowered.isdisjoint(("status", "description")):
         raise MalformedHeadersError(
-            "a header named `Status` or `Description`, which only the broker's first line says"
+            "a header is named `Status` or `Description`, which are reserved for the broker"
         )
     if len(lowered) != len(pairs):
         _judge_repeated([name.lower() for name, _ in pairs], headers)
@@ -93,7 +95,7 @@ def _judge_repeated(names: list[str], headers: dict[str, str]) -> None:
     repeated = {name for name, count in Counter(names).items() if count > 1}
     bad = [name for name in repeated - STORED - _REPEATABLE if name.startswith(_ONCE)]
     if bad:
-        raise MalformedHeadersError(f"a header block with two headers `{min(bad)}`")
+        raise MalformedHeadersError(f"the header `{min(bad)}` occurs twice")
     if repeated & STORED:
         headers["Nats-Stream"] = COPIED
 

@@ -47,7 +47,9 @@ _NOTE_LIMIT = 16 * 1024
 _EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 
-OURS = frozenset(("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA", "CCM_SLOTS"))
+OURS = frozenset(
+    ("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA", "CCM_SECRETS", "CCM_SLOTS")
+)
 """Buckets to which only this project's programs write."""
 
 
@@ -114,9 +116,7 @@ class NatsKeyValue:
         # To the broker a deleted key exists: its newest message marks the deletion.
         deleted = await self.newest(key)
         if deleted is None or deleted.value:
-            raise RevisionError(
-                f"{key}: it exists already in {self.bucket}; read it, then update that revision"
-            )
+            raise RevisionError(f"{key}: already exists in {self.bucket}; read it, then update that revision")
         return await self._write(key, value, {**headers, EXPECTED_SEQUENCE: str(deleted.revision)})
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
@@ -212,7 +212,7 @@ class NatsKeyValue:
     def _is_copy(self, stored: Stored) -> bool:
         is_foreign = self._is_foreign(stored)
         if is_foreign:
-            self._limited.warning("a copied entry is passed over", extra={"subject": stored.subject})
+            self._limited.warning("a copied entry is skipped", extra={"subject": stored.subject})
         return is_foreign
 
     def _is_foreign(self, stored: Stored) -> bool:
@@ -256,7 +256,7 @@ def _ttl(key: str, ttl_s: int | None) -> dict[str, str]:
     if ttl_s is None:
         return {}
     if ttl_s < 1:
-        raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
+        raise UsageError(f"{key}: the lifetime of a key must be at least 1 s, not {ttl_s}")
     return {"Nats-TTL": str(ttl_s)}
 
 

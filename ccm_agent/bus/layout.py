@@ -20,6 +20,7 @@ from ccm_agent.bus.audit import audit_configs
 from ccm_agent.bus.broker_errors import jetstream_is_off
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
+from ccm_agent.bus.sealing import SECRETS as SECRETS_BUCKET
 from ccm_agent.bus.stream_settings import WantedStream, merged
 from ccm_agent.bus.streams import NoPeersError, NoStreamError, RetryWindow, call
 from ccm_agent.bus.subjects import (
@@ -31,6 +32,7 @@ from ccm_agent.bus.subjects import (
 )
 from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
+from ccm_agent.model.join import JOINS_BUCKET
 from ccm_agent.model.slots import BUCKET, LEASE_S
 from ccm_agent.model.wire import PROTOCOL
 
@@ -45,8 +47,10 @@ NODE_DATA = "CCM_NODE_DATA"
 MANIFESTS = "CCM_MANIFESTS"
 ASSIGNMENTS = "CCM_ASSIGNMENTS"
 RUNS = "CCM_RUNS"
+SECRETS = SECRETS_BUCKET
 SLOTS = BUCKET
 TRUST = TRUST_BUCKET
+JOINS = JOINS_BUCKET
 REGISTRATION = "REGISTRATION"
 
 NOTIFYING = (FACTS, DATA, ASSIGNMENTS, MANIFESTS, TRUST)
@@ -76,6 +80,8 @@ SLOTS_BYTES = 64 * _MIB
 TRUST_HISTORY = 20
 TRUST_BYTES = 512 << 10
 """A list of two thousand operators."""
+JOIN_BYTES = 256 << 10
+"""The nodes that have used one token."""
 _TRIES = 5
 _WANTED_REPLICAS = 3
 _REGISTRATION_SETTLED = ("allow_rollup_hdrs", "subject_delete_marker_ttl", "max_msg_size", "discard")
@@ -157,7 +163,10 @@ def plan(layout: LayoutOptions, *, with_schedules: bool) -> list[WantedStream]:
         WantedStream(ASSIGNMENTS, "bucket", _bucket(ASSIGNMENTS, layout.history)),
         WantedStream(RUNS, "bucket", _runs(layout), formerly={"max_bytes": -1}),
         WantedStream(SLOTS, "bucket", _slots(layout)),
+        # one revision: what is purged or replaced must be gone from the broker
+        WantedStream(SECRETS, "bucket", _bucket(SECRETS, 1)),
         WantedStream(TRUST, "bucket", _trust()),
+        WantedStream(JOINS, "bucket", _bucket(JOINS, 1, max_msg_size=JOIN_BYTES)),
         WantedStream(MANIFESTS, "objects", _objects(MANIFESTS, may_roll_up=may_roll_up), rollup),
         WantedStream(EVENTS_STREAM, "stream", _events(layout), formerly={"max_msg_size": _MIB}),
         WantedStream(
@@ -369,7 +378,7 @@ def require_schedules(connection: Connection) -> None:
     Raises:
         BusSetupError: Its version has no cron and interval schedules.
     """
-    require_version(connection, SCHEDULES_VERSION, "schedules with cron and every")
+    require_version(connection, SCHEDULES_VERSION, "schedules with --cron and --every")
 
 
 def require_version(connection: Connection, version: tuple[int, int, int], what: str) -> None:
@@ -384,7 +393,7 @@ def _too_old(connection: Connection, version: tuple[int, int, int]) -> str:
     assert connection.server is not None
     has = ".".join(map(str, connection.server.version))
     needs = ".".join(map(str, version[:2]))
-    return f"nats-server {needs} or newer is needed, this one is {has}; update the broker"
+    return f"nats-server {needs} or newer is required, but this is {has}; upgrade the broker"
 
 
 class _Copies:

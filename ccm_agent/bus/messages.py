@@ -1,25 +1,18 @@
-"""Messages of a connection, subscriptions, and pending replies."""
+"""Messages of a connection, and pending replies."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ccm_agent.bus.broker_errors import NoRespondersError, jetstream_is_off, no_responders, place_of
-from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
-from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.model.errors import BusError, BusUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
-
-    from ccm_agent.bus.client import BusClient
-
-log = logging.getLogger(__name__)
 
 COPIED = "copied"
 """The value given to `Nats-Stream` if a message has that header twice: it was stored and then copied by direct get."""
@@ -88,43 +81,6 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     certificate_ends: datetime | None = None
 
 
-class Subscription:
-    """A subscription to a subject, which is restored after each reconnect until it is stopped."""
-
-    def __init__(self, subject: str, on_message: Callable[[Message], None]) -> None:
-        self.subject = subject
-        self.denied: BusDeniedError | None = None
-        self._on_message = on_message
-        self._client: BusClient | None = None
-        self._theirs: Any = None
-        self._limited = LimitedLog(log)
-
-    def is_attached(self, client: BusClient) -> bool:
-        """Whether this connection has subscribed to the subject."""
-        return self._client is client
-
-    async def attach(self, client: BusClient) -> None:
-        """Subscribe on a new connection; once for each connection."""
-        if self._client is client:
-            return
-        self._client = client
-        self.denied = None
-        self._theirs = await client.listen(self.subject, self._deliver)
-
-    async def detach(self) -> None:
-        """Unsubscribe at the broker, if connected."""
-        theirs, self._theirs = self._theirs, None
-        if theirs is not None and self._client is not None and not self._client.ended.is_set():
-            with contextlib.suppress(Exception):
-                await theirs.unsubscribe()
-
-    def _deliver(self, theirs: Any) -> None:
-        try:
-            self._on_message(convert_message(theirs))
-        except Exception:  # noqa: BLE001 - a callback's fault must not end the subscription
-            self._limited.exception("a message could not be handled", extra={"subject": theirs.subject})
-
-
 class PendingReply:
     """A caller that waits for replies on its own inbox."""
 
@@ -171,10 +127,3 @@ class PendingReply:
         if self._no_jetstream_at and self.subject.startswith(("$JS.", "$KV.", "$O.")):
             return BusUnavailableError(jetstream_is_off(self._no_jetstream_at))
         return NoRespondersError(no_responders(self.subject))
-
-
-def convert_message(theirs: Any) -> Message:
-    """Convert a message of nats-py."""
-    return Message(
-        subject=theirs.subject, body=theirs.data, headers=theirs.headers or {}, reply=theirs.reply or ""
-    )

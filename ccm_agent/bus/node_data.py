@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection import Connection
 
-_TOO_OLD = "this agent is too old to read documents that are kept for one node; upgrade it"
+_TOO_OLD = "this agent is too old to read documents that are stored for one node; upgrade it"
 TOO_OLD_TEXT = f"{_TOO_OLD}: 1\n{_TOO_OLD}: 2\n"
 """
 The body of an index entry.
@@ -154,13 +154,13 @@ class NodeData(ForwardingReader):
         except BusDeniedError as err:
             owner = owner_of(key)
             raise BusDeniedError(
-                f"kv://{DATA}/{key}: the broker lets the node {owner} alone read it; if this is {owner}, it needs new "
-                f"credentials: `ccmctl node add {owner}`"
+                f"kv://{DATA}/{key}: only the node {owner} may read it; if this is {owner}, create new credentials with "
+                f"`ccmctl node add {owner}`"
             ) from err
         if text is None or text.revision != place.revision or not text.value:
             raise RevisionGoneError(
-                f"kv://{DATA}/{key}: revision {entry.revision} is not kept in {NODE_DATA}; "
-                "store the document again with `ccmctl data put`"
+                f"kv://{DATA}/{key}: revision {entry.revision} is not in {NODE_DATA}; store the document again with "
+                "`ccmctl data put`"
             )
         return as_document(entry, text)
 

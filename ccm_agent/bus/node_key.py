@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.chain import PLACE_DETAIL
+from ccm_agent.bus.sealing import unseal
 from ccm_agent.bus.signing import (
     CERTIFICATE_HEADER,
     SIGNATURE_HEADER,
@@ -21,7 +22,7 @@ from ccm_agent.bus.signing import (
     signing_key_in_credentials,
 )
 from ccm_agent.bus.trust import trust_in_credentials, verify_certificate
-from ccm_agent.model.errors import InputError
+from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.wire import AnswerState
 
 if TYPE_CHECKING:
@@ -110,11 +111,22 @@ class NodeKey:
         headers = {SIGNATURE_HEADER: signature}
         return headers | ({CERTIFICATE_HEADER: self.certificate} if carries_certificate else {})
 
+    def unseal(self, sealed: str) -> bytes:
+        """
+        Open a data key that was sealed to this node.
+
+        Raises:
+            ProtocolError: The node has no key, or it was sealed to another one.
+        """
+        if self._key is None:
+            raise ProtocolError("this node has no credentials, so nothing can be sealed to it")
+        return unseal(self._key, sealed)
+
     def _check(self, node: str, root: str) -> None:
         try:
             verify_certificate(self.certificate, node, self.public_key, root, now_ms=int(time.time() * 1000))
         except SignatureError as err:
             log.warning(
-                "readers will not believe this node's events: its certificate is not for its name and key",
+                "readers will reject this node's events: its certificate is not for its name and key",
                 extra={"reason": str(err), "fix": f"new credentials: `ccmctl node add {node}`"},
             )

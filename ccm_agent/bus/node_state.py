@@ -123,10 +123,12 @@ class StateReader:
         if claims.key in self._revoked:
             raise SignatureError(f"{subject}: signed with {claims.key}, which was revoked")
         if not certificate:
-            raise SignatureError(f"{subject}: it has no certificate of the key that signed it")
-        node, expires = _certified(certificate, claims.key, self._root)
+            raise SignatureError(f"{subject}: the certificate of its signing key is missing")
+        node, expires, certifier = _certified(certificate, claims.key, self._root)
+        if certifier in self._revoked:
+            raise SignatureError(f"{subject}: its key was certified with {certifier}, which was revoked")
         if expires and claims.issued > expires:
-            raise SignatureError(f"{subject}: signed with {claims.key} after its certificate had expired")
+            raise SignatureError(f"{subject}: signed with {claims.key} after its certificate expired")
         if is_timed:
             # clocks differ, so the holder of the broker can show a presence this much longer than it lasts
             check_times(claims, subject, now_ms=self._now_ms(), late_ms=SKEW_MS)
@@ -167,13 +169,18 @@ _read_claims = lru_cache(maxsize=32_768)(read_claims)
 
 
 @lru_cache(maxsize=16_384)
-def _certified(certificate: str, key: str, root: str) -> tuple[str, int]:
-    """The node that a certificate names, and until when its key is certified, in milliseconds since 1970; 0: without end."""
+def _certified(certificate: str, key: str, root: str) -> tuple[str, int, str]:
+    """
+    The node that a certificate names, until when its key is certified, and the key that certified it.
+
+    The time is in milliseconds since 1970; 0: without end.
+    """
     subject = read_claims(certificate).subject
     if not subject.startswith(_NODE_PREFIX):
         raise SignatureError(f"the certificate of {key} names no node")
     node = subject.removeprefix(_NODE_PREFIX)
-    return node, read_certificate(certificate, node, key, root).expires
+    certified = read_certificate(certificate, node, key, root)
+    return node, certified.expires, certified.key
 
 
 def state_headers(headers: Mapping[str, str]) -> tuple[str, str]:

@@ -116,7 +116,7 @@ def decode_meta(name: str, bucket: str, stored: Stored) -> ObjectInfo | None:
     if meta.deleted:
         return None
     if not meta.nuid.isalnum() or meta.size < 0 or "link" in meta.options:
-        raise ProtocolError(f"{name}: its description in {bucket} is not one of a plain object")
+        raise ProtocolError(f"{name}: its description in {bucket} does not describe a plain object")
     return meta
 
 

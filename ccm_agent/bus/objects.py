@@ -154,13 +154,13 @@ class NatsObjects:
     async def _read_newest(self, name: str, limit_bytes: int) -> bytes:
         meta = await self._meta(name)
         if meta is None:
-            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed, or never stored there")
+            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed or never stored")
         return await self._read(name, meta, limit_bytes)
 
     async def _read(self, name: str, meta: ObjectInfo, limit_bytes: int) -> bytes:
         """The content that a description leads to."""
         if meta.size > limit_bytes:
-            raise ProtocolError(f"{name}: {meta.size} bytes, more than the {limit_bytes} that are taken")
+            raise ProtocolError(f"{name}: too large: {meta.size} bytes; at most {limit_bytes} are accepted")
         chunks: list[bytes] = []
         digest, size = hashlib.sha256(), 0
         if meta.size:
@@ -173,13 +173,11 @@ class NatsObjects:
                 if size == meta.size and is_digest(name):
                     break  # others can only append
         if size < meta.size:
-            raise _UnfinishedError(f"{name}: {self.bucket} holds {size} of its {meta.size} bytes")
+            raise _UnfinishedError(f"{name}: {self.bucket} contains only {size} of its {meta.size} bytes")
         if size > meta.size or digest.hexdigest() != meta.hex_digest:
-            raise ProtocolError(f"{name}: what {self.bucket} holds has another digest than it says; refused")
+            raise ProtocolError(f"{name}: refused: the content in {self.bucket} does not match its digest")
         if is_digest(name) and digest.hexdigest() != name:
-            raise ProtocolError(
-                f"{name}: what {self.bucket} holds under this digest has another one; refused"
-            )
+            raise ProtocolError(f"{name}: refused: the content in {self.bucket} does not match this digest")
         return b"".join(chunks)
 
     async def _find_copy(self, name: str, limit_bytes: int) -> tuple[ObjectInfo, bytes] | None:
@@ -201,7 +199,7 @@ class NatsObjects:
         """See `Objects.put`."""
         digest = hashlib.sha256(content).digest()
         if is_digest(name) and name != digest.hex():
-            raise ProtocolError(f"{name}: the name is a digest, and not that of the content; not stored")
+            raise ProtocolError(f"{name}: not stored: the name is not the digest of the content")
         patience = RetryWindow()
         while True:
             sequence, before = await self._find_stored(name, content)
@@ -279,7 +277,7 @@ class NatsObjects:
                 raise
             log.warning("another client stored chunks during an upload", extra={"bucket": self.bucket})
         raise BusUnavailableError(
-            f"{self.bucket}: another client stored chunks between those of this upload {UPLOADS} times; find that client"
+            f"{self.bucket}: another client stored chunks between those of this upload, {UPLOADS} times; stop that client"
         )
 
     async def _are_alone(self, nuid: str, pieces: list[bytes]) -> bool:

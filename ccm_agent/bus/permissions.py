@@ -20,6 +20,7 @@ from ccm_agent.bus.layout import (
     ASSIGNMENTS,
     DATA,
     FACTS,
+    JOINS,
     MANIFESTS,
     NODE_DATA,
     NODES,
@@ -29,10 +30,12 @@ from ccm_agent.bus.layout import (
     TRUST,
 )
 from ccm_agent.bus.requests import SCHEDULES_STREAM
+from ccm_agent.bus.sealing import SEALING_KEY, SECRETS
 from ccm_agent.bus.subjects import (
-    DUE_PREFIX,
+    INBOX,
     NOTIFICATION_PREFIX,
     REGISTRATION_PREFIX,
+    REQUEST_PREFIX,
     ROLLOUTS,
     SCHEDULE_PREFIX,
     SERVERS,
@@ -47,7 +50,8 @@ from ccm_agent.bus.subjects import (
     subject_matches,
 )
 from ccm_agent.bus.trust import EVERYWHERE
-from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
+from ccm_agent.model.join import JOIN_RENEWAL, JOIN_REQUEST
+from ccm_agent.model.outcome import TRANSACTION_EVENT
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
@@ -62,8 +66,6 @@ from ccm_agent.model.wire import (
     RESOURCE_ENSURE,
     RESOURCE_EXEC,
     RUN_STOP,
-    SESSION_ANSWER,
-    SESSION_PROGRESS,
 )
 
 if TYPE_CHECKING:
@@ -82,18 +84,23 @@ class Permissions(Struct, frozen=True, kw_only=True):
         account: The user's account.
         publish: Subjects it may publish on.
         subscribe: Subjects it may subscribe to.
+        tags: For a node: what its credentials contain instead, if the servers have the permissions (`node_template`).
+        answers: It may also answer each message that it receives, once.
     """
 
     account: Account
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    answers: bool = False
 
     def as_configuration(self) -> str:
         """The value of `permissions` in a nats-server configuration."""
         publish, subscribe = (
             ", ".join(f'"{subject}"' for subject in subjects) for subjects in (self.publish, self.subscribe)
         )
-        return f"{{ publish: [{publish}], subscribe: [{subscribe}] }}"
+        answers = ", allow_responses: true" if self.answers else ""
+        return f"{{ publish: [{publish}], subscribe: [{subscribe}]{answers} }}"
 
 
 class Role(Struct, frozen=True, kw_only=True):
@@ -109,6 +116,7 @@ class Role(Struct, frozen=True, kw_only=True):
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
         schedules: May create schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
+        join: May create join tokens, and answer nodes that join or renew their credentials.
         admin: May create streams, remove nodes, register and remove services, and purge.
     """
 
@@ -119,7 +127,28 @@ class Role(Struct, frozen=True, kw_only=True):
     data: bool = False
     facts: bool = False
     schedules: bool = False
+    join: bool = False
     admin: bool = False
+
+
+TOKEN_TAG, ADDRESS_TAG, READS_TAG = "token", "address", "reads"
+"""Tags of a node's credentials: its name as one token, its addresses, and the stream of registrations if it may read it."""
+
+
+def node_template() -> Permissions:
+    """
+    The permissions of all nodes whose credentials a scoped signing key signed, with the server's words for what differs.
+
+    `{{name()}}` stands for the user's name, and `{{tag(address)}}` for each of its tags that begins with `address:`. Servers have
+    these permissions, and not the credentials, so they change without new credentials (ADR 118).
+    """
+    publish, subscribe = _node_subjects(
+        "{{name()}}",
+        f"{{{{tag({TOKEN_TAG})}}}}",
+        (f"{{{{tag({ADDRESS_TAG})}}}}",),
+        f"{{{{tag({READS_TAG})}}}}",
+    )
+    return Permissions(account=Account.NODES, publish=publish, subscribe=subscribe)
 
 
 def node_permissions(
@@ -136,16 +165,35 @@ def node_permissions(
         addresses: The addresses on which it may register services; without any, it may register none.
         reads_registrations: It may read the registrations of other nodes, as a load balancer does.
     """
-    check_node(node)
-    run_protocols = (TRANSACTION_EVENT, SESSION_START, SESSION_SUMMARY, SESSION_PROGRESS, SESSION_ANSWER)
+    publish, subscribe = _node_subjects(
+        check_node(node),
+        encode_token(node),
+        [_address_token(address) for address in addresses],
+        REGISTRATION if reads_registrations else "",
+    )
+    tags = (
+        f"{TOKEN_TAG}:{encode_token(node)}",
+        *(f"{ADDRESS_TAG}:{_address_token(address)}" for address in addresses),
+        *((f"{READS_TAG}:{REGISTRATION}",) if reads_registrations else ()),
+    )
+    return Permissions(account=Account.NODES, publish=publish, subscribe=subscribe, tags=tags)
+
+
+def _node_subjects(
+    node: str, token: str, addresses: Sequence[str], registrations: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The only list of what a node may publish and subscribe to, for a node or for the template of all."""
     publish = (
-        *(f"{protocol}.*.{node}" for protocol in run_protocols),
+        # Start, summary, progress and answer of a run.
+        f"{PROTOCOL}.session.*.*.{node}",
+        f"{TRANSACTION_EVENT}.*.{node}",
         f"{PROTOCOL}.agent.*.{node}",
         *(key_subject(NODES, f"{kind}.{node}") for kind in ("node", "facts", "presence")),
+        f"{JOIN_RENEWAL}.{node}",
         # Its own entry of each slot, and the entries of all nodes.
         key_subject(SLOTS, f"*.{node}"),
         f"{DIRECT}.KV_{SLOTS}",
-        *(f"{REGISTRATION_PREFIX}.*.*.*.{address.replace('.', '_')}.*" for address in addresses),
+        *(f"{REGISTRATION_PREFIX}.*.*.*.{address}.*" for address in addresses),
         f"{DIRECT}.KV_{FACTS}.{key_subject(FACTS, node)}",
         # Wildcards of assignments and pages of a bundle are requested in the body, which a broker does not check.
         f"{DIRECT}.KV_{ASSIGNMENTS}",
@@ -153,26 +201,33 @@ def node_permissions(
         # Earlier revisions are requested in the body, too.
         f"{DIRECT}.KV_{DATA}",
         # The texts of its own documents, by subject only: never the bare question, whose body the broker does not check.
-        f"{DIRECT}.KV_{NODE_DATA}.{key_subject(NODE_DATA, encode_token(node))}.>",
+        f"{DIRECT}.KV_{NODE_DATA}.{key_subject(NODE_DATA, token)}.>",
+        # By subject only, too: data keys that are sealed to this node, and encrypted values.
+        f"{DIRECT}.KV_{SECRETS}.{key_subject(SECRETS, 'wrap')}.{token}.*",
+        f"{DIRECT}.KV_{SECRETS}.{key_subject(SECRETS, 'value')}.>",
         f"{DIRECT}.OBJ_{MANIFESTS}",
-        f"{DIRECT}.OBJ_{MANIFESTS}.$O.{MANIFESTS}.M.*",
-        f"{DIRECT}.{SCHEDULES_STREAM}.{DUE_PREFIX}.>",
-        f"{DIRECT}.{SCHEDULES_STREAM}.{SCHEDULE_PREFIX}.>",
-        f"{DIRECT}.KV_{TRUST}.{key_subject(TRUST, '>')}",
-        *((f"{DIRECT}.{REGISTRATION}",) if reads_registrations else ()),
+        # The account imports these for fewer subjects. Each level of a pattern costs the server memory for each connection.
+        f"{DIRECT}.OBJ_{MANIFESTS}.>",
+        f"{DIRECT}.{SCHEDULES_STREAM}.>",
+        f"{DIRECT}.KV_{TRUST}.>",
+        *((f"{DIRECT}.{registrations}",) if registrations else ()),
     )
     subscribe = (
         request_pattern("all"),
-        request_pattern(f"node.{node}"),
-        f"{PROTOCOL}.*.*.request.fact.*.*",
+        f"{REQUEST_PREFIX}.node.{node}",
+        f"{REQUEST_PREFIX}.fact.*.*",
         notification_subject(FACTS, node),
         notification_subject(DATA, ">"),
         notification_subject(ASSIGNMENTS, ">"),
         notification_subject(MANIFESTS, ">"),
         notification_subject(TRUST, ">"),
-        f"{inbox_prefix(node)}.>",
+        f"{INBOX}{token}.>",
     )
-    return Permissions(account=Account.NODES, publish=publish, subscribe=subscribe)
+    return publish, subscribe
+
+
+def _address_token(address: str) -> str:
+    return address.replace(".", "_")
 
 
 def operator_permissions(name: str, role: Role) -> Permissions:
@@ -201,16 +256,20 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         publish += [f"$O.{MANIFESTS}.{part}.*" for part in ("C", "M")]
     if role.data:
         publish += [key_subject(DATA, ">"), key_subject(NODE_DATA, ">")]
+        publish += [key_subject(SECRETS, f"{kind}.>") for kind in ("head", "value", "wrap")]
     if role.facts:
         publish.append(key_subject(FACTS, ">"))
     if role.schedules:
         publish.append(f"{SCHEDULE_PREFIX}.>")
     if EVERYWHERE in role.apply:
         publish.append(key_subject(SLOTS, ">"))
+    if role.join or role.admin:
+        publish.append(key_subject(JOINS, ">"))
     if role.admin:
         publish += [
             key_subject(NODES, ">"),
             key_subject(TRUST, ">"),
+            key_subject(SECRETS, SEALING_KEY),
             f"{REGISTRATION_PREFIX}.>",
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
@@ -232,9 +291,24 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         f"{PROTOCOL}.agent.*.>",
         f"{NOTIFICATION_PREFIX}.>",
         f"{inbox_prefix(name)}.>",
+        *((f"{JOIN_REQUEST}.*", f"{JOIN_RENEWAL}.>") if role.join else ()),
     )
     account = Account.CTL if role.admin else Account.OPS
-    return Permissions(account=account, publish=tuple(dict.fromkeys(publish)), subscribe=subscribe)
+    return Permissions(
+        account=account,
+        publish=tuple(dict.fromkeys(publish)),
+        subscribe=subscribe,
+        answers=role.join,
+    )
+
+
+def token_permissions(token: str) -> Permissions:
+    """The permissions of the holder of a join token: one request, and its answer."""
+    return Permissions(
+        account=Account.JOIN,
+        publish=(f"{JOIN_REQUEST}.{token}",),
+        subscribe=(f"{inbox_prefix(token)}.>",),
+    )
 
 
 def audit_permissions(name: str) -> Permissions:
@@ -264,6 +338,7 @@ def operator_flag_for(subject: str) -> str:
         "--data": Role(data=True),
         "--facts": Role(facts=True),
         "--schedules": Role(schedules=True),
+        "--join": Role(join=True),
         "--admin": Role(admin=True),
     }
     return next((word for word, role in roles.items() if _lets(role, subject)), "")

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import Message, Subscription
+    from ccm_agent.bus.messages import Message
     from ccm_agent.bus.signatory import Signatory
     from ccm_agent.bus.streams import Stored
+    from ccm_agent.bus.subscription import Subscription
     from ccm_agent.bus.verified import Base
 
 log = logging.getLogger(__name__)
@@ -66,19 +67,19 @@ def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> I
     protocol, scope, schedule = parse_scheduled(subject)
     lowered = {name.lower(): value for name, value in headers.items()}
     if "status" in lowered:
-        raise ProtocolError(f"{subject}: an answer of the broker's, not a request")
+        raise ProtocolError(f"{subject}: not a request but a reply of the broker")
     scheduled = was_stored(headers)
     if scheduled and not _is_due(subject, lowered):
         stream = lowered.get("nats-stream", "a stream")
-        raise ProtocolError(f"{subject}: a copy of a message in {stream}, which was sent here; refused")
+        raise ProtocolError(f"{subject}: refused: a copy of a message in {stream} was sent here")
     if not scheduled and schedule:
-        raise ProtocolError(f"{subject}: only a schedule sends requests there; refused")
+        raise ProtocolError(f"{subject}: refused: only schedules may send requests there")
     if not scheduled and SENT.lower() not in lowered:
         raise ProtocolError(
-            f"{subject}: refused: not a request but an answer of the broker that was redirected here"
+            f"{subject}: refused: not a request but a reply of the broker that was redirected here"
         )
     if _protocol_of(subject, body) != protocol:
-        raise ProtocolError(f"{subject}: the protocol of the body is not that of the subject; refused")
+        raise ProtocolError(f"{subject}: refused: the protocols of body and subject differ")
     return IncomingRequest(
         subject=subject, protocol=protocol, scope=scope, body=body, headers=headers, scheduled=scheduled
     )

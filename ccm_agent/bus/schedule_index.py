@@ -56,7 +56,7 @@ async def read_index(connection: Connection, stream: str) -> tuple[ScheduleIndex
     if stored is None or not stored.body:
         return ScheduleIndex(), stored.sequence if stored else 0
     if stored.copied:
-        raise ProtocolError(f"{INDEX_SUBJECT}: the index of schedules was copied there; refused")
+        raise ProtocolError(f"{INDEX_SUBJECT}: refused: the index of schedules was copied there")
     try:
         return decode_foreign(stored.body, ScheduleIndex), stored.sequence
     except msgspec.DecodeError as err:
@@ -74,7 +74,7 @@ def own_subjects(schedules: Iterable[str], scopes: Collection[str]) -> list[str]
             continue
     if len(found) > OWN_LIMIT:
         log.warning(
-            "too many schedules; the rest is not caught up with",
+            "too many schedules; missed requests of the rest are not read",
             extra={"schedules": len(found), "read": OWN_LIMIT},
         )
     return found[:OWN_LIMIT]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -59,6 +59,8 @@ class BusSettings(Struct, frozen=True, kw_only=True):
         spread_s: The longest random wait before the first attempt after a loss, so that a fleet does not reconnect at once.
         first_spread_s: The same for the very first attempt.
         pause_s: The longest random pause between two attempts.
+        operator_flag: Returns the option of `ccmctl operator add` that allows publishing on a subject, for errors that operators
+            see; "" if no option does. None for a node.
     """
 
     servers: tuple[str, ...] = (DEFAULT_SERVER,)
@@ -82,6 +84,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     spread_s: float = 1.0
     first_spread_s: float = 0.0
     pause_s: float = 8.0
+    operator_flag: Callable[[str], str] | None = None
 
     @property
     def inbox_prefix(self) -> str:
@@ -181,9 +184,9 @@ def settings_from_context(name: str = "", **others: Any) -> BusSettings:
     if not name:
         name = _read(home / "context.txt").strip()
         if not name:
-            raise NotFoundError("nats context: none is selected; `nats context select NAME`, or name one")
+            raise NotFoundError("nats context: none is selected; run `nats context select NAME`, or name one")
     if not _CONTEXT_NAME.fullmatch(name) or name.startswith("."):
-        raise NotFoundError(f"nats context {name!r}: no name of a context")
+        raise NotFoundError(f"nats context {name!r}: not a valid name of a context")
     path = home / "context" / f"{name}.json"
     text = _read(path)
     if not text:
@@ -196,7 +199,7 @@ def settings_from_context(name: str = "", **others: Any) -> BusSettings:
 def _from_context(context: object, path: Path, others: dict[str, Any]) -> BusSettings:
     place = Place(source=str(path))
     if not isinstance(context, dict):
-        raise DocumentError("not a context of the nats program: it holds no JSON object", place=place)
+        raise DocumentError("not a context of the nats program: it is not a JSON object", place=place)
     asked = [field for field in _UNSUPPORTED if context.get(field)]
     if asked:
         raise DocumentError(

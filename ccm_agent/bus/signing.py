@@ -81,6 +81,12 @@ class SignatureKind(StrEnum):
     """An order about a rollout, such as a pause."""
     NODE = "node"
     """A node's certificate: the root key certifies the key that a node signs with."""
+    CERTIFIER = "certifier"
+    """The root's permission for another key to sign certificates of nodes, and answers to nodes that join."""
+    JOIN = "join"
+    """A node's request to join or to renew its credentials."""
+    JOIN_ANSWER = "join_answer"
+    """The answer to that."""
 
 
 class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,6 +179,22 @@ class SigningKey:
         signature: bytes = self._pair.sign(_CONTEXT + text.encode())
         return f"{_VERSION}.{text}.{_encode(signature)}"
 
+    def unseal(self, sealed: bytes) -> bytes:
+        """
+        Open what was sealed to this key (`bus.sealing`).
+
+        Raises:
+            SignatureError: It was sealed to another key, or was changed.
+        """
+        import nacl.exceptions
+        import nacl.public
+
+        try:
+            box = nacl.public.SealedBox(self._pair._keys.to_curve25519_private_key())
+            return bytes(box.decrypt(sealed))
+        except (nacl.exceptions.CryptoError, ValueError, TypeError):
+            raise SignatureError("it was sealed to another key, or was changed after sealing") from None
+
     def derive(self, purpose: str) -> bytes:
         """Return 16 bytes that are derived from the key and the purpose. Only the holder of the key can compute them."""
         signature: bytes = self._pair.sign(_DERIVATION + purpose.encode())
@@ -181,11 +203,15 @@ class SigningKey:
 
 def signing_key_in_credentials(text: str) -> SigningKey | None:
     """The key in a credentials file, or in a file with a seed alone; None when there is none."""
+    seed = seed_in_credentials(text)
+    return None if seed is None else SigningKey(seed)
+
+
+def seed_in_credentials(text: str) -> Secret | None:
+    """The seed in a credentials file, or in a file with a seed alone; None when there is none."""
     found = _SEED_IN_CREDS.search(text)
     seed = found[1] if found else text.strip()
-    if not re.fullmatch(r"S[A-Z2-7]{50,60}", seed):
-        return None
-    return SigningKey(Secret(seed))
+    return Secret(seed) if re.fullmatch(r"S[A-Z2-7]{50,60}", seed) else None
 
 
 def read_claims(header: str) -> Claims:
@@ -202,14 +228,16 @@ def read_claims(header: str) -> Claims:
     version, _, rest = header.partition(".")
     text, _, signature = rest.partition(".")
     if version != _VERSION:
-        raise SignatureError("the form of the signature is unknown to this version; is the sender newer?")
+        raise SignatureError(
+            "this version does not support the form of the signature; upgrade it if the sender is newer"
+        )
     try:
         claims = msgspec.json.decode(_decode(text), type=Claims)
         raw = _decode(signature)
     except (msgspec.MsgspecError, ValueError, RecursionError) as err:
         raise SignatureError("the signature cannot be decoded") from err
     if not _is_sound(claims):
-        raise SignatureError("the signature has a time or a number that is out of range")
+        raise SignatureError("the signature has a time or number that is out of range")
     if not _is_signed(claims.key, _CONTEXT + text.encode(), raw):
         raise SignatureError("the signature is not valid: its claims were changed after signing")
     return claims
@@ -245,9 +273,9 @@ def check_times(claims: Claims, subject: str, *, now_ms: int, late_ms: int = 0) 
         SignatureTimeError: It is not valid yet, or has expired.
     """
     if claims.issued > now_ms + SKEW_MS:
-        raise SignatureTimeError(f"{subject}: it was signed in the future; are the clocks right?")
+        raise SignatureTimeError(f"{subject}: it was signed in the future; check the clocks")
     if claims.expires and now_ms > claims.expires + late_ms:
-        raise SignatureTimeError(f"{subject}: the signature has expired; are the clocks right?")
+        raise SignatureTimeError(f"{subject}: the signature has expired; check the clocks")
 
 
 def verify_content(header: str, kind: SignatureKind, subject: str, body: bytes) -> Claims:
@@ -284,7 +312,7 @@ def check_content(claims: Claims, kind: SignatureKind, subject: str, body: bytes
 
 def is_public_key(text: str) -> bool:
     """The text is a public nkey with a correct checksum."""
-    return _raw_key(text) is not None
+    return public_key_bytes(text) is not None
 
 
 def _is_sound(claims: Claims) -> bool:
@@ -309,11 +337,12 @@ def _verifier(key: str) -> Any:
     """The decoded key; None if the text is not a key. It is cached, because the same nodes sign many times."""
     import nacl.signing
 
-    raw = _raw_key(key)
+    raw = public_key_bytes(key)
     return nacl.signing.VerifyKey(raw) if raw is not None else None
 
 
-def _raw_key(key: str) -> bytes | None:
+def public_key_bytes(key: str) -> bytes | None:
+    """The 32 bytes of a public nkey; None if the text is not one."""
     if not _PUBLIC_KEY.fullmatch(key):
         return None
     try:

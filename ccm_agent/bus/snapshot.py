@@ -56,7 +56,7 @@ def read_piece(piece: bytes, digests: Sequence[str], place: int) -> dict[str, in
     """
     key = piece_key(place)
     if digest_of(piece) != digests[place]:
-        raise ProtocolError(f"{key}: it is not the part of the snapshot that the newest timestamp names")
+        raise ProtocolError(f"{key}: this part of the snapshot does not match the newest timestamp")
     try:
         return decode_foreign(piece, dict[str, int])
     except msgspec.DecodeError as err:

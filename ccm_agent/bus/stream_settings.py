@@ -75,7 +75,7 @@ def merged(found: dict[str, Any], wanted: WantedStream) -> tuple[dict[str, Any],
     differing = differences(found, wanted)
     config = found | {one.field: wanted.config[one.field] for one in differing if not one.is_kept}
     changes = [f"{one.field} {one.has} → {one.wanted}" for one in differing if not one.is_kept]
-    kept = [f"{one.field} stays {one.has} (asked for {one.wanted})" for one in differing if one.is_kept]
+    kept = [f"{one.field} stays {one.has} ({one.wanted} was requested)" for one in differing if one.is_kept]
     return config, changes, kept
 
 

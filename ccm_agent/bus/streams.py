@@ -155,18 +155,18 @@ def api_error(what: str, err_code: int, code: int, description: str) -> BusError
     text = f"{place_of(what)}: the broker says: {description} ({err_code or code})"
     if err_code in (10071, 10164):
         return RevisionError(
-            f"{place_of(what)}: it has moved on since it was read ({description}); read it again"
+            f"{place_of(what)}: it has changed since it was read ({description}); read it again"
         )
     if err_code in (10039, 10076):
         return BusSetupError(f"{text}; enable JetStream for the server and for this account")
     if err_code in (10047, 10023, 10028, 10002):
-        return BusSetupError(f"{text}; give the broker more storage, or ask for less (`ccmctl init --help`)")
+        return BusSetupError(f"{text}; add storage to the broker, or request less: `ccmctl init --help`")
     if err_code in (10005, 10074):
-        return NoPeersError(f"{text}; ask for fewer replicas, or start more servers")
+        return NoPeersError(f"{text}; request fewer replicas, or start more servers")
     if err_code == 10111:
         return NoRollupError(text)
     if err_code in (10059, 10060):
-        return NoStreamError(f"{text}; `ccmctl init` makes the streams")
+        return NoStreamError(f"{text}; create the streams with `ccmctl init`")
     if err_code in (10054, 10053, 10108, 10165, 10166, 10189, 10190, 10212):
         return ProtocolError(text)
     if err_code == 10014 or code == 404:
@@ -370,17 +370,16 @@ async def read_as_of(
 def _last_before(kept: Sequence[Stored], subject: str, sequence: int) -> Stored:
     older = [each for each in kept if each.sequence <= sequence]
     if not older:
-        oldest = f", the oldest is {kept[0].sequence}" if kept else ""
+        oldest = f" (the oldest is {kept[0].sequence})" if kept else ""
         raise RevisionGoneError(
-            f"{subject}: nothing of it is kept from revision {sequence} or before{oldest}; "
-            "assign again with the data as it is now"
+            f"{subject}: no revision up to {sequence} is stored{oldest}; assign again with the current data"
         )
     return older[-1]
 
 
 def _lagging(what: str, sequence: int) -> BusUnavailableError:
     return BusUnavailableError(
-        f"{what}: revision {sequence} is stored, and after {LAG_S:g} s no replica shows it; is the cluster well?"
+        f"{what}: revision {sequence} is stored, and after {LAG_S:g} s no replica shows it; check the cluster"
     )
 
 
@@ -482,7 +481,7 @@ def parse_sequence(text: str) -> int:
         ValueError: It is not a 64-bit number.
     """
     if not (text.isascii() and text.isdecimal() and len(text) <= _SEQUENCE_DIGITS):
-        raise ValueError(f"{text[:30]!r} is not a sequence of a stream")
+        raise ValueError(f"{text[:30]!r} is not a valid sequence number")
     return int(text)
 
 

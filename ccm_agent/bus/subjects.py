@@ -44,6 +44,8 @@ SERVERS = "=server"
 
 SCHEDULE_PREFIX = "choria.ccm.schedule"
 NOTIFICATION_PREFIX = "choria.ccm.poke"
+INBOX = "_INBOX_"
+"""What an inbox begins with; the name of its owner follows as one token."""
 REGISTRATION_PREFIX = "choria.ccm.registration.v1"
 ROLLOUT_STARTS = (f"{SCHEDULE_PREFIX}.rollout.start.*", f"{DUE_PREFIX}.rollout.start.*")
 """Schedules of rollouts, and their starts that are due."""
@@ -97,7 +99,7 @@ def decode_token(token: str) -> str | None:
     except ValueError:
         text = ""
     if not text or encode_token(text) != token:
-        raise ProtocolError(f"{token!r}: no token of a subject of ours; the sender encodes it wrongly")
+        raise ProtocolError(f"{token!r}: not a valid token of a subject; the sender encoded it incorrectly")
     return text
 
 
@@ -130,7 +132,7 @@ def check_node(identity: str) -> str:
     if identity == ALL or identity.startswith(_RESERVED):
         raise UsageError(
             f"{identity}: not a valid node name: `all` and names that begin with `node.`, `fact.` or `request.` "
-            "are words of the protocol; set `identity` in the agent's configuration"
+            "are reserved; set `identity` in the agent's configuration"
         )
     return identity
 
@@ -174,7 +176,7 @@ def check_scope(scope: str) -> str:
     if kind == "fact" and _ENCODED.fullmatch(key) and _ENCODED.fullmatch(value):
         decode_token(key), decode_token(value)
         return scope
-    raise ProtocolError(f"{scope!r}: no scope; it is `all`, `node.<node>` or `fact.<key>.<value>`")
+    raise ProtocolError(f"{scope!r}: not a valid scope; use `all`, `node.<node>` or `fact.<key>.<value>`")
 
 
 def format_scope(scope: str) -> str:
@@ -235,9 +237,9 @@ def event_subject(protocol: str, node: str, run: str = "") -> str:
     """Where a node publishes an event, answer or progress of a run; without a run, an event of the agent itself."""
     check_node(node)
     if run and not is_id(run):
-        raise ProtocolError(f"{run!r}: no id of a run")
+        raise ProtocolError(f"{run!r}: not a valid run id")
     if bool(run) == protocol.startswith(f"{PROTOCOL}.agent."):
-        raise ProtocolError(f"{protocol}: events of an agent belong to no run, all others to one")
+        raise ProtocolError(f"{protocol}: events of agents have no run id, all others have one")
     return f"{protocol}.{run}.{node}" if run else f"{protocol}.{node}"
 
 
@@ -260,7 +262,7 @@ def parse_event(subject: str) -> EventAddress:
 def run_pattern(run: str, node: str = ">") -> str:
     """Return the pattern for all messages about a run (events, answers, progress), of all nodes or of one."""
     if not is_id(run):
-        raise ProtocolError(f"{run!r}: no id of a run")
+        raise ProtocolError(f"{run!r}: not a valid run id")
     return f"{PROTOCOL}.*.*.{run}.{node if node == '>' else check_node(node)}"
 
 
@@ -387,7 +389,9 @@ def parse_registration(subject: str) -> tuple[str, str, str, str]:
 
 def _registration_token(text: str) -> str:
     if not _VISIBLE.fullmatch(text):
-        raise DataError(f"{text!r}: no part of a registration: it may hold no space, `.`, `*` or `>`")
+        raise DataError(
+            f"{text!r}: not valid in a registration: it must not contain a space, `.`, `*` or `>`"
+        )
     return text
 
 
@@ -400,7 +404,7 @@ def check_key(key: str) -> str:
     """
     if not _KEY.fullmatch(key):
         raise DataError(
-            f"{key!r}: no key of a bucket: it is made of letters, digits, `-`, `_`, `=`, `/` and `.`, "
+            f"{key!r}: not a valid key of a bucket: use letters, digits, `-`, `_`, `=`, `/` and `.`, "
             "without a leading, trailing or double dot"
         )
     return key
@@ -452,7 +456,7 @@ def inbox_prefix(identity: str) -> str:
 
     The name is encoded as one token: with the plain name, the permissions of node `b` would include the inbox of `b.x`.
     """
-    return f"_INBOX_{encode_token(identity)}"
+    return f"{INBOX}{encode_token(identity)}"
 
 
 def subject_matches(pattern: str, subject: str) -> bool:

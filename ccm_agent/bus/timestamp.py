@@ -66,7 +66,9 @@ def read_timestamp(signed: SignedText, signers: SignersList, *, now_ms: int) -> 
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{TIMESTAMP_SUBJECT}: the timestamp cannot be read: {err}") from err
     if claims.issued != found.issued or claims.number != found.issued:
-        raise SignatureError(f"{TIMESTAMP_SUBJECT}: the timestamp has another time than its signature")
+        raise SignatureError(f"{TIMESTAMP_SUBJECT}: the times of the timestamp and its signature differ")
     if found.signers > found.issued + AHEAD_MS:
-        raise ProtocolError(f"{TIMESTAMP_SUBJECT}: it names signers list {found.signers}, which is to come")
+        raise ProtocolError(
+            f"{TIMESTAMP_SUBJECT}: it names signers list {found.signers}, whose time is in the future"
+        )
     return found

@@ -22,9 +22,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signing import Claims, SignatureError, SignatureKind, is_public_key, verify, verify_content
+from ccm_agent.bus.sealing import SEALING_KEY, SECRETS
+from ccm_agent.bus.signing import (
+    Claims,
+    SignatureError,
+    SignatureKind,
+    check_times,
+    is_public_key,
+    verify,
+    verify_content,
+)
 from ccm_agent.bus.subjects import check_node, check_scope, key_subject, parse_assignment_key
 from ccm_agent.model.errors import InputError, ProtocolError, UsageError
+from ccm_agent.model.join import JOINS_BUCKET
 from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
@@ -46,6 +56,10 @@ SIGNERS_KEY = "signers"
 GROUP_PREFIX = "group."
 """Keys of groups in TRUST_BUCKET."""
 
+BY_DETAIL = "by"
+"""In a certificate or answer that another key than the root's signed: the root's permission for this key."""
+
+_CERTIFIER = "certifier"
 _FACTS = "CCM_FACTS"
 _ASSIGNMENTS = "CCM_ASSIGNMENTS"
 
@@ -74,6 +88,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         data: May write hiera documents.
         facts: May assign facts.
         schedules: May create schedules.
+        join: May create join tokens, and say which nodes have used them.
         admin: May create streams, remove nodes, register and remove services, and purge.
         timestamp: May confirm that a signers list is the newest (`bus.timestamp`).
         roles: Names that the node's policy can refer to.
@@ -89,6 +104,7 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: bool = False
     facts: bool = False
     schedules: bool = False
+    join: bool = False
     admin: bool = False
     timestamp: bool = False
     roles: tuple[str, ...] = ()
@@ -123,8 +139,13 @@ class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return self.facts
         if bucket == _ASSIGNMENTS:
             return self.may_assign(parse_assignment_key(key)[0])
+        if bucket == SECRETS and key == SEALING_KEY:
+            # with a sealing key of their own, they could open what others store from then on
+            return self.admin
         if bucket == TRUST_BUCKET:
             return self.admin and key.startswith(GROUP_PREFIX)
+        if bucket == JOINS_BUCKET:
+            return self.admin or self.join
         return self.data
 
 
@@ -211,7 +232,7 @@ def trust_in_credentials(text: str, source: str = "") -> Trust | None:
     except (ValueError, msgspec.MsgspecError) as err:
         raise InputError(f"{source or 'credentials'}: the CCM TRUST block is damaged: {err}") from err
     if not is_public_key(trust.root):
-        raise InputError(f"{source or 'credentials'}: the CCM TRUST block names no root key")
+        raise InputError(f"{source or 'credentials'}: the CCM TRUST block contains no root key")
     return trust
 
 
@@ -240,7 +261,7 @@ def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> Sign
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{SIGNERS_SUBJECT}: the signers list cannot be read: {err}") from err
     if claims.number != signers.number:
-        raise SignatureError(f"{SIGNERS_SUBJECT}: the signers list has another number than its signature")
+        raise SignatureError(f"{SIGNERS_SUBJECT}: the numbers of the signers list and its signature differ")
     try:
         check_signers(signers)
     except UsageError as err:
@@ -257,7 +278,7 @@ def check_signers(signers: SignersList) -> None:
     """
     if len(signers.signers) > SIGNERS_LIMIT:
         raise UsageError(
-            f"the signers list holds {len(signers.signers)} entries; at most {SIGNERS_LIMIT} are read"
+            f"the signers list has {len(signers.signers)} entries; at most {SIGNERS_LIMIT} are accepted"
         )
     seen: set[str] = set()
     for signer in signers.signers:
@@ -273,41 +294,72 @@ def check_signers(signers: SignersList) -> None:
                 raise UsageError(f"signer {signer.name}: {err.message}") from err
 
 
-def certify_node(root: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0) -> str:
-    """The root's certificate that a key belongs to a node: a signature header of kind `node`."""
+def allow_certifier(root: SigningKey, key: str, *, issued_ms: int, expires_ms: int) -> str:
+    """The root's permission for a key to certify nodes and to answer nodes that join, until a time."""
     return root.sign(
+        SignatureKind.CERTIFIER, _CERTIFIER, key.encode(), issued_ms=issued_ms, expires_ms=expires_ms
+    )
+
+
+def certify_node(
+    signer: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0, by: str = ""
+) -> str:
+    """
+    A certificate that a key belongs to a node: a signature header of kind `node`.
+
+    Args:
+        signer: The root key, or one that it allows to certify nodes.
+        by: The root's permission for `signer`; "": it is the root key.
+    """
+    return signer.sign(
         SignatureKind.NODE,
         f"node.{check_node(node)}",
         key.encode(),
         issued_ms=issued_ms,
         expires_ms=expires_ms,
+        details={BY_DETAIL: by} if by else {},
     )
 
 
 def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_ms: int) -> None:
     """
-    Check the root's certificate that a key belongs to a node.
+    Check a certificate that a key belongs to a node.
 
     Raises:
         SignatureError: The certificate is for another key or node, or has expired.
     """
-    subject = f"node.{check_node(node)}"
-    claims = verify(certificate, SignatureKind.NODE, subject, key.encode(), now_ms=now_ms)
-    _require_root(claims, root, subject)
+    check_times(read_certificate(certificate, node, key, root), f"node.{node}", now_ms=now_ms)
 
 
 def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims:
     """
-    What the root says about a node's key. The caller judges the times: an event that the node signed before its certificate
-    expired stays genuine afterwards.
+    What the root, or a key that it allows to certify nodes, says about a node's key. The caller judges the times: an event that
+    the node signed before its certificate expired stays genuine afterwards.
 
     Raises:
-        SignatureError: The root has not certified this key for this node.
+        SignatureError: Neither has certified this key for this node.
     """
     subject = f"node.{check_node(node)}"
     claims = verify_content(certificate, SignatureKind.NODE, subject, key.encode())
-    _require_root(claims, root, subject)
+    if claims.key != root:
+        require_certifier(claims, root, subject)
     return claims
+
+
+def require_certifier(claims: Claims, root: str, subject: str) -> None:
+    """
+    Check that the root allows the key of a certificate or answer to sign it. Both must expire before the permission does.
+
+    Raises:
+        SignatureError: It does not.
+    """
+    by = claims.details.get(BY_DETAIL, "")
+    if not by:
+        _require_root(claims, root, subject)
+    allowed = verify_content(by, SignatureKind.CERTIFIER, _CERTIFIER, claims.key.encode())
+    _require_root(allowed, root, subject)
+    if not claims.expires or claims.expires > allowed.expires:
+        raise SignatureError(f"{subject}: it is valid for longer than the key {claims.key} may certify")
 
 
 def _require_root(claims: Claims, root: str, subject: str) -> None:

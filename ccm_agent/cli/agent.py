@@ -51,7 +51,7 @@ class LocalVerbs(CcmGroup):
 @click.option("--check-config", is_flag=True, help="Check the configuration and exit.")
 @click.pass_context
 def command(ctx: click.Context, config: str, context: str, check_config: bool) -> int:
-    """Run the agent, or look at its configuration."""
+    """Run the agent, or check its configuration."""
     ctx.obj = (config, context)
     if ctx.invoked_subcommand is not None:
         return Exit.OK

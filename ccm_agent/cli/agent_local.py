@@ -51,7 +51,7 @@ def _span(text: str, flag: str) -> float:
     except DocumentError as err:
         raise UsageError(f"{flag} {text}: {err.message}") from err
     if not 1 <= seconds <= LONGEST_S:
-        raise UsageError(f"{flag} {text}: between a second and a year")
+        raise UsageError(f"{flag} {text}: must be between 1 second and 1 year")
     return seconds
 
 
@@ -64,7 +64,7 @@ def _span(text: str, flag: str) -> float:
 @_config
 @_json
 def status(config: str, as_json: bool) -> int:
-    """Show what the agent is doing and why it is not doing more. Reads its last saved status when it is not running."""
+    """Show what the agent is doing and what it waits for. Shows the last saved status if the agent is not running."""
     from ccm_agent import app_agent
 
     found = app_agent.control_socket.status(_folder(config))
@@ -102,7 +102,7 @@ def run_once(config: str, as_json: bool, within: str) -> int:
     except HostError as err:
         if not app_agent.control_socket.status(folder).get("disabled"):
             raise
-        raise HostError(f"{err}; `ccm agent enable` ends that") from err
+        raise HostError(f"{err}; enable it with `ccm agent enable`") from err
     if ended is None:
         ended = app_agent.converge_alone(path, _outer()[1], limit_s)
     if as_json:
@@ -153,7 +153,7 @@ def disable(config: str, as_json: bool, for_: str, why: str) -> int:
     """
     Stop this node from making changes. The agent refuses applies and reports the reason. Health checks continue.
 
-    This also works while the agent is stopped, and persists across restarts. A run that has started is completed.
+    This also works while the agent is stopped, and persists across restarts. A run that is under way is completed.
     """
     from ccm_agent import app_agent
 

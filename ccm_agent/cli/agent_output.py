@@ -15,9 +15,9 @@ from ccm_agent.model.maintenance import ResourceLock
 from ccm_agent.model.wire import DISABLED, Disabled, NodeState
 
 TOLD = {
-    "knows": "the agent knows it",
-    "soon": "an agent runs and did not answer; it looks by itself within seconds",
-    "off": "no agent runs; it is known to the next one",
+    "knows": "the agent has been notified",
+    "soon": "the agent did not answer; it will notice within seconds",
+    "off": "no agent is running; the next one will notice",
 }
 """What is said of the agent, by the words of `at_host`."""
 
@@ -45,18 +45,21 @@ def status_text(status: Mapping[str, Any], now: datetime) -> str:
     if status.get("plans_only"):
         line("Plans only", status["plans_only"])
     if status.get("wrong_clock"):
-        line("Wrong clock", f"{status['wrong_clock']}; nothing new is taken until it is right")
+        line(
+            "Wrong clock",
+            f"{status['wrong_clock']}; the node refuses everything new until the clock is correct",
+        )
     if status.get("running"):
         trouble = f"; {status['trouble']}" if status.get("trouble") else ""
         line("Broker", ("connected" if status.get("connected") else "not connected") + trouble)
     line("Run", place_text(status) or "none")
     for lock, owner in status.get("waits_for", {}).items():
-        line("Waits for", f"the lock `{lock}`, which {owner} has")
+        line("Waits for", f"the lock `{lock}`, held by {owner}")
     for job in status.get("waiting", []):
         line("Waiting", f"{job.get('name') or 'a run'} ({short_id(str(job.get('run')))})")
     line("Last run", _last_run(status, now))
     spool = status.get("spool", {})
-    lost = f", {spool['lost']} given up" if spool.get("lost") else ""
+    lost = f", {spool['lost']} dropped" if spool.get("lost") else ""
     line("Spool", f"{spool.get('events', 0)} events wait for the broker{lost}")
     for one in status.get("manifests", []):
         line("Manifest", _manifest(one, now, is_running=bool(status.get("running"))))
@@ -112,14 +115,16 @@ def _headline(status: Mapping[str, Any], now: datetime) -> str:
     node, version = safe(status.get("node") or "this node"), safe(status.get("version", ""))
     if status.get("running"):
         since = _ago(status.get("started"), now)
-        return f"{node}: the agent runs (process {status.get('pid')}, version {version}, started {since})"
+        return (
+            f"{node}: the agent is running (process {status.get('pid')}, version {version}, started {since})"
+        )
     if status.get("holder"):
-        return f"{node}: an agent runs as process {status['holder']} and does not answer; see its log"
+        return f"{node}: the agent (process {status['holder']}) does not answer; see its log"
     left = _ago(status.get("time"), now)
     return (
-        f"{node}: the agent does not run; this is what it left {left}"
+        f"{node}: the agent is not running; this status was saved {left}"
         if left
-        else f"{node}: the agent does not run"
+        else f"{node}: the agent is not running"
     )
 
 
@@ -143,7 +148,7 @@ def _manifest(one: Mapping[str, Any], now: datetime, *, is_running: bool) -> str
 
 def _policy(policy: Mapping[str, Any]) -> str:
     if policy.get("trouble"):
-        return f"cannot be used, so nothing that comes over the bus is run: {policy['trouble']}"
+        return f"invalid, so the node refuses all requests from the bus: {policy['trouble']}"
     rules = policy.get("rules", 0)
     return f"{policy.get('path')}, digest {str(policy.get('digest'))[:12]}, {rules} {'rule' if rules == 1 else 'rules'}"
 

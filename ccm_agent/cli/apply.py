@@ -12,8 +12,10 @@ import click
 from ccm_agent.cli import options, output
 from ccm_agent.cli.error_report import report_manifest, report_reason
 from ccm_agent.cli.inputs import environment, more_facts
+from ccm_agent.cli.options import SelectionOptions
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import Option, examples
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent
@@ -22,6 +24,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.app import App, ApplyOptions
+    from ccm_agent.model.selection import ResourceSelection
+
+
+class ApplyFlags(Options, frozen=True, kw_only=True):
+    """The options of `ccm apply`."""
+
+    manifest: str
+    fact: tuple[str, ...]
+    facts: str | None
+    hiera: str | None
+    selected: SelectionOptions
+    module_path: str
+    noop: bool
+    diff: bool
+    monitor_only: bool
+    render: bool
+    report: bool | None
+    as_json: bool
+    events: str | None
+    read_env: bool | None
+    nats_context: str
+    registration: str
+    registration_settle: str | None
 
 
 @click.command(
@@ -79,7 +104,8 @@ if TYPE_CHECKING:
 @options.context_flag
 @options.registration_flag
 @options.settle_flag
-def command(**given: Any) -> int:
+@takes(ApplyFlags)
+def command(given: ApplyFlags) -> int:
     """
     Apply a manifest.
 
@@ -89,28 +115,26 @@ def command(**given: Any) -> int:
     """
     import asyncio
 
-    given["selection"] = options.selection(given)
-    if given["as_json"] and (given["render"] or given["events"] == "-"):
-        other = "--render" if given["render"] else "--events -"
+    selection = given.selected.selection()
+    if given.as_json and (given.render or given.events == "-"):
+        other = "--render" if given.render else "--events -"
         raise UsageError(f"--json and {other} both write to standard output; use one of them")
-    if os.path.isdir(given["manifest"]):  # noqa: PTH112 -- pathlib is not needed on this way
-        raise UsageError(
-            f"{given['manifest']}: this is a directory: name the manifest in it, such as manifest.yaml"
-        )
-    return asyncio.run(_apply(given))
+    if os.path.isdir(given.manifest):  # noqa: PTH112 -- pathlib is not needed on this way
+        raise UsageError(f"{given.manifest}: is a directory; give the manifest in it, such as manifest.yaml")
+    return asyncio.run(_apply(given, selection))
 
 
-async def _apply(given: dict[str, Any]) -> int:
+async def _apply(given: ApplyFlags, selection: ResourceSelection | None) -> int:
     from ccm_agent.app import App, ApplyOptions
 
     app = App(
         os.environ,
-        context=given["nats_context"],
-        stream=given["registration"],
-        settle_s=options.settle_s(given["registration_settle"]),
+        context=given.nats_context,
+        stream=given.registration,
+        settle_s=options.settle_s(given.registration_settle),
     )
-    terminal = HostTerminal(data_on_stdout=given["events"] == "-", json=given["as_json"])
-    sink = _open_sink(given["events"], terminal)
+    terminal = HostTerminal(data_on_stdout=given.events == "-", json=given.as_json)
+    sink = _open_sink(given.events, terminal)
 
     def on_start(event: SessionStart) -> None:
         if sink is not None:
@@ -128,15 +152,15 @@ async def _apply(given: dict[str, Any]) -> int:
             _write(sink, event)
 
     asked = ApplyOptions(
-        selection=given["selection"],
-        noop=given["noop"],
+        selection=selection,
+        noop=given.noop,
         checks_planned=True,
-        health_check_only=given["monitor_only"],
-        diff=given["diff"],
+        health_check_only=given.monitor_only,
+        diff=given.diff,
         on_diff=terminal.on_diff if terminal.has_reader else None,
-        hiera=(given["hiera"],) if given["hiera"] else (),
-        more_facts=more_facts(given["fact"], given["facts"]),
-        environ=environment(given["read_env"]),
+        hiera=(given.hiera,) if given.hiera else (),
+        more_facts=more_facts(given.fact, given.facts),
+        environ=environment(given.read_env),
         on_start=on_start,
         on_event=on_event,
         on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
@@ -155,15 +179,15 @@ async def _apply(given: dict[str, Any]) -> int:
 
 
 async def _run(
-    app: App, given: dict[str, Any], asked: ApplyOptions, terminal: HostTerminal
+    app: App, given: ApplyFlags, asked: ApplyOptions, terminal: HostTerminal
 ) -> SessionSummary | None:
     """Return the summary of the run; None when the manifest was only rendered."""
-    async with app.source(given["manifest"], given["module_path"]) as source:
+    async with app.source(given.manifest, given.module_path) as source:
         engine = app.engine()
         plan = await engine.load(source, asked)
         gc.freeze()
         gc.enable()
-        if given["render"]:
+        if given.render:
             terminal.data(app.rendered(plan))
             return None
         if plan.loaded.pre_message:
@@ -178,7 +202,7 @@ def _finish(
     app: App,
     summary: SessionSummary,
     terminal: HostTerminal,
-    given: dict[str, Any],
+    given: ApplyFlags,
     failed: Sequence[TransactionEvent],
 ) -> int:
     if summary.reason:
@@ -188,11 +212,11 @@ def _finish(
         return Exit.COULD_NOT_RUN
     code = Exit.FAILED if summary.state == "failed" else Exit.OK
     has_line = terminal.has_reader or (code is Exit.FAILED and failed)
-    if given["report"] or (given["report"] is None and not has_line):
+    if given.report or (given.report is None and not has_line):
         terminal.text("\n" + output.summary_text(summary))
-    elif given["report"] is None:
+    elif given.report is None:
         listed = "" if terminal.has_reader else output.failure_lines(failed)
-        terminal.text(f"\n{listed}{output.summary_line(given['manifest'], summary, terminal.log_style)}")
+        terminal.text(f"\n{listed}{output.summary_line(given.manifest, summary, terminal.log_style)}")
     terminal.end(code, summary)
     terminal.flush()
     return code

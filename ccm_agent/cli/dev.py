@@ -45,7 +45,7 @@ def new_type(name: str, directory: Path, package: str, provider: str) -> None:
 
     files = render_files(name, package, provider)
     if name in Catalog().names():
-        raise UsageError(f"there is a resource type `{name}` already: take another name")
+        raise UsageError(f"resource type `{name}` already exists; choose another name")
     written = {
         directory / path: text
         for path, text in files.items()
@@ -55,13 +55,13 @@ def new_type(name: str, directory: Path, package: str, provider: str) -> None:
     }
     for path in written:
         if path.exists() or path.is_symlink():
-            raise UsageError(f"{path} exists: nothing was written")
+            raise UsageError(f"{path} already exists; nothing was written")
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path}\n")
     if package != OWN_PACKAGE:
         sys.stdout.write(
-            "\nTo have it found, put this into pyproject.toml:\n\n"
+            "\nTo register the type, add this to pyproject.toml:\n\n"
             f'[project.entry-points."ccm.types"]\n{name} = "{package}.{name}:TYPE"\n'
         )

@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from ccm_agent.cli import options
-from ccm_agent.cli.ensure_shared import apply_options, exit_of, shared_flags
+from ccm_agent.cli.ensure_shared import EnsureSharedOptions, apply_options, exit_of, shared_flags
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.options import takes
+from ccm_agent.clikit.properties import Properties
 from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 
@@ -23,7 +25,7 @@ class Types(options.CcmGroup):
         return [*(kind.name for kind in _catalog().all() if kind.command.is_offered), "api"]
 
     def unknown(self, name: str, known: Sequence[str]) -> str:
-        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; known types: {', '.join(known)}"
         return f"unknown resource type `{name}`{hint}"
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -55,17 +57,18 @@ class Types(options.CcmGroup):
 )
 @shared_flags
 @click.pass_context
-def command(context: click.Context, /, **given: Any) -> None:
+@takes(EnsureSharedOptions)
+def command(context: click.Context, given: EnsureSharedOptions) -> None:
     """Manage a single resource: ccm ensure TYPE NAME ..."""
     context.obj = given
 
 
-def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) -> int:
+def _ensure(type_name: str, properties: Properties, shared: EnsureSharedOptions) -> int:
     import asyncio
 
-    if properties.get("require") and not shared["session"]:
-        raise UsageError("--require looks into a session: name its store with --session or CCM_SESSION_STORE")
-    terminal = HostTerminal(json=bool(shared["as_json"]))
+    if properties.get("require") and not shared.session:
+        raise UsageError("--require needs a session; select it with --session or CCM_SESSION_STORE")
+    terminal = HostTerminal(json=bool(shared.as_json))
     asked = apply_options(
         shared,
         on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
@@ -77,14 +80,14 @@ def _ensure(type_name: str, properties: dict[str, Any], shared: dict[str, Any]) 
 
         app = App(
             os.environ,
-            context=shared["nats_context"] or "",
-            stream=shared["registration"] or "",
-            settle_s=options.settle_s(shared["registration_settle"]),
+            context=shared.nats_context or "",
+            stream=shared.registration or "",
+            settle_s=options.settle_s(shared.registration_settle),
         )
         try:
             event = await app.engine().ensure(type_name, properties, asked)
             terminal.event(event)
-            code = await exit_of(event, shared["session"])
+            code = await exit_of(event, shared.session)
             terminal.end(code)
             return code
         finally:

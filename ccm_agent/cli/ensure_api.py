@@ -10,8 +10,10 @@ import click
 import msgspec
 
 from ccm_agent.cli import ensure_shared, options, output
+from ccm_agent.cli.ensure_shared import EnsureSharedOptions
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, InputError, UsageError
 from ccm_agent.model.exits import Exit
@@ -31,12 +33,20 @@ class Piped(options.CcmGroup):
     aliases = {"piped": "pipe"}
 
 
+class PipeOptions(Options, frozen=True, kw_only=True):
+    """The options of `pipe`."""
+
+    as_yaml: bool
+    shared: EnsureSharedOptions
+
+
 @click.group("api", cls=Piped, epilog=examples("ccm ensure api pipe < request.json"))
 @ensure_shared.shared_flags
 @click.pass_context
-def api(context: click.Context, /, **given: Any) -> None:
+@takes(EnsureSharedOptions)
+def api(context: click.Context, given: EnsureSharedOptions) -> None:
     """Manage resources from other programs."""
-    context.obj = ensure_shared.gather_shared(context.parent or context, given)
+    context.obj = given.over(context.parent.obj if context.parent else None)
 
 
 @api.command(
@@ -46,34 +56,37 @@ def api(context: click.Context, /, **given: Any) -> None:
 @click.option("--no-yaml", "as_yaml", flag_value=False, type=bool, hidden=True)
 @ensure_shared.shared_flags
 @click.pass_context
-def pipe(context: click.Context, /, as_yaml: bool, **given: Any) -> int:
+@takes(PipeOptions)
+def pipe(context: click.Context, given: PipeOptions) -> int:
     """Read a request from standard input, manage its resource, and write only the response to standard output."""
     import asyncio
 
     terminal = HostTerminal(data_on_stdout=True)
     event, error, code = None, "", int(Exit.COULD_NOT_RUN)
     try:
-        shared = ensure_shared.gather_shared(context, given)
+        shared = given.shared.over(context.obj)
         request = sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1)
         event, code = asyncio.run(_apply(request, shared, terminal))
     except CcmError as err:
         error = str(err)
-    terminal.data(_response(event, error, as_yaml))
+    terminal.data(_response(event, error, given.as_yaml))
     return code
 
 
-async def _apply(data: bytes, shared: dict[str, Any], terminal: HostTerminal) -> tuple[TransactionEvent, int]:
+async def _apply(
+    data: bytes, shared: EnsureSharedOptions, terminal: HostTerminal
+) -> tuple[TransactionEvent, int]:
     from ccm_agent.app import App
 
     type_name, properties = read_request(data)
-    if shared["session"] and not os.path.lexists(shared["session"]):  # noqa: ASYNC240 - before anything runs
+    if shared.session and not os.path.lexists(shared.session):  # noqa: ASYNC240 - before anything runs
         # programs without session support inherit the variable; Choria CCM accepts that
         terminal.report(
             "warning",
             "The session store does not exist, so nothing is recorded",
-            {"store": shared["session"]},
+            {"store": shared.session},
         )
-        shared = {**shared, "session": None}
+        shared = msgspec.structs.replace(shared, session=None)
     asked = ensure_shared.apply_options(
         shared,
         on_note=lambda level, message, fields: terminal.report(level, message, dict(fields)),
@@ -81,13 +94,13 @@ async def _apply(data: bytes, shared: dict[str, Any], terminal: HostTerminal) ->
     )
     app = App(
         os.environ,
-        context=shared["nats_context"] or "",
-        stream=shared["registration"] or "",
-        settle_s=options.settle_s(shared["registration_settle"]),
+        context=shared.nats_context or "",
+        stream=shared.registration or "",
+        settle_s=options.settle_s(shared.registration_settle),
     )
     try:
         event = await app.engine().ensure(type_name, properties, asked)
-        return event, await ensure_shared.exit_of(event, shared["session"])
+        return event, await ensure_shared.exit_of(event, shared.session)
     finally:
         await app.close()
 
@@ -112,7 +125,7 @@ def read_request(data: bytes) -> tuple[str, dict[str, Any]]:
     if found.get("protocol") != REQUEST:
         raise InputError(f"invalid protocol {found.get('protocol')!r}: it must be {REQUEST}")
     if not isinstance(found.get("type"), str) or not found["type"]:
-        raise InputError("the request names no type: add `type`, such as file")
+        raise InputError("the request has no `type`; add it, such as `type: file`")
     return found["type"], _one_resource(found.get("properties"))
 
 
@@ -120,13 +133,13 @@ def _one_resource(properties: Any) -> dict[str, Any]:
     if isinstance(properties, list):
         named = [item for item in properties if not (isinstance(item, dict) and list(item) == ["defaults"])]
         if len(named) != 1 or not isinstance(named[0], dict) or len(named[0]) != 1:
-            raise InputError("the request must hold one resource, neither more nor less")
+            raise InputError("the request must contain exactly one resource")
         name, own = next(iter(named[0].items()))
         defaults = next((item["defaults"] for item in properties if "defaults" in item), None)
         for what, value in ((name, own), ("defaults", defaults)):
             if not isinstance(value, dict | None):
                 raise InputError(
-                    f"in the request, `{what}` must hold properties, as in `{what}: {{ensure: present}}`"
+                    f"in the request, `{what}` must be a mapping of properties, such as `{what}: {{ensure: present}}`"
                 )
         properties = {**(defaults or {}), **(own or {}), "name": name}
     if not isinstance(properties, dict) or not properties:

@@ -6,36 +6,60 @@ import os
 from typing import Any
 
 import click
+import msgspec
 
 from ccm_agent.cli import inputs, options
 from ccm_agent.cli.implicit import why_not_trusted
 from ccm_agent.cli.terminal import warn
 from ccm_agent.clikit.commands import Option
+from ccm_agent.clikit.options import Options
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 
 DEFAULT_HIERA = ".hiera"
-SHARED = (
-    "noop",
-    "diff",
-    "as_json",
-    "session",
-    "hiera",
-    "read_env",
-    "nats_context",
-    "registration",
-    "registration_settle",
-)
-"""Flags that may stand before the type's name or behind it."""
 
 
-ENVIRONMENT = {"session": "CCM_SESSION_STORE", "hiera": "CCM_HIERA_DATA"}
-"""Variables that stand in for flags that are not given."""
+class EnsureSharedOptions(Options, frozen=True, kw_only=True):
+    """
+    Options that may precede or follow the name of the type.
+
+    None means not given, so that the options of one place can take precedence over those of the other.
+    """
+
+    noop: bool | None
+    diff: bool | None
+    as_json: bool | None
+    session: str | None
+    hiera: str | None
+    read_env: bool | None
+    nats_context: str | None
+    registration: str | None
+    registration_settle: str | None
+
+    def over(self, before: EnsureSharedOptions | None) -> EnsureSharedOptions:
+        """
+        These options, then those before the name of the type, then the environment variables.
+
+        Raises:
+            UsageError: The session store is named and empty.
+        """
+        given = {
+            name: getattr(before, name, None) if (value := getattr(self, name)) is None else value
+            for name in self.__struct_fields__
+        }
+        found = EnsureSharedOptions(**given)
+        if found.session == "":
+            raise UsageError("--session is empty; give a directory, or create one with `ccm session new`")
+        return msgspec.structs.replace(
+            found,
+            session=found.session or os.environ.get("CCM_SESSION_STORE") or None,
+            hiera=found.hiera or os.environ.get("CCM_HIERA_DATA") or None,
+        )
 
 
 def shared_flags(function: Any) -> Any:
-    """The flags of `SHARED`. None means not given, so that one place can win over the other."""
+    """The flags of `EnsureSharedOptions`."""
     decorators = (
         click.option("--noop", is_flag=True, default=None, help="Change nothing; show what would change."),
         click.option("--diff", is_flag=True, default=None, help="Show what changes, line by line."),
@@ -68,36 +92,19 @@ def shared_flags(function: Any) -> Any:
     return options.add_options(function, decorators)
 
 
-def gather_shared(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """
-    Collect the shared flags of a command; those after the type's name win.
-
-    Raises:
-        UsageError: The session store is named and empty.
-    """
-    before = context.obj or {}
-    found = {name: given.pop(name, None) for name in SHARED}
-    found = {name: before.get(name) if value is None else value for name, value in found.items()}
-    if found["session"] == "":
-        raise UsageError("--session is empty: name a directory, or make one with `ccm session new`")
-    for name, variable in ENVIRONMENT.items():
-        found[name] = found[name] or os.environ.get(variable) or None
-    return found
-
-
-def apply_options(shared: dict[str, Any], **more: Any) -> Any:
+def apply_options(shared: EnsureSharedOptions, **more: Any) -> Any:
     """What the engine takes, from the shared flags."""
     from ccm_agent.app import ApplyOptions
 
-    hiera = shared["hiera"]
+    hiera = shared.hiera
     if hiera is None and os.path.exists(DEFAULT_HIERA):  # noqa: PTH110 - pathlib is slow to import
         hiera = _trusted_hiera()
     return ApplyOptions(
-        noop=bool(shared["noop"]),
-        diff=bool(shared["diff"]),
+        noop=bool(shared.noop),
+        diff=bool(shared.diff),
         hiera=(hiera,) if hiera else (),
-        environ=inputs.environment(shared["read_env"]),
-        session=shared["session"] or "",
+        environ=inputs.environment(shared.read_env),
+        session=shared.session or "",
         **more,
     )
 
@@ -107,7 +114,7 @@ def _trusted_hiera() -> str | None:
     if not why:
         return DEFAULT_HIERA
     warn(
-        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; give it to root, or say --data {DEFAULT_HIERA}"  # noqa: PTH100
+        f"{os.path.abspath(DEFAULT_HIERA)} is not read: {why}; fix its owner and mode, or pass --data {DEFAULT_HIERA}"  # noqa: PTH100
     )
     return None
 

@@ -9,7 +9,9 @@ import click
 import msgspec
 
 from ccm_agent.cli import ensure_shared, inputs, options
+from ccm_agent.cli.ensure_shared import EnsureSharedOptions
 from ccm_agent.clikit.commands import Argument, examples
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.properties import (
     EVERY_RESOURCE,
     LIST,
@@ -18,6 +20,7 @@ from ccm_agent.clikit.properties import (
     NUMBERS,
     SWITCH,
     TEXT,
+    Properties,
     Property,
     control_options,
     property_option,
@@ -27,7 +30,7 @@ from ccm_agent.clikit.properties import (
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType, Flag
 
-Ensure = Callable[[str, dict[str, Any], dict[str, Any]], int]
+Ensure = Callable[[str, Properties, EnsureSharedOptions], int]
 """Ensures a resource: its type, its properties, the shared flags."""
 
 _COMMON = "common_"
@@ -39,14 +42,22 @@ _PLACEHOLDERS = {"alias": "NAME", "provider": "NAME", "require": "TYPE#NAME"}
 _EVERY = frozenset(CommonProperties.__struct_fields__) - {"name", "ensure"}
 
 
+class EnsureTypeOptions(Options, frozen=True, kw_only=True):
+    """The options of the command of a type."""
+
+    shared: EnsureSharedOptions
+    properties: Properties
+
+
 def command_for(kind: AnyType, run: Ensure) -> click.Command:
     """The command of a type: arguments, a flag for each of its own properties, and the flags that all types share."""
 
-    def callback(**given: Any) -> int:
-        context = click.get_current_context()
-        shared = ensure_shared.gather_shared(context, given)
-        common = take_controls(given, _COMMON)
-        own = {name: value for name, value in given.items() if value is not None and value != ()}
+    @click.pass_obj
+    @takes(EnsureTypeOptions)
+    def callback(before: EnsureSharedOptions | None, given: EnsureTypeOptions) -> int:
+        shared, properties = given.shared.over(before), given.properties
+        common = take_controls(properties, _COMMON)
+        own = {name: value for name, value in properties.items() if value is not None and value != ()}
         for name in maps:
             if name in own:
                 own[name] = inputs.pairs(own[name], f"--{name.replace('_', '-')}")

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 import click
 
 from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.options import Options, takes
+
+
+class EvaluateOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccm evaluate`."""
+
+    expression: str
+    fact: tuple[str, ...]
+    facts: str | None
+    data: str | None
+    as_json: bool
+    template: bool
+    read_env: bool | None
+    nats_context: str
 
 
 @click.command(
@@ -33,7 +46,8 @@ from ccm_agent.clikit.commands import examples
 )
 @options.env_flag
 @options.context_flag
-def command(**given: Any) -> None:
+@takes(EvaluateOptions)
+def command(given: EvaluateOptions) -> None:
     """
     Evaluate EXPRESSION with this host's facts and print the result as a template would.
 
@@ -44,17 +58,15 @@ def command(**given: Any) -> None:
     sys.stdout.write(asyncio.run(_evaluate(given)) + "\n")
 
 
-async def _evaluate(given: dict[str, Any]) -> str:
+async def _evaluate(given: EvaluateOptions) -> str:
     from ccm_agent.app import App, json_text
 
-    app = App(os.environ, context=given["nats_context"])
+    app = App(os.environ, context=given.nats_context)
     try:
-        facts = app.facts(inputs.more_facts(given["fact"], given["facts"]))
-        data = await app.resolve_hiera(given["data"], facts, {}) if given["data"] else {}
-        environ = inputs.environment(given["read_env"])
-        value, text = await app.evaluate(
-            given["expression"], facts, data, environ, is_template=given["template"]
-        )
-        return json_text(value) if given["as_json"] else text
+        facts = app.facts(inputs.more_facts(given.fact, given.facts))
+        data = await app.resolve_hiera(given.data, facts, {}) if given.data else {}
+        environ = inputs.environment(given.read_env)
+        value, text = await app.evaluate(given.expression, facts, data, environ, is_template=given.template)
+        return json_text(value) if given.as_json else text
     finally:
         await app.close()

@@ -11,6 +11,7 @@ import click
 
 from ccm_agent.cli import inputs, options
 from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import UsageError
 
@@ -19,6 +20,27 @@ class HieraGroup(options.CcmGroup):
     """`resolve` is another name of `parse`."""
 
     aliases = {"resolve": "parse"}
+
+
+class FactsOptions(Options, frozen=True, kw_only=True):
+    """The options of `_fact_flags`, and facts as K=V."""
+
+    fact: tuple[str, ...]
+    facts: str | None
+    env_facts: bool
+    query: str | None
+
+
+class ParseOptions(FactsOptions, frozen=True, kw_only=True):
+    """The options of `ccm hiera parse`."""
+
+    input_url: str
+    data: tuple[str, ...]
+    data_file: str | None
+    nats_context: str
+    as_yaml: bool
+    as_env: bool
+    env_prefix: str
 
 
 def _fact_flags(function: Any) -> Any:
@@ -69,7 +91,8 @@ def command() -> None:
 @click.option(
     "--env-prefix", default="HIERA", show_default=True, metavar="PREFIX", help="Prefix of the variable names."
 )
-def parse(**given: Any) -> None:
+@takes(ParseOptions)
+def parse(given: ParseOptions) -> None:
     """
     Resolve a document for this host and print the data.
 
@@ -78,14 +101,14 @@ def parse(**given: Any) -> None:
     import asyncio
 
     data = asyncio.run(_resolve(given))
-    if given["query"]:
+    if given.query:
         from ccm_agent.app import find
 
-        data = find(data, given["query"]).value()
-    if given["as_yaml"]:
+        data = find(data, given.query).value()
+    if given.as_yaml:
         text = codec.encode_yaml(data)
-    elif given["as_env"]:
-        text = env_text(data, given["env_prefix"])
+    elif given.as_env:
+        text = env_text(data, given.env_prefix)
     else:
         from ccm_agent.app import json_text
 
@@ -96,36 +119,37 @@ def parse(**given: Any) -> None:
 @command.command("facts", epilog=examples("ccm hiera facts", "ccm hiera facts role=web"))
 @click.argument("fact", nargs=-1, metavar="[K=V]...")
 @_fact_flags
-def facts_command(**given: Any) -> None:
+@takes(FactsOptions)
+def facts_command(given: FactsOptions) -> None:
     """Print the facts that are used to resolve a document."""
     from ccm_agent.app import App, find, json_text
 
     facts = dict(_facts(App(os.environ), given))
-    if not given["query"]:
+    if not given.query:
         sys.stdout.write(json_text(facts) + "\n")
         return
-    found = find(facts, given["query"])
+    found = find(facts, given.query)
     value = found.value()
     sys.stdout.write(f"{value if isinstance(value, str) else found.raw}\n")
 
 
-async def _resolve(given: dict[str, Any]) -> Mapping[str, Any]:
+async def _resolve(given: ParseOptions) -> Mapping[str, Any]:
     from ccm_agent.app import App
 
-    overrides = inputs.read_mapping(given["data_file"], "--data-file") if given["data_file"] else {}
-    overrides = {**overrides, **inputs.pairs(given["data"], "--data")}
-    app = App(os.environ, context=given["nats_context"])
+    overrides = inputs.read_mapping(given.data_file, "--data-file") if given.data_file else {}
+    overrides = {**overrides, **inputs.pairs(given.data, "--data")}
+    app = App(os.environ, context=given.nats_context)
     try:
-        return await app.resolve_hiera(given["input_url"], _facts(app, given), overrides)
+        return await app.resolve_hiera(given.input_url, _facts(app, given), overrides)
     finally:
         await app.close()
 
 
-def _facts(app: Any, given: dict[str, Any]) -> Mapping[str, Any]:
+def _facts(app: Any, given: FactsOptions) -> Mapping[str, Any]:
     """This host's facts, then the environment's, a file's, and those of the command line, which replace what they name."""
-    from_file = inputs.read_mapping(given["facts"], "--facts") if given["facts"] else {}
-    layer = merge.deep(dict(os.environ) if given["env_facts"] else {}, from_file)
-    named = inputs.pairs(given["fact"], "a fact")
+    from_file = inputs.read_mapping(given.facts, "--facts") if given.facts else {}
+    layer = merge.deep(dict(os.environ) if given.env_facts else {}, from_file)
+    named = inputs.pairs(given.fact, "a fact")
     facts: Mapping[str, Any] = app.facts({**layer, **named})
     return facts
 

@@ -19,13 +19,13 @@ def why_not_trusted(path: str) -> str:
         return ""
     own, here = os.lstat(path), os.stat(".")  # noqa: PTH116 - pathlib is slow to import
     seen = os.stat(path)  # noqa: PTH116
-    for one, what in ((own, "it"), (seen, "what it leads to"), (here, "its directory")):
+    for one, what in ((own, "it"), (seen, "its target"), (here, "its directory")):
         if one.st_uid != 0:
             return f"{what} belongs to {_user(one.st_uid)}"
     if _others_write(seen):
-        return "others may write to it"
+        return "other users can write to it"
     if _others_write(here) and (not here.st_mode & stat.S_ISVTX or seen.st_nlink > 1):
-        return "others make files in its directory"
+        return "other users can create files in its directory"
     return ""
 
 

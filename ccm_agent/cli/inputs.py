@@ -38,7 +38,7 @@ def read_text(path: str, flag: str) -> str:
         # a plain open of a pipe without a writer would block
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{flag} {path}: it is not a regular file")
+                raise UsageError(f"{flag} {path}: is not a regular file")
             data = file.read(DATA_LIMIT_BYTES + 1)
     except OSError as err:
         raise UsageError(f"{flag} {path}: {err.strerror}") from err
@@ -75,7 +75,7 @@ def read_mapping(path: str, flag: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UsageError(f"{flag} {path}: it must hold a mapping, as in `env: prod`")
+        raise UsageError(f"{flag} {path}: must be a mapping, such as `env: prod`")
     return value
 
 
@@ -98,7 +98,7 @@ def environment(read_env: bool | None) -> dict[str, str]:
     if read_env is not False and os.path.isfile(ENV_FILE):  # noqa: PTH113 - pathlib is slow to import
         if why := "" if read_env else why_not_trusted(ENV_FILE):
             warn(
-                f"{os.path.abspath(ENV_FILE)} is not read: {why}; give it to root, or say --read-env to read it all the same"  # noqa: PTH100
+                f"{os.path.abspath(ENV_FILE)} is not read: {why}; fix its owner and mode, or pass --read-env"  # noqa: PTH100
             )
         else:
             found.update(parse_env(read_text(ENV_FILE, "--read-env")))

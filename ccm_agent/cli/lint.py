@@ -79,11 +79,11 @@ def _codes(ignore: tuple[str, ...]) -> frozenset[str]:
     codes = [code.strip() for text in ignore for code in text.split(",") if code.strip()]
     for code in codes:
         if code not in RULES:
-            hint = did_you_mean(code, RULES) or f"; the codes are {', '.join(RULES)}"
-            raise UsageError(f"--ignore {code}: there is no such rule{hint}")
+            hint = did_you_mean(code, RULES) or f"; known codes: {', '.join(RULES)}"
+            raise UsageError(f"--ignore {code}: unknown rule{hint}")
         if code in ALWAYS:
             raise UsageError(
-                f"--ignore {code}: this rule cannot be ignored, because nothing else can be checked"
+                f"--ignore {code}: this rule cannot be ignored, because a file that breaks it cannot be checked further"
             )
     return frozenset(codes)
 

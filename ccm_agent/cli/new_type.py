@@ -37,7 +37,7 @@ def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, 
         ("package", package, _PACKAGE),
     ):
         if not form.fullmatch(word) or any(keyword.iskeyword(part) for part in word.split(".")):
-            raise UsageError(f"`{word}` cannot be the name of a {what}: take small letters, digits and _")
+            raise UsageError(f"`{word}` is not a valid name of a {what}; use lowercase letters, digits and _")
     folder = PurePosixPath(*package.split("."), name)
     is_own = package == OWN_PACKAGE
     tests = PurePosixPath("tests/unit/resources" if is_own else "tests", name)
@@ -115,7 +115,7 @@ TYPE: ResourceType[@Name@Properties, @Name@State] = ResourceType(
 )
 '''
 
-_MODEL = '''"""What a @name@ resource may say, and what is found of it."""
+_MODEL = '''"""Properties and state of @name@ resources."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class @Name@Properties(CommonProperties, kw_only=True, forbid_unknown_fields=Tru
 
     name: Annotated[str, Meta(description="Absolute path of the file.")]
     ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
-    text: Annotated[str, PublishDigest, Meta(description="What the file says.")] = ""
+    text: Annotated[str, PublishDigest, Meta(description="The file's content.")] = ""
 
 
 class @Name@State(CommonState, kw_only=True):
@@ -140,13 +140,13 @@ class @Name@State(CommonState, kw_only=True):
     The file as found; `ensure` is "present" or "absent".
 
     Attributes:
-        text: What it says; "" when it is absent.
+        text: Its content; "" when it is absent.
     """
 
     text: str = ""
 '''
 
-_PROTOCOL = '''"""What a provider of @name@ resources can do."""
+_PROTOCOL = '''"""The interface of providers of @name@ resources."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ from @module@.model import @Name@Properties, @Name@State
 
 
 class @Name@Provider(Provider[@Name@Properties, @Name@State], Protocol):
-    """Looks (`status`) and changes (the verbs), and takes no decision. Every method raises HostError when the host refuses."""
+    """Reads the state (`status`) and changes it; makes no decisions. Every method raises HostError when the host refuses."""
 
     async def write(self, wanted: @Name@Properties) -> None:
         """Have the file say the text."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ccm_agent.clikit.commands import BaseCommand, Group
+from ccm_agent.clikit.options import Options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -112,7 +113,7 @@ def settle_s(written: str | None) -> float | None:
     except DocumentError as err:
         raise UsageError(f"--registration-settle: {err.message}") from err
     if seconds < 0:
-        raise UsageError(f"--registration-settle {written}: write 0s or more")
+        raise UsageError(f"--registration-settle {written}: must be 0s or more")
     return seconds
 
 
@@ -151,16 +152,22 @@ def selection_flags(function: F) -> F:
     return function
 
 
-def selection(given: dict[str, Any]) -> ResourceSelection | None:
-    """
-    The part of the manifest that the options name; None for all of it.
+class SelectionOptions(Options, frozen=True, kw_only=True):
+    """The options of `selection_flags`."""
 
-    Raises:
-        UsageError: One of them is neither a reference nor a tag.
-    """
-    named = [given.pop(name) for name in ("only", "tags", "skip_tags")]
-    if not any(named):
-        return None
-    from ccm_agent.model.selection import make_selection
+    only: tuple[str, ...]
+    tags: tuple[str, ...]
+    skip_tags: tuple[str, ...]
 
-    return make_selection(*named)
+    def selection(self) -> ResourceSelection | None:
+        """
+        The part of the manifest that the options name; None for all of it.
+
+        Raises:
+            UsageError: One of them is neither a reference nor a tag.
+        """
+        if not (self.only or self.tags or self.skip_tags):
+            return None
+        from ccm_agent.model.selection import make_selection
+
+        return make_selection(self.only, self.tags, self.skip_tags)

@@ -1,5 +1,6 @@
 """
-The shape of each JSON document that `ccm agent` and `ccm registration` print with `--json`, from which the schemas are generated.
+The shape of each JSON document that `ccm agent`, `ccm join` and `ccm registration` print with `--json`. Schemas are generated
+from it.
 
 A field that is UNSET by default can be left out. Nothing imports this module at run time.
 """
@@ -19,8 +20,8 @@ Time = Annotated[datetime, Meta(tz=True)]
 Notified = Annotated[
     Literal["knows", "soon", "off"],
     Meta(
-        description="`knows`: the agent obeys the change; `soon`: an agent runs, did not answer, and reads the change within "
-        "seconds; `off`: no agent runs, and the next one reads it."
+        description="`knows`: the agent applies the change; `soon`: the running agent did not answer, and reads it within "
+        "seconds; `off`: no agent is running, and the next one reads it."
     ),
 ]
 
@@ -36,7 +37,7 @@ class SpoolStatus(Struct, frozen=True, kw_only=True):
     """Events that wait for the broker."""
 
     bytes: Annotated[int, Meta(description="Their size on disk.")]
-    events: Annotated[int | UnsetType, Meta(description="How many there are.")] = UNSET
+    events: Annotated[int | UnsetType, Meta(description="Their number.")] = UNSET
     lost: Annotated[
         int | UnsetType, Meta(description="How many events were dropped because the spool was full.")
     ] = UNSET
@@ -121,17 +122,20 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     last_state: Annotated[str | UnsetType, Meta(description="Its end state.")] = UNSET
     last_time: Annotated[Time | UnsetType | None, Meta(description="When it ended.")] = UNSET
     conflict: Annotated[
-        str | UnsetType, Meta(description="A conflict of its assignments or its identity; empty without one.")
+        str | UnsetType,
+        Meta(description="Conflict of its assignments or its identity; empty if there is none."),
     ] = UNSET
     plans_only: Annotated[
         str | UnsetType,
         Meta(
-            description="Why the node obeys plans only: no administrator has confirmed its signers list for too long."
+            description="Why the node accepts only plans: no administrator has confirmed its signers list for too long."
         ),
     ] = UNSET
     wrong_clock: Annotated[
         str | UnsetType,
-        Meta(description="Why the clock is known to be behind, so that nothing new is taken; else empty."),
+        Meta(
+            description="Why the clock is known to be slow, so that the node refuses everything new; else empty."
+        ),
     ] = UNSET
     refresh_pending: Annotated[
         list[str] | UnsetType, Meta(description="Resources with pending refreshes, each with its origin.")
@@ -164,13 +168,25 @@ class EnableOutput(Struct, frozen=True, kw_only=True):
     agent: Notified
 
 
+class JoinOutput(Struct, frozen=True, kw_only=True):
+    """A node that belongs to a fleet."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+    joined: Annotated[bool, Meta(description="Whether it joined now; false if it had joined before.")]
+    expires: Annotated[
+        int | None, Meta(description="When its credentials expire, in seconds since 1970; null: never.")
+    ]
+    config: Annotated[str, Meta(description="The agent's configuration.")]
+    next: Annotated[str, Meta(description="The command that starts the agent.")]
+
+
 class RegisteredService(Struct, frozen=True, kw_only=True):
     """An instance of a service."""
 
     cluster: Annotated[str, Meta(description="Cluster the service belongs to.")]
     service: Annotated[str, Meta(description="Service name.")]
     protocol: Annotated[str, Meta(description="Protocol the service speaks.")]
-    address: Annotated[str, Meta(description="Address it is reached at.")]
+    address: Annotated[str, Meta(description="Address of the instance.")]
     port: Annotated[int | str | None, Meta(description="Port number; null without one.")]
     priority: Annotated[int, Meta(description="Priority among instances; 1 to 255, lower is preferred.")]
     annotations: Annotated[dict[str, str] | UnsetType, Meta(description="Annotations of the instance.")] = (
@@ -185,8 +201,10 @@ class RegistrationChangeOutput(Struct, frozen=True, kw_only=True):
     """A new, renewed or removed instance."""
 
     action: Annotated[Literal["register", "remove"], Meta(description="What happened.")]
-    entry: Annotated[RegisteredService, Meta(description="The instance, as it was known last.")]
+    entry: Annotated[RegisteredService, Meta(description="Last known state of the instance.")]
     reason: Annotated[
         str | UnsetType,
-        Meta(description="Why it was removed: `MaxAge`, `Remove` or `Purge` as the broker says, or `Gone`."),
+        Meta(
+            description="Why it was removed: `MaxAge`, `Remove` or `Purge` as the broker reports, or `Gone`."
+        ),
     ] = UNSET

@@ -42,6 +42,6 @@ def find_plugin(name: str, environ: Mapping[str, str] = os.environ, system: str 
 def plugin_error(name: str, path: str) -> str:
     """What to do about a plugin, in one sentence."""
     return (
-        f"`{name}` is a CLI plugin of Choria CCM ({path}), which this program does not run: install the definition as "
-        f"{name}-app.yaml of App Builder and run it with `appbuilder`, or write its commands into a script"
+        f"`{name}` is a Choria CCM CLI plugin ({path}), which this program cannot run; install it for App Builder as "
+        f"{name}-app.yaml and run it with `appbuilder`, or write its commands into a script"
     )

@@ -11,7 +11,7 @@ import click
 from ccm_agent.cli.options import CcmGroup
 from ccm_agent.cli.reference_options import hidden_options
 from ccm_agent.cli.terminal import PROGRAM
-from ccm_agent.clikit.commands import HELP_NAMES, LazyGroup, examples, imported
+from ccm_agent.clikit.commands import HELP_NAMES, LazyGroup, examples, imported, version_option
 from ccm_agent.clikit.program import invoke
 from ccm_agent.clikit.terminal import Terminal
 
@@ -27,6 +27,7 @@ VERBS = {
     "help": "Show the help of a command.",
     "hiera": "Resolve hierarchical data.",
     "init": "Write a first manifest.",
+    "join": "Join a fleet with a token.",
     "lint": "Check manifests without applying them.",
     "registration": "Manage service registrations.",
     "schema": "Print the JSON Schema of manifests or of a type.",
@@ -38,7 +39,7 @@ VERBS = {
 TASKS = {
     "Most used commands": ("apply", "lint", "ensure", "status", "facts", "agent"),
     "Write manifests": ("init", "fmt", "eval", "hiera", "schema"),
-    "Other commands": ("session", "registration", "dev", "completion", "help"),
+    "Other commands": ("join", "session", "registration", "dev", "completion", "help"),
 }
 """The commands by task, in the order of the help screen."""
 
@@ -68,13 +69,10 @@ def _load(verb: str) -> click.Command:
     return imported(f"ccm_agent.cli.{MODULES.get(verb, verb)}", "command")
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Handle `--version` among other options; a lone `--version` is handled before any import."""
-    if value:
-        from ccm_agent.version import version_line
+def _show_version(_ctx: click.Context) -> None:
+    from ccm_agent.version import version_line
 
-        click.echo(version_line(PROGRAM))
-        ctx.exit()
+    click.echo(version_line(PROGRAM))
 
 
 program = CcmProgram(
@@ -83,14 +81,7 @@ program = CcmProgram(
     load=_load,
     tasks=TASKS,
     params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_print_version,
-            help="Show the version and exit.",
-        ),
+        version_option(_show_version),
         *hidden_options(),
     ],
     help="Manage this host with Choria CCM manifests, on its own or as part of a fleet.",

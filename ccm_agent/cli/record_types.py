@@ -29,7 +29,7 @@ class HostEndLine(HostLine, frozen=True, kw_only=True, tag="end", omit_defaults=
 
     exit: Annotated[int, Meta(description="The exit code of the command.")]
     summary: Annotated[
-        SessionSummary | None, Meta(description="The numbers of all resources; in `ccm apply`.")
+        SessionSummary | None, Meta(description="Totals of all resources; in `ccm apply`.")
     ] = None
 
 
@@ -43,18 +43,18 @@ class HostErrorLine(HostLine, frozen=True, kw_only=True, tag="error", omit_defau
 class LintPlace(Struct, frozen=True, kw_only=True):
     """Where in a manifest a finding is."""
 
-    source: Annotated[str, Meta(description="The file as it was named on the command line.")]
+    source: Annotated[str, Meta(description="The file, as given on the command line.")]
     line: Annotated[int, Meta(description="Line, from 1; 0 if unknown.")]
     column: Annotated[int, Meta(description="Column, from 1; 0 if unknown.")]
-    path: Annotated[str, Meta(description="The way to the value, such as `$.ccm.resources[0].file`.")]
+    path: Annotated[str, Meta(description="The path of the value, such as `$.ccm.resources[0].file`.")]
 
 
 class HostFindingLine(HostLine, frozen=True, kw_only=True, tag="finding", omit_defaults=True):
     """Something to fix in a manifest; of `ccm lint`."""
 
-    manifest: Annotated[str, Meta(description="The file as it was named on the command line.")]
+    manifest: Annotated[str, Meta(description="The file, as given on the command line.")]
     level: Annotated[
-        Literal["error", "warning"], Meta(description="Errors are refused; warnings are probably mistakes.")
+        Literal["error", "warning"], Meta(description="Errors are refused; warnings are likely mistakes.")
     ]
     rule: Annotated[str, Meta(description="The code of the rule, such as `unknown-property`.")]
     message: Annotated[str, Meta(description="What is wrong, and what to do.")]

@@ -14,6 +14,7 @@ from ccm_agent.cli import options
 from ccm_agent.cli.inputs import pairs
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model.errors import DocumentError, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,50 @@ class RegistrationGroup(options.CcmGroup):
 def command(context: click.Context, nats_context: str | None) -> None:
     """Manage service registrations."""
     context.obj = nats_context
+
+
+class RegistryOptions(Options, frozen=True, kw_only=True):
+    """The options of `shared`."""
+
+    registration: str
+    nats_context: str | None
+
+
+class RegistryInitOptions(RegistryOptions, frozen=True, kw_only=True):
+    """The options of `init`."""
+
+    replicas: int | None
+    max_age: str | None
+
+
+class RegistryEntryOptions(RegistryOptions, frozen=True, kw_only=True):
+    """The options of `known_by`, and those of `rm`."""
+
+    cluster: str
+    service: str
+    protocol: str
+    address: str
+    port: int
+    force: bool = False
+
+
+class RegistryCreateOptions(RegistryEntryOptions, frozen=True, kw_only=True):
+    """The options of `create`."""
+
+    priority: int
+    ttl: str
+    annotation: tuple[str, ...]
+
+
+class RegistryFilterOptions(RegistryOptions, frozen=True, kw_only=True):
+    """The options of `query` and `watch`."""
+
+    cluster: str
+    protocol: str
+    service: str
+    address: str
+    as_json: bool
+    as_yaml: bool = False
 
 
 def shared(function: Any) -> Any:
@@ -78,16 +123,16 @@ def filtered(function: Any) -> Any:
     return options.add_options(function, tuple(click.argument(name, default="*") for name in names))
 
 
-def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awaitable[Result]]) -> Result:
+def ask(before: str | None, given: RegistryOptions, question: Callable[[Any], Awaitable[Result]]) -> Result:
     """Connect with the context that was named, ask, and let go."""
     from ccm_agent.app import App
 
-    context = given["nats_context"] or before or ""
+    context = given.nats_context or before or ""
 
     async def work() -> Result:
         app = App(os.environ, context=context)
         try:
-            return await question(await app.registry(given["registration"]))
+            return await question(await app.registry(given.registration))
         finally:
             await app.close()
 
@@ -100,10 +145,11 @@ def ask(before: str | None, given: dict[str, Any], question: Callable[[Any], Awa
     "--max-age", metavar="DURATION", help="Lifetime of entries that have no TTL; 1m for a new stream."
 )
 @shared
-def init(before: str | None, **given: Any) -> None:
+@takes(RegistryInitOptions)
+def init(before: str | None, given: RegistryInitOptions) -> None:
     """Create or update the registration stream. Options that are not given leave an existing stream as it is."""
-    age_s = _seconds("--max-age", given["max_age"]) if given["max_age"] is not None else None
-    made = ask(before, given, lambda registry: registry.make(given["replicas"], age_s))
+    age_s = _seconds("--max-age", given.max_age) if given.max_age is not None else None
+    made = ask(before, given, lambda registry: registry.make(given.replicas, age_s))
     HostTerminal().report(
         "info",
         "Registration stream ready",
@@ -127,10 +173,11 @@ def init(before: str | None, **given: Any) -> None:
 )
 @click.option("--annotation", "-A", multiple=True, metavar="K=V", help="Annotation. May be repeated.")
 @shared
-def create(before: str | None, **given: Any) -> None:
+@takes(RegistryCreateOptions)
+def create(before: str | None, given: RegistryCreateOptions) -> None:
     """Register a service."""
-    annotations = pairs(given["annotation"], "--annotation")
-    entry = _entry(given, priority=given["priority"], ttl=given["ttl"] or None, annotations=annotations)
+    annotations = pairs(given.annotation, "--annotation")
+    entry = _entry(given, priority=given.priority, ttl=given.ttl or None, annotations=annotations)
     ask(before, given, lambda registry: registry.create(entry))
     HostTerminal().report(
         "info", "Registration entry created", {**_fields(entry), "priority": entry.priority}
@@ -147,16 +194,17 @@ def create(before: str | None, **given: Any) -> None:
 @known_by
 @click.option("--force", "--yes", "-y", is_flag=True, help="Skip the confirmation prompt.")
 @shared
-def rm(before: str | None, force: bool, **given: Any) -> None:
+@takes(RegistryEntryOptions)
+def rm(before: str | None, given: RegistryEntryOptions) -> None:
     """Remove a registration. An agent that manages the service registers it again."""
     entry = _entry(given, priority=1)
     what = f"{entry.cluster}/{entry.service}/{entry.protocol} at {entry.address}:{entry.port}"
-    if not force and not click.confirm(f"Remove registration entry {what}?", default=False):
+    if not given.force and not click.confirm(f"Remove registration entry {what}?", default=False):
         return
     if ask(before, given, lambda registry: registry.remove(entry)):
         HostTerminal().report("info", "Registration entry removed", _fields(entry))
     else:
-        HostTerminal().report("warning", "There is no such registration entry", _fields(entry))
+        HostTerminal().report("warning", "No matching registration entry", _fields(entry))
 
 
 @command.command(
@@ -168,7 +216,8 @@ def rm(before: str | None, force: bool, **given: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML.")
 @shared
-def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> None:
+@takes(RegistryFilterOptions)
+def query(before: str | None, given: RegistryFilterOptions) -> None:
     """Show registered services. Use `*` to match any value of an argument."""
     from ccm_agent.cli import registration_output
 
@@ -176,9 +225,9 @@ def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> Non
     found.sort(key=lambda entry: (entry.cluster, entry.protocol, entry.service))
     show = (
         registration_output.as_json
-        if as_json
+        if given.as_json
         else registration_output.as_yaml
-        if as_yaml
+        if given.as_yaml
         else registration_output.listing
     )
     HostTerminal().data(show(found).rstrip("\n"))
@@ -192,15 +241,16 @@ def query(before: str | None, as_json: bool, as_yaml: bool, **given: Any) -> Non
 @filtered
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per change.")
 @shared
-def watch(before: str | None, as_json: bool, **given: Any) -> None:
+@takes(RegistryFilterOptions)
+def watch(before: str | None, given: RegistryFilterOptions) -> None:
     """Show registered services and each change until interrupted."""
     from ccm_agent.cli import registration_output
 
-    terminal = HostTerminal(data_on_stdout=as_json)
+    terminal = HostTerminal(data_on_stdout=given.as_json)
 
     async def follow(registry: Any) -> None:
         async for change in registry.watch(*_filter(given)):
-            if as_json:
+            if given.as_json:
                 terminal.data(registration_output.change_json(change))
             else:
                 terminal.report(*registration_output.change_note(change))
@@ -210,15 +260,21 @@ def watch(before: str | None, as_json: bool, **given: Any) -> None:
         ask(before, given, follow)
 
 
-def _filter(given: dict[str, Any]) -> tuple[str, ...]:
-    return given["cluster"], given["protocol"], given["service"], given["address"]
+def _filter(given: RegistryFilterOptions) -> tuple[str, ...]:
+    return given.cluster, given.protocol, given.service, given.address
 
 
-def _entry(given: dict[str, Any], **more: Any) -> RegistrationEntry:
+def _entry(given: RegistryEntryOptions, **more: Any) -> RegistrationEntry:
     from ccm_agent.model.registration import RegistrationEntry, check_entry
 
-    known = {name: given[name] for name in ("cluster", "service", "protocol", "address", "port")}
-    entry = RegistrationEntry(**known, **more)
+    entry = RegistrationEntry(
+        cluster=given.cluster,
+        service=given.service,
+        protocol=given.protocol,
+        address=given.address,
+        port=given.port,
+        **more,
+    )
     check_entry(entry)
     return entry
 

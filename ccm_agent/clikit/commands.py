@@ -34,6 +34,24 @@ def examples(*lines: str) -> str:
     return "Examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def version_option(show: Callable[[click.Context], None]) -> click.Option:
+    """Return the option `--version`, which calls `show` and exits; a lone `--version` is handled before any import."""
+
+    def print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value:
+            show(ctx)
+            ctx.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=print_version,
+        help="Print the version.",
+    )
+
+
 class Option(click.Option):
     """
     An option that the help screen may list in a section of its own, and that may have further spellings.

@@ -23,7 +23,7 @@ class Duration(click.ParamType[int]):
         except DocumentError as err:
             self.fail(err.message, param, ctx)
         if seconds < 1:
-            self.fail(f"{value}: at least one second", param, ctx)
+            self.fail(f"{value}: must be at least one second", param, ctx)
         return int(seconds)
 
 

@@ -107,7 +107,7 @@ def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **
 _NUMBERS = (
     (re.compile(r"'([^']*)' is not a valid (?:integer|int)(?: range)?"), r"`\1` is not a whole number"),
     (re.compile(r"'([^']*)' is not a valid float(?: range)?"), r"`\1` is not a number"),
-    (re.compile(r"(?<!\S)(\S++) is not in the range (\d+)<=x<=(\d+)"), r"\1 is not from \2 to \3"),
+    (re.compile(r"(?<!\S)(\S++) is not in the range (\d+)<=x<=(\d+)"), r"\1 is not between \2 and \3"),
     (re.compile(r"(?<!\S)(\S++) is not in the range x>=(\d+)"), r"\1 is less than \2"),
 )
 

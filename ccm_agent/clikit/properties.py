@@ -26,6 +26,9 @@ _QUOTED = re.compile(r"`(\w+)`")
 _CHECK = ("check", "check_tries", "check_sleep")
 CONTROLS = ("if", "unless")
 
+Properties = dict[str, Any]
+"""The properties of a resource, as the options of a command give them: only the type's schema knows their names and types."""
+
 
 class Property(Struct, frozen=True, kw_only=True):
     """
@@ -110,11 +113,11 @@ def control_options(prefix: str) -> list[click.Option]:
     ]
 
 
-def take_controls(given: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The properties that `control_options` gave, taken out of the parameters of a command."""
+def take_controls(given: Properties, prefix: str) -> Properties:
+    """The properties that `control_options` gave, taken out of those of a command."""
     check, tries, pause = (given.pop(f"{prefix}{name}") for name in _CHECK)
     control = {name: value for name in CONTROLS if (value := given.pop(f"{prefix}{name}"))}
-    found: dict[str, Any] = {"control": control} if control else {}
+    found: Properties = {"control": control} if control else {}
     if check:
         found["health_checks"] = [{"command": check, "tries": tries, "try_sleep": pause}]
     return found

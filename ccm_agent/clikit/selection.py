@@ -15,11 +15,11 @@ SELECTION: dict[str, dict[str, Any]] = {
     },
     "--tags": {
         "metavar": "TAG[,TAG…]",
-        "help": "Apply only resources with one of these tags; with --only, those and the named ones.",
+        "help": "Apply only resources with one of these tags. With --only, resources that match either are applied.",
     },
     "--skip-tags": {
         "metavar": "TAG[,TAG…]",
-        "help": "Leave out resources with one of these tags.",
+        "help": "Skip resources with one of these tags.",
     },
 }
 """The options, each with its settings. `model.selection.make_selection` reads their values."""

@@ -56,7 +56,9 @@ def unpack_bundle(packed: bytes, folder: Path, limits: BundleLimits, name: str) 
     except TAR_ERRORS as err:
         raise ProtocolError(f"{name}: the bundle is damaged: {err}; send it again") from err
     except OSError as err:
-        raise FileError(f"{folder}: cannot unpack {name}: {err.strerror or err}; is the disk full?") from err
+        raise FileError(
+            f"{folder}: cannot unpack {name}: {err.strerror or err}; check the free disk space"
+        ) from err
 
 
 def _inflated(packed: bytes, limits: BundleLimits, name: str) -> IO[bytes]:

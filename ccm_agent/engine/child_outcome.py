@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.resources.contract import ChildOutcome
-from ccm_agent.resources.converge import ResolvedResource, would_have_changed
+from ccm_agent.resources.contract import ChildOutcome, ResolvedResource
+from ccm_agent.resources.converge import would_have_changed
 
 
 def count_outcomes(

@@ -10,7 +10,7 @@ import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from ccm_agent.engine.load import ResolvedManifest, load_manifest
 from ccm_agent.engine.masking import register_manifest_secrets, register_rule_secrets, register_secrets
 from ccm_agent.engine.permission import ConfinedContext
 from ccm_agent.engine.prefetch import StatePrefetcher
-from ccm_agent.engine.refreshes import SubscriptionIndex
+from ccm_agent.engine.refreshes import ManifestScope
 from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.engine.slots import ManifestSlots
 from ccm_agent.manifest.document import ManifestDocument, Path, make_document, place_error
@@ -46,11 +46,11 @@ from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.resource_diff import ResourceDiff
-from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, ProviderSpec
-from ccm_agent.resources.converge import ResolvedResource, would_have_changed
+from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, ProviderSpec, ResolvedResource
+from ccm_agent.resources.converge import would_have_changed
 
 if TYPE_CHECKING:
-    from ccm_agent.resources.undo import ResourceUndo
+    from ccm_agent.resources.converge import ResourceUndo
     from ccm_agent.templates.env import Environment
 
 MANIFEST_LIMIT_BYTES = 64 << 20
@@ -69,7 +69,7 @@ ApplyResources = Callable[["ManifestContext"], Awaitable[Mapping[tuple[str, str]
 """Applies the resources of a manifest in order, and returns the last event of each by type and name."""
 
 
-class ManifestContext:
+class ManifestContext(ManifestScope):
     """
     The context of one manifest's resources and of their providers.
 
@@ -82,6 +82,8 @@ class ManifestContext:
         apply_resources: Applies the resources of a context; the engine's own loop.
     """
 
+    parents: tuple[ManifestContext, ...]
+
     def __init__(
         self,
         state: SharedRunState,
@@ -93,13 +95,17 @@ class ManifestContext:
         asked_by: str = "",
         apply_resources: ApplyResources,
     ) -> None:
+        super().__init__(
+            loaded.resources,
+            noop=noop,
+            health_check_only=health_check_only,
+            parents=parents,
+            asked_by=asked_by,
+        )
         self.state = state
         self.loaded = loaded
-        self.noop = noop
-        self.health_check_only = health_check_only
-        self.parents = parents
-        self.asked_by = asked_by
         self._apply_resources = apply_resources
+        state.secrets.refuse_exposed(*loaded.resources)
         permission = state.permission
         may_look = (lambda one: permission.may_look_ahead(one, self.directory)) if permission else None
         self._ahead = StatePrefetcher(loaded.resources, state.changes, may_look)
@@ -238,6 +244,7 @@ class ManifestContext:
                 setattr(declared.wanted, field, await self._rendered(value, (*declared.path, field)))
         declared.pending = ()
         register_secrets(self.state.masker, declared.kind, declared.wanted)
+        self.state.secrets.refuse_exposed(declared)
         if declared.kind.finalize is not None:
             declared.kind.finalize(declared.wanted)
 
@@ -304,13 +311,6 @@ class ManifestContext:
         collector, which takes longer than the run.
         """
         self._providers.clear()
-
-    # ---- for pending refreshes ----
-
-    @cached_property
-    def outline(self) -> SubscriptionIndex:
-        """The subscriptions of this manifest."""
-        return SubscriptionIndex(self.loaded.resources)
 
     # ---- inside ----
 

@@ -12,7 +12,7 @@ from ccm_agent.manifest.expressions import Expressions
 from ccm_agent.model.codec import decode_manifest
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.registration import RegistrationEntry
-from ccm_agent.model.secret import Masker
+from ccm_agent.model.secret import Masker, Secret
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe
 
@@ -44,6 +44,7 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
         resolve_path: Resolves all symlinks of an absolute path, for the node's policy; blocking.
         secrets: Collects the secrets of all runs, for the log of the process; None without a log.
         refreshes: The store of pending refreshes; None: they are forgotten when a run ends.
+        open_secret: Opens a secret by name, in a thread, and raises BusError; None: this program opens none.
         slots: Takes slots of the fleet; None: this program has none, so resources with `slots` fail.
     """
 
@@ -63,4 +64,5 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
     resolve_path: Callable[[str], str] = os.path.realpath
     secrets: Masker | None = None
     refreshes: RefreshStore | None = None
+    open_secret: Callable[[str], Secret] | None = None
     slots: NodeSlots | None = None

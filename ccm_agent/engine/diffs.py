@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ccm_agent.engine.masking import HIDDEN
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.policy import DIFF
 from ccm_agent.model.resource_diff import (
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.engine.request import ApplyOptions, OnDiff
-    from ccm_agent.resources.contract import AnyType, Decision
-    from ccm_agent.resources.converge import ResolvedResource
+    from ccm_agent.resources.contract import AnyType, Decision, ResolvedResource
 
 WITHHELD = "the node's policy withholds diffs"
 
@@ -89,6 +89,8 @@ class RunDiffs:
             return None
         if self._is_withheld:
             return ResourceDiff(why=WITHHELD)
+        if declared.wanted.sensitive:
+            return ResourceDiff(why=HIDDEN)
         why, contents = "", []
         try:
             if decision.contents is not None:

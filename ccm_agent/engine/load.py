@@ -31,7 +31,7 @@ from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DocumentError, InputError, ManifestError, Place
 from ccm_agent.model.manifest import CcmSection
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
@@ -71,16 +71,18 @@ class MakeExpressions(Struct, frozen=True):
     """
     Makes expressions from data, for one run whose facts, environment and directory are fixed.
 
-    `confine` checks what they read against the node's policy; None: no policy.
+    `secrets` opens the run's secrets. `confine` checks what they read against the node's policy; None: no policy.
     """
 
     make: Any
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
+    secrets: Secrets
     confine: Callable[[Environment], None] | None = None
 
     def __call__(self, data: Mapping[str, Any], directory: str) -> Expressions:
         made: Expressions = self.make(self.facts, data, self.environ, directory)
+        made.secrets = self.secrets
         if self.confine is not None:
             self.confine(made.environment)
         return made
@@ -163,6 +165,7 @@ def _data(
         rules += overlay.rules
     if override is not None:
         data = merge.deep(data, override)
+    data = secrets.opened(data)
     secrets.declare(own.secret)
     secrets.learn_data(data)
     hiera_rules.check(data, rules)

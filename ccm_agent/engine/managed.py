@@ -15,7 +15,7 @@ from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 
 async def managed(loaded: ResolvedManifest, state: SharedRunState, salt: bytes) -> dict[str, str]:

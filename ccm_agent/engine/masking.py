@@ -19,6 +19,7 @@ from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.resource import CommonProperties
+from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.secret import (
     MASK,
     Masker,
@@ -27,8 +28,7 @@ from ccm_agent.model.secret import (
     mask_url,
     secrets_of_url,
 )
-from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import AnyType, ResolvedResource
 
 PLAIN_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
@@ -53,8 +53,15 @@ _ARGUMENT = re.compile(
 
 _VALUE_GROUPS = ("a1", "a2", "a3", "b1", "b2", "b3")
 
+_DIGEST = re.compile(r"(?i)\b[0-9a-f]{32,128}\b")
+
+HIDDEN = "hidden: the resource is `sensitive`"
+
 _IDENTITY = frozenset({"name", "alias", "ensure", "provider", "require", "subscribe", "type", "protocol"})
 """Fields that identify a resource and its references."""
+
+_SHOWN = _IDENTITY | {"timestamp", "tags"}
+"""What is shown of a `sensitive` resource."""
 
 
 def register_secrets(
@@ -135,13 +142,23 @@ def _parsed_rules(rules: Any) -> Any:
         return None
 
 
-def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> TransactionEvent:
+def mask_event(
+    event: TransactionEvent, kind: AnyType, masker: Masker, *, hides_digests: bool = False
+) -> TransactionEvent:
     """
     Mask secrets in an event: in its properties, state, errors, output and names.
 
-    In `content` only certain secrets are masked, because it does not go over the bus.
+    In `content` only certain secrets are masked, because it does not go over the bus. `hides_digests`: the resource contains a
+    sealed secret, and a short one could be guessed from a digest of its content.
     """
-    event.properties = mask_properties(kind, event.properties)
+    if hides_digests:
+        event.status = _without_digests(msgspec.to_builtins(event.status))
+        if event.diff is not None:
+            event.diff = msgspec.convert(_without_digests(msgspec.to_builtins(event.diff)), ResourceDiff)
+    if getattr(event.properties, "sensitive", False):
+        _hide(event)
+    else:
+        event.properties = mask_properties(kind, event.properties)
     if masker.is_idle and not _may_quote_url(_told(event)):
         return event
     event.error = [masker.text(text) for text in event.error]
@@ -162,6 +179,37 @@ def mask_event(event: TransactionEvent, kind: AnyType, masker: Masker) -> Transa
     event.properties = _masked_fields(event.properties, plain, masker)
     event.status = _masked_fields(event.status, _IDENTITY, masker)
     return event
+
+
+def _hide(event: TransactionEvent) -> None:
+    """Hide everything of a `sensitive` resource but its identity, its outcome and the code of its error."""
+    event.properties, event.status = _hidden(event.properties), _hidden(event.status)
+    event.error = [HIDDEN] if event.error else []
+    event.output = MASK if event.output else ""
+    event.noop_message = MASK if event.noop_message else ""
+    event.unknown = HIDDEN if event.unknown else ""
+    event.health_check = [
+        msgspec.structs.replace(one, output=MASK if one.output else "") for one in event.health_check
+    ]
+    event.diff = ResourceDiff(why=HIDDEN) if event.diff is not None else None
+
+
+def _hidden(found: Any) -> Any:
+    values = msgspec.to_builtins(found)
+    if not isinstance(values, dict):
+        return values
+    return {
+        key: value if key in _SHOWN or isinstance(value, bool) else _masked_value(value)
+        for key, value in values.items()
+    }
+
+
+def _without_digests(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_digests(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_digests(one) for one in value]
+    return MASK if isinstance(value, str) and _DIGEST.search(value) else value
 
 
 def _told(event: TransactionEvent) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.model.errors import ManifestError
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 Key = tuple[str, str]
 """Type and name, or type and alias."""

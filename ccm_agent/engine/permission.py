@@ -20,8 +20,7 @@ from ccm_agent.model.secret import mask_url
 if TYPE_CHECKING:
     from ccm_agent.model.health import HealthCheck
     from ccm_agent.policy.grant import Grant
-    from ccm_agent.resources.contract import AnyType, HostAccess, ResourceContext
-    from ccm_agent.resources.converge import ResolvedResource
+    from ccm_agent.resources.contract import AnyType, HostAccess, ResolvedResource, ResourceContext
     from ccm_agent.templates.env import Environment
 
 _WEB = ("http://", "https://")
@@ -201,6 +200,10 @@ class Permission:
         """
         if not url.lower().startswith("kv://"):
             await self.check_source(_without_scheme(url), directory)
+
+    def refuse_secret(self) -> PolicyError:
+        """The error for a secret in a run that may not open any."""
+        return self.unknown("secrets are not opened for an operator who may only plan")
 
     def _refuse_broker(self) -> None:
         raise self.unknown("the broker is not asked")

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from ccm_agent.resources.contract import LookAhead
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import LookAhead, ResolvedResource
 
 EVERYTHING = 1 << 62
 

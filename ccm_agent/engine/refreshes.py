@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import HostError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.resource import parse_reference
-from ccm_agent.resources.converge import ResolvedResource, subscriptions
+from ccm_agent.resources.contract import ResolvedResource
+from ccm_agent.resources.converge import subscriptions
 from ccm_agent.sessions.refresh_log import (
     ANY,
     CHANGES_LIMIT,
@@ -28,9 +30,10 @@ from ccm_agent.sessions.refresh_log import (
 )
 
 if TYPE_CHECKING:
-    from ccm_agent.engine.context import ManifestContext
-    from ccm_agent.engine.run_state import SharedRunState
     from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.ports import Clock
+    from ccm_agent.model.secret import Masker
+    from ccm_agent.sessions.memory import MemorySession
 
 log = logging.getLogger(__name__)
 
@@ -59,25 +62,73 @@ class SubscriptionIndex:
                 self.subscribers.setdefault(_plain(reference), []).append(declared)
 
 
+class ManifestScope:
+    """
+    A manifest of a run, and the manifests that contain it.
+
+    Attributes:
+        noop, health_check_only: The modes of the manifest.
+        parents: The manifests that contain it, outermost first.
+        asked_by: The `apply` resource that includes it, as `apply#name`; "" for the outermost manifest.
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[ResolvedResource],
+        *,
+        noop: bool,
+        health_check_only: bool,
+        parents: tuple[ManifestScope, ...],
+        asked_by: str,
+    ) -> None:
+        self.noop = noop
+        self.health_check_only = health_check_only
+        self.parents = parents
+        self.asked_by = asked_by
+        self._resources = resources
+
+    @cached_property
+    def outline(self) -> SubscriptionIndex:
+        """The subscriptions of this manifest."""
+        return SubscriptionIndex(self._resources)
+
+
 class Refreshes:
     """
     The pending refreshes of one run.
 
     Args:
-        state: The run.
         kept: The log of pending refreshes; None: they are forgotten when the run ends.
+        session: The events of the run.
+        masker: Masks the names that are kept or shown.
+        clock: Dates the changes.
+        note: Reports a note of the run: its level, message and fields.
+        is_plan: The run changes nothing.
         is_session: Other processes belong to the session, so a change may have subscribers that are not known here.
 
     Attributes:
         is_incomplete: The run did not reach all resources, so not all subscribers are known.
     """
 
-    def __init__(self, state: SharedRunState, kept: RefreshLog | None, *, is_session: bool = False) -> None:
+    def __init__(
+        self,
+        kept: RefreshLog | None,
+        *,
+        session: MemorySession,
+        masker: Masker,
+        clock: Clock,
+        note: Callable[..., None],
+        is_plan: bool,
+        is_session: bool,
+    ) -> None:
         self.is_incomplete = is_session
-        self._state = state
         self._log = kept
+        self._session = session
+        self._masker = masker
+        self._clock = clock
+        self._note = note
         self._is_session = is_session
-        self._is_plan = state.options.noop or state.options.health_check_only
+        self._is_plan = is_plan
         self._lines = 0
         self._changes: dict[str, TriggerChange] = {}
         self._by_key: dict[str, list[TriggerChange]] = {}
@@ -96,7 +147,7 @@ class Refreshes:
         for change in found.changes.values():
             self._know(change)
 
-    def is_owed(self, reference: str, declared: ResolvedResource, context: ManifestContext) -> bool:
+    def is_owed(self, reference: str, declared: ResolvedResource, context: ManifestScope) -> bool:
         """
         Whether an earlier run changed a resource without refreshing this subscriber.
 
@@ -109,7 +160,7 @@ class Refreshes:
             change.id not in self._own and change.waits_for(keys) for change in self._changes_of(reference)
         )
 
-    async def changing(self, declared: ResolvedResource, context: ManifestContext) -> None:
+    async def changing(self, declared: ResolvedResource, context: ManifestScope) -> None:
         """
         Record that a resource is about to change, and so are the manifests that contain it.
 
@@ -135,7 +186,7 @@ class Refreshes:
                 await self._record(one, waiting, is_open=is_open)
 
     async def ended(
-        self, declared: ResolvedResource, context: ManifestContext, event: TransactionEvent
+        self, declared: ResolvedResource, context: ManifestScope, event: TransactionEvent
     ) -> None:
         """Record the outcome of a resource, which may have been refreshed or did not change after all. Completes the event."""
         if self._log is None:
@@ -176,20 +227,20 @@ class Refreshes:
         for change in self._changes.values():
             names.update((self._shown.get(one.keys[0], one.label), None) for one in change.waiting)
             if change.is_open and not change.waiting and not self._is_session:
-                names[f"what subscribes to {change.trigger.label}"] = None
+                names[f"the subscribers of {change.trigger.label}"] = None
         return list(names)[:NAMED_LIMIT]
 
     # ---- inside ----
 
     async def _ended_subscriber(
-        self, declared: ResolvedResource, context: ManifestContext, event: TransactionEvent, *, is_real: bool
+        self, declared: ResolvedResource, context: ManifestScope, event: TransactionEvent, *, is_real: bool
     ) -> None:
         kept = self._subscriber(declared, context)
         is_excluded = _is_excluded(event)
         if is_real and not is_excluded:
             subscribed = frozenset(self._key(one) for one in subscriptions(declared))
             self._met.append((kept, subscribed))
-            self._shown[kept.keys[0]] = self._state.masker.name(declared.reference)
+            self._shown[kept.keys[0]] = self._masker.name(declared.reference)
         if not self._changes:
             return
         is_refreshed = event.status is not None and not event.noop
@@ -245,7 +296,7 @@ class Refreshes:
             label, keys, is_open = "a resource", (ANY,), True
             if self._is_recorded(keys, [], is_open=True):
                 return
-        now = self._state.deps.clock.now()
+        now = self._clock.now()
         change = TriggerChange(
             id=new_id(now), trigger=StoredResource(label, keys), since=now, waiting=waiting, is_open=is_open
         )
@@ -271,7 +322,7 @@ class Refreshes:
         )
 
     def _subscribers_of(
-        self, declared: ResolvedResource, chain: Iterable[ManifestContext]
+        self, declared: ResolvedResource, chain: Iterable[ManifestScope]
     ) -> Iterator[StoredResource]:
         """Yield the known subscribers of a resource in the manifests that are being applied."""
         for context in chain:
@@ -281,7 +332,7 @@ class Refreshes:
                 for one in context.outline.subscribers.get(reference, ()):
                     yield self._subscriber(one, context)
 
-    def _subscriber(self, declared: ResolvedResource, context: ManifestContext) -> StoredResource:
+    def _subscriber(self, declared: ResolvedResource, context: ManifestScope) -> StoredResource:
         """Return a subscriber's record. Resources with the same name in two child manifests are distinct."""
         assert self._log is not None
         inside = "".join(f"{one.asked_by} > " for one in (*context.parents[1:], context) if one.asked_by)
@@ -290,7 +341,7 @@ class Refreshes:
 
     def _label(self, declared: ResolvedResource) -> str:
         """Return a readable name to store on disk: never a command, because that can contain a secret."""
-        wanted, masker = declared.wanted, self._state.masker
+        wanted, masker = declared.wanted, self._masker
         name = wanted.alias or wanted.name
         if declared.kind.rules.commands and not wanted.alias and not getattr(wanted, "command", ""):
             program = wanted.name.split(maxsplit=1)
@@ -308,7 +359,7 @@ class Refreshes:
     def _has_failed(self, reference: str) -> bool:
         """Whether a resource failed before its state was known."""
         parsed = parse_reference(reference)
-        event = self._state.session.last(parsed.type, parsed.name) if parsed is not None else None
+        event = self._session.last(parsed.type, parsed.name) if parsed is not None else None
         return event is not None and event.failed and not event.changed and event.status is None
 
     def _know(self, change: TriggerChange) -> None:
@@ -323,7 +374,7 @@ class Refreshes:
     async def _report(self, trouble: str) -> None:
         """Report that pending refreshes are unknown, and move the damaged file aside."""
         message = "Pending refreshes cannot be read: a subscriber may need a refresh that is not known"
-        self._state.note("warning", message, reason=trouble)
+        self._note("warning", message, reason=trouble)
         log.warning(message, extra={"reason": trouble})
         if not self._is_plan and self._log is not None:
             await self._try(self._log.set_aside)
@@ -335,7 +386,7 @@ class Refreshes:
             self._lines += 1
         except HostError as err:
             message = "Pending refreshes cannot be written: a subscriber may be refreshed twice"
-            self._state.note("warning", message, reason=err.message)
+            self._note("warning", message, reason=err.message)
             log.warning(message, extra={"reason": err.message})
 
 

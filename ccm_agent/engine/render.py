@@ -10,7 +10,7 @@ from ccm_agent.engine import masking
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.model.codec import encode_yaml
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 
 
 def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:

@@ -8,8 +8,8 @@ Resources run in the order of their declaration. A failed resource is an outcome
 from __future__ import annotations
 
 import asyncio
+import os
 import posixpath
-import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,6 @@ from ccm_agent.engine.context import MANIFEST_LIMIT_BYTES, ManifestContext
 from ccm_agent.engine.deps import EngineDeps
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
 from ccm_agent.engine.order import check_order
-from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource
 from ccm_agent.engine.run_state import SharedRunState
 from ccm_agent.engine.undo import undo_resources
@@ -43,8 +42,8 @@ from ccm_agent.model.outcome import (
     note_failure,
 )
 from ccm_agent.model.policy import OUTPUT
-from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import ResolvedResource, converge, skip
+from ccm_agent.resources.contract import AnyType, ResolvedResource
+from ccm_agent.resources.converge import converge, skip
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
 
@@ -74,7 +73,7 @@ class LocalEngine:
 
     def __init__(self, deps: EngineDeps) -> None:
         self.deps = deps
-        self._salt = secrets.token_bytes(16)
+        self._salt = os.urandom(16)
 
     async def apply(self, source: ManifestSource, options: ApplyOptions) -> SessionSummary:
         """Load a manifest and execute it; see `engine.request.Engine.apply`."""
@@ -98,7 +97,7 @@ class LocalEngine:
         if state.permission is not None and (source.path or source.directory):
             # for a manifest in the root directory, every file would be in its directory
             state.permission.root = document.directory.rstrip("/")
-        state.refreshes = Refreshes(state, self._refresh_log(source, options=state.options))
+        state.refreshes = state.refreshes_in(self._refresh_log(source, options=state.options))
         try:
             return await self._resolve(source, state, document)
         except InputError as err:
@@ -209,7 +208,7 @@ class LocalEngine:
         self, kind: AnyType, properties: Mapping[str, Any], state: SharedRunState
     ) -> TransactionEvent:
         options = state.options
-        state.refreshes = Refreshes(state, state.session.refreshes, is_session=True)
+        state.refreshes = state.refreshes_in(state.session.refreshes, is_session=True)
         await state.refreshes.open()
         loaded = await self._empty(state)
         builder = ResourceBuilder(
@@ -344,6 +343,8 @@ class LocalEngine:
             data = merge.deep(data, overlay.data)
             checks += overlay.rules
         data = merge.deep(data, state.options.data or {})
+        if data:
+            data = await asyncio.to_thread(state.secrets.opened, data)
         if checks:
             await asyncio.to_thread(rules.check, data, checks)
         document = ManifestDocument(text="", name="", directory=directory, digest="")
@@ -456,7 +457,7 @@ class _ResourceLoop:
             stop.has_taken_effect = True
             event = skip(declared, context, stop.reason)
         else:
-            event = state.exclusions.event(declared, context) or await converge(declared, context)
+            event = state.exclusions.event(declared, context, context) or await converge(declared, context)
         if not state.is_paused_midway:
             await state.refreshes.ended(declared, context, event)
         if earlier is not None or state.is_paused_midway:
@@ -464,7 +465,8 @@ class _ResourceLoop:
         event.parent = parent
         if event.output and (grant := state.options.grant) is not None and OUTPUT in grant.withheld:
             event.output, event.cut = "", ["output"]
-        event = masking.mask_event(event, declared.kind, state.masker)
+        hides = state.secrets.are_in(declared)
+        event = masking.mask_event(event, declared.kind, state.masker, hides_digests=hides)
         await self.record(event, state.session, declared)
         if state.options.on_event is not None:
             waiting = state.options.on_event(event)

@@ -21,9 +21,10 @@ from ccm_agent.engine.stoppable_runner import StoppableRunner
 from ccm_agent.engine.undo import RunUndo
 from ccm_agent.manifest.expressions import reads_host
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 from ccm_agent.resources.registry import ProviderRegistry
 from ccm_agent.sessions.memory import MemorySession
+from ccm_agent.sessions.refresh_log import RefreshLog
 
 
 class SharedRunState:
@@ -39,7 +40,7 @@ class SharedRunState:
         self.runner = StoppableRunner(deps.runner, options.stop) if options.stop else deps.runner
         self.registry = ProviderRegistry(deps.catalog, deps.probe)
         self.changes = HostChanges()
-        self.secrets = Secrets(deps.secrets)
+        self.secrets = Secrets(deps.secrets, deps.open_secret)
         self.secrets.learn_variables(options.environ or {})
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}
@@ -51,17 +52,34 @@ class SharedRunState:
         self._warm: set[int] = set()
         self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
         """The node's policy for this run; None: not restricted."""
-        self.exclusions = Exclusions(options)
-        self.refreshes = Refreshes(self, None)
+        if self.permission is not None and self.permission.is_restricted:
+            # an operator who may only plan could write a manifest that shows a secret character by character
+            self.secrets.refuse(self.permission.refuse_secret)
+        self.refreshes = self.refreshes_in(None)
         self.diffs = run_diffs(options, self.masker)
-        self.undo = RunUndo(deps.files, options, self.masker)
+        self.undo = RunUndo(deps.files, options, self.masker, self.secrets)
+        self.exclusions = Exclusions(options, self.undo, self.masker, self.note)
         confine = self.permission.confine if self.permission else None
-        self.expressions = MakeExpressions(deps.make_expressions, facts, options.environ or {}, confine)
+        self.expressions = MakeExpressions(
+            deps.make_expressions, facts, options.environ or {}, self.secrets, confine
+        )
 
     def note(self, level: str, message: str, **fields: object) -> None:
         """Report a note that is not the outcome of a resource."""
         if self.options.on_note is not None:
             self.options.on_note(level, self.masker.text(message), self.masker.value(fields))
+
+    def refreshes_in(self, kept: RefreshLog | None, *, is_session: bool = False) -> Refreshes:
+        """The pending refreshes of this run in a log; see `Refreshes`."""
+        return Refreshes(
+            kept,
+            session=self.session,
+            masker=self.masker,
+            clock=self.deps.clock,
+            note=self.note,
+            is_plan=self.options.noop or self.options.health_check_only,
+            is_session=is_session,
+        )
 
     def takes_time(self, text: str) -> bool:
         """

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ccm_agent.engine.masking import PLAIN_VARIABLES
 from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets, secret_values
-from ccm_agent.model.errors import CcmError, ExpressionError, HostError
-from ccm_agent.model.secret import Masker, secrets_of_url
+from ccm_agent.model.errors import CcmError, ExpressionError, HostError, PropertyError
+from ccm_agent.model.sealed import SECRET_URL
+from ccm_agent.model.secret import Masker, Secret, secrets_of_url
+
+if TYPE_CHECKING:
+    from ccm_agent.resources.contract import ResolvedResource
+
+_REFERENCE = re.compile(rf"{SECRET_URL}([a-z0-9][a-z0-9_-]*)")
 
 CAUSES = 50
 """How many causes of an error are masked. A longer chain may be a cycle."""
@@ -24,11 +33,100 @@ class Secrets:
 
     Args:
         process: The masker of the process's log, which receives them too; None without a log.
+        open_sealed: Opens a sealed secret, in a thread; None: this program opens none.
     """
 
-    def __init__(self, process: Masker | None = None) -> None:
+    def __init__(
+        self, process: Masker | None = None, open_sealed: Callable[[str], Secret] | None = None
+    ) -> None:
         self.masker = Masker(teaches=process)
         self._keys: dict[str, None] = {}
+        self._open_sealed = open_sealed
+        self._values: dict[str, str] = {}
+        self._failed: dict[str, CcmError] = {}
+
+    def refuse(self, make_error: Callable[[], CcmError]) -> None:
+        """Open no secret in this run, and raise this error instead."""
+
+        def refused(_name: str) -> Secret:
+            raise make_error()
+
+        self._open_sealed = refused
+
+    def open(self, name: str) -> str:
+        """See `templates.env.SecretSource`. A secret has one value during the whole run."""
+        if name not in self._values:
+            if self._open_sealed is None:
+                raise ExpressionError(
+                    f"the secret {name} cannot be opened here: only agents open secrets, in their runs"
+                )
+            secret = self._open_sealed(name)
+            self.masker.learn(secret)
+            self._values[name] = secret.reveal()
+        return self._values[name]
+
+    def opened(self, data: dict[str, Any]) -> dict[str, Any]:
+        """
+        Return data with the values of its secrets in place of `secret://NAME`. Blocking.
+
+        What cannot be opened stays a reference, because the run may not need it: `require_opened` refuses it where it is used.
+        """
+        return {key: self._opened(value) for key, value in data.items()}
+
+    def _opened(self, value: Any) -> Any:
+        if isinstance(value, str):
+            found = _REFERENCE.fullmatch(value) if value.startswith(SECRET_URL) else None
+            return value if found is None else self._try_open(found[1], value)
+        if isinstance(value, dict):
+            return {key: self._opened(one) for key, one in value.items()}
+        return [self._opened(one) for one in value] if isinstance(value, list) else value
+
+    def _try_open(self, name: str, reference: str) -> str:
+        if name not in self._failed:
+            try:
+                return self.open(name)
+            except CcmError as err:
+                self._failed[name] = err
+        return reference
+
+    def require_opened(self, value: object) -> None:
+        """See `templates.env.SecretSource`."""
+        if not self._failed:
+            return
+        text = value.decode(errors="replace") if isinstance(value, bytes) else value
+        if isinstance(text, str):
+            # whatever stands behind the name: a template may have put the reference into a longer text
+            for name in self._failed if SECRET_URL in text else ():
+                if f"{SECRET_URL}{name}" in text:
+                    raise self._failed[name]
+        elif isinstance(text, Mapping):
+            for inner in text.values():
+                self.require_opened(inner)
+        elif isinstance(text, list):
+            for inner in text:
+                self.require_opened(inner)
+
+    def are_in(self, declared: ResolvedResource) -> bool:
+        """Whether the properties of a resource contain a secret that this run has opened."""
+        return bool(self._values) and self._holds(msgspec.to_builtins(declared.wanted))
+
+    def _holds(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return any(one in value for one in self._values.values())
+        if isinstance(value, Mapping):
+            return any(map(self._holds, value.values()))
+        return isinstance(value, list) and any(map(self._holds, value))
+
+    def refuse_exposed(self, *resources: ResolvedResource) -> None:
+        """Let resources fail that have a secret in a command, where every user of the host can read it."""
+        for declared in resources if self._values else ():
+            commands = declared.kind.rules.commands
+            for field in (*sorted(commands), "name") if commands else ():
+                if field not in declared.pending and self._holds(getattr(declared.wanted, field, None)):
+                    declared.refused = declared.refused or PropertyError(
+                        f"{declared.kind.name}: `{field}` contains a secret, and the process list would show it; pass it in "
+                        "`environment` or in a file"
+                    )
 
     def declare(self, keys: Sequence[str]) -> None:
         """Treat the values at these keys of data as secret, in every manifest of the run."""

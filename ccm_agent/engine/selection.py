@@ -6,6 +6,7 @@ They have an outcome, `skipped`, with the reason. A refresh that one of them owe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,18 @@ from ccm_agent.model.errors import ManifestError
 from ccm_agent.model.outcome import LOCKED, NOT_SELECTED
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.undo import NOT_UNDONE
-from ccm_agent.resources.converge import ResolvedResource, skip, subscriptions
+from ccm_agent.resources.contract import ResolvedResource
+from ccm_agent.resources.converge import skip, subscriptions
 
 if TYPE_CHECKING:
-    from ccm_agent.engine.context import ManifestContext
     from ccm_agent.engine.load import ResolvedManifest
+    from ccm_agent.engine.refreshes import ManifestScope
     from ccm_agent.engine.request import ApplyOptions
+    from ccm_agent.engine.undo import RunUndo
     from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.model.secret import Masker
     from ccm_agent.model.selection import ResourceSelection
+    from ccm_agent.resources.converge import RunContext
 
 NAMED_LIMIT = 20
 """The number of requirements that a summary names."""
@@ -32,13 +37,21 @@ class Exclusions:
 
     Args:
         options: Of the run.
+        undo: Says which resources an undo leaves alone.
+        masker: Masks names in sentences.
+        note: Reports a note of the run: its level, message and fields.
 
     Attributes:
         needs: What selected resources require or subscribe to and was left out, as sentences that may be shown; the first 20.
     """
 
-    def __init__(self, options: ApplyOptions) -> None:
+    def __init__(
+        self, options: ApplyOptions, undo: RunUndo, masker: Masker, note: Callable[..., None]
+    ) -> None:
         self.needs: list[str] = []
+        self._undo = undo
+        self._masker = masker
+        self._note = note
         self._selection = options.selection
         self._lock = options.lock
         self._left: set[str] = set()
@@ -71,27 +84,29 @@ class Exclusions:
         """Resources were to be selected, and none was."""
         return self._selection is not None and not self._has_selected
 
-    def event(self, declared: ResolvedResource, context: ManifestContext) -> TransactionEvent | None:
-        """The outcome of a resource that is left out; None if it is to be applied."""
-        if self._selection is not None and not self._takes(declared, context, self._selection):
-            event = skip(declared, context, f"not selected by {self._selection}")
+    def event(
+        self, declared: ResolvedResource, run: RunContext, manifest: ManifestScope
+    ) -> TransactionEvent | None:
+        """The outcome of a resource of a manifest that is left out; None if it is to be applied."""
+        if self._selection is not None and not self._takes(declared, manifest, self._selection):
+            event = skip(declared, run, f"not selected by {self._selection}")
             event.code = NOT_SELECTED
-        elif why := context.state.undo.why_not(declared):
-            event = skip(declared, context, why)
+        elif why := self._undo.why_not(declared):
+            event = skip(declared, run, why)
             event.code = NOT_UNDONE
         elif self._lock is not None and (why := self._lock(_references(declared))):
-            event = skip(declared, context, why)
+            event = skip(declared, run, why)
             event.code = LOCKED
         else:
-            self._note_needs(declared, context)
+            self._note_needs(declared)
             return None
         self._left.update(_references(declared))
         return event
 
     def _takes(
-        self, declared: ResolvedResource, context: ManifestContext, selection: ResourceSelection
+        self, declared: ResolvedResource, manifest: ManifestScope, selection: ResourceSelection
     ) -> bool:
-        around = list(_manifests_around(context))
+        around = list(_manifests_around(manifest))
         if selection.skips(declared.wanted.tags):
             return False
         if any(_is_named(one, selection) for one in (declared, *around)):
@@ -100,9 +115,9 @@ class Exclusions:
         # what it contains may be selected
         return declared.kind.contains_manifest
 
-    def _note_needs(self, declared: ResolvedResource, context: ManifestContext) -> None:
+    def _note_needs(self, declared: ResolvedResource) -> None:
         """Name what a resource that is applied needs and that was left out."""
-        name = context.state.masker.name
+        name = self._masker.name
         for verb, references in (
             ("requires", declared.wanted.require),
             ("subscribes to", subscriptions(declared)),
@@ -110,9 +125,7 @@ class Exclusions:
             for reference in references:
                 if reference in self._left:
                     sentence = f"{name(declared.reference)} {verb} {name(reference)}"
-                    context.state.note(
-                        "warning", "A resource was left out that another one needs", needs=sentence
-                    )
+                    self._note("warning", "A resource was left out that another one needs", needs=sentence)
                     if len(self.needs) < NAMED_LIMIT:
                         self.needs.append(sentence)
 
@@ -125,9 +138,9 @@ def _is_named(declared: ResolvedResource, selection: ResourceSelection) -> bool:
     return selection.names(_references(declared), declared.wanted.tags)
 
 
-def _manifests_around(context: ManifestContext) -> list[ResolvedResource]:
+def _manifests_around(manifest: ManifestScope) -> list[ResolvedResource]:
     """The `apply` resources that contain a manifest, outermost first."""
-    chain = (*context.parents, context)
+    chain = (*manifest.parents, manifest)
     found = (outer.outline.nested.get(inner.asked_by) for outer, inner in pairwise(chain))
     return [one for one in found if one is not None]
 

@@ -7,7 +7,6 @@ Slots need the broker: without a connection the resource fails, and nothing is c
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -36,7 +35,7 @@ from ccm_agent.model.slots import (
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_agent.model.secret import Masker
-    from ccm_agent.resources.converge import ResolvedResource
+    from ccm_agent.resources.contract import ResolvedResource
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +209,8 @@ class NodeSlots:
                 raise _refusal(claim, turn)
             has_waited = True
             if turn.is_free:  # another node wrote concurrently
+                import random
+
                 await self._clock.sleep(random.uniform(0.05, 0.3))
                 continue
             await self._queue(claim, states, since)

@@ -19,13 +19,13 @@ from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
-from ccm_agent.model.undo import UndoEntry, UndoLog, UndoRecord
+from ccm_agent.model.undo import EarlierFile, EarlierState, UndoEntry, UndoLog, UndoRecord
 from ccm_agent.resources.changes import private_paths
-from ccm_agent.resources.converge import ResolvedResource
-from ccm_agent.resources.undo import EarlierFile, EarlierState
+from ccm_agent.resources.contract import ResolvedResource
 
 if TYPE_CHECKING:
     from ccm_agent.engine.request import ApplyOptions
+    from ccm_agent.engine.secrets import Secrets
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.contract import Decision
@@ -39,20 +39,24 @@ SPECIAL_BITS = 0o7000
 
 class RunUndo:
     """
-    What one run records for its undo; see `resources.undo.ResourceUndo`.
+    What one run records for its undo; see `resources.converge.ResourceUndo`.
 
     Args:
         files: The files of the host.
         options: Of the run.
         masker: Knows the secrets of the run.
+        secrets: Knows which of them were sealed.
     """
 
-    def __init__(self, files: Files, options: ApplyOptions, masker: Masker) -> None:
+    def __init__(
+        self, files: Files, options: ApplyOptions, masker: Masker, secrets: Secrets | None = None
+    ) -> None:
         is_changing = not options.noop and not options.health_check_only
         self._log: UndoLog | None = options.undo_log if is_changing and options.run else None
         self._is_plan = options.noop
         self._files = files
         self._masker = masker
+        self._secrets = secrets
         self._run = options.run
         self._undone = ""
         self._entries: dict[tuple[str, str], UndoEntry] = {}
@@ -136,6 +140,9 @@ class RunUndo:
             earlier = EarlierState(why_not=f"what the type `{kind.name}` changes is not kept")
         elif shown != name:
             earlier = EarlierState(why_not="its name contains a secret")
+        elif self._is_sealed(declared):
+            # what it replaces is most likely an earlier value
+            earlier = EarlierState(why_not="it contains a secret, which is not kept")
         else:
             try:
                 earlier = await kind.undo.earlier(declared.wanted, found, decision, _Keeper(self, kept))
@@ -164,6 +171,10 @@ class RunUndo:
         elif state is not None and declared.kind.has_changed is not None:
             has_changed = declared.kind.has_changed(found, state)
         await kept.after(self._run, entry, has_changed=has_changed)
+
+    def _is_sealed(self, declared: ResolvedResource) -> bool:
+        """Whether a resource holds a value that must not be on this disk a second time."""
+        return declared.wanted.sensitive or (self._secrets is not None and self._secrets.are_in(declared))
 
     async def _has_secrets(self, kept: UndoLog, declared: ResolvedResource, earlier: EarlierState) -> bool:
         """Whether contents before or after the change are private, or have secrets that only this run knows."""

@@ -126,7 +126,7 @@ def explain(key: str, sources: Sequence[SourceDocument], facts: Mapping[str, Any
         before = len(tale.candidates)
         tale.add(source, facts)
         if len(tale.candidates) == before:
-            warnings.append(f"{source.name}: has neither `data` nor `overrides`, so it gives nothing")
+            warnings.append(f"{source.name}: has neither `data` nor `overrides`, so it provides no data")
         found, doubtful = rules.read_rules(source.text, source.name)
         demands += found
         warnings += doubtful

@@ -208,7 +208,7 @@ class _Resolver:
 
     def check_merge(self, hierarchy: Hierarchy) -> None:
         if hierarchy.merge not in (Merge.FIRST, Merge.DEEP):
-            self.fail(f"there is no merge `{hierarchy.merge}`: write `first` or `deep`", "hierarchy", "merge")
+            self.fail(f"unknown merge `{hierarchy.merge}`: write `first` or `deep`", "hierarchy", "merge")
 
     def hierarchy(self) -> Hierarchy:
         if "hierarchy" not in self.root:
@@ -221,12 +221,12 @@ class _Resolver:
         if not isinstance(order, list):
             what = "is missing" if "order" not in written else f"must be a list, not {_kind(order)}"
             self.fail(
-                f"`hierarchy.order` {what}: write the names of overrides, one a line", "hierarchy", "order"
+                f"`hierarchy.order` {what}; list the names of overrides, one per line", "hierarchy", "order"
             )
         for number, entry in enumerate(order):
             if not isinstance(entry, str):
                 message = (
-                    f"the entries of `hierarchy.order` must be text, not {_kind(entry)}: put it in quotes"
+                    f"the entries of `hierarchy.order` must be text, not {_kind(entry)}; put it in quotes"
                 )
                 self.fail(message, "hierarchy", "order", number)
         word = written.get("merge")
@@ -252,7 +252,8 @@ class _Resolver:
         written = self.root.get("overrides", {})
         if not isinstance(written, Mapping):
             self.fail(
-                f"`overrides` must be a mapping, not {_kind(written)}: remove the key or fill it", "overrides"
+                f"`overrides` must be a mapping, not {_kind(written)}; remove the key or add entries",
+                "overrides",
             )
         return written
 

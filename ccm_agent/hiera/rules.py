@@ -66,7 +66,7 @@ def check(data: Mapping[str, Any], rules: Sequence[DataRule]) -> None:
         raise DataError(sentence, place=Place(rule.source, rule.line))
     if broken:
         lines = "".join(f"\n  {Place(rule.source, rule.line)}: {sentence}" for rule, sentence in broken)
-        raise DataError(f"the data breaks {len(broken)} of its rules:{lines}")
+        raise DataError(f"the data violates {len(broken)} of its rules:{lines}")
 
 
 def _broken(data: Mapping[str, Any], rule: DataRule, allowance: Allowance) -> list[str]:
@@ -109,7 +109,7 @@ def _holds(expression: str, value: object, allowance: Allowance) -> bool:
 def _advice(text: str) -> str:
     word = text.split("(")[0].split()[0]
     if word in ("@require", "@required"):
-        return f"`{text}` is not an annotation: `@require` stands alone on its line"
+        return f"`{text}` is not an annotation; write `@require` alone on its line"
     if word == "@validate":
-        return f"`{text}` is not an annotation: write `@validate`, a space and an expression"
-    return f"there is no annotation `{word}`{did_you_mean(word, ['@require', '@validate'])}"
+        return f"`{text}` is not an annotation; write `@validate`, a space and an expression"
+    return f"unknown annotation `{word}`{did_you_mean(word, ['@require', '@validate'])}"

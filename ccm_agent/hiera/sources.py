@@ -118,10 +118,10 @@ class Sources:
         elif scheme == "kv":
             fetched = await self._key(url, rest)
         else:
-            known = "a path, file://, kv://, http:// and https://"
-            raise DataError(f"{mask_url(url)} is not a hiera source: `{scheme}://` is not among {known}")
+            known = "a path, file://, kv://, http:// or https://"
+            raise DataError(f"{mask_url(url)} is not a hiera source; use {known}")
         if not fetched.content:
-            raise DataError(f"{fetched.name} is empty: it holds no hiera document")
+            raise DataError(f"{fetched.name} is empty; it must be a hiera document")
         return fetched
 
     async def resolve(
@@ -147,25 +147,25 @@ class Sources:
 
     async def _http(self, url: str) -> FetchedDocument:
         if self._download is None:
-            raise DataError(f"{mask_url(url)} cannot be fetched here: this program downloads nothing")
+            raise DataError(f"{mask_url(url)} cannot be fetched: this program does not download")
         answer = await self._download.fetch(Transfer(url=url, limit_bytes=DOCUMENT_LIMIT_BYTES))
         return FetchedDocument(content=answer.content, name=mask_url(url))
 
     async def _key(self, url: str, rest: str) -> FetchedDocument:
         bucket, _, key = rest.partition("/")
         if not bucket or not key:
-            raise DataError(f"{url} names no key: write kv://BUCKET/KEY")
+            raise DataError(f"{url} has no key; write kv://BUCKET/KEY")
         if self._open_bucket is None:
-            raise DataError(f"{url} cannot be read here: there is no connection to a broker")
+            raise DataError(f"{url} cannot be read without a connection to a broker")
         opened = await self._open_bucket(bucket)
         pin = self._pins.get(bucket, 0)
         entry = await (opened.as_of(key, pin) if pin else opened.get(key))
         if entry is None and pin:
             raise DataError(
-                f"{url}: the bucket {bucket} had no key {key} at revision {pin}; put the document there, then assign again"
+                f"{url}: the bucket {bucket} had no key {key} at revision {pin}; store the document there, then assign again"
             )
         if entry is None:
-            raise DataError(f"{url}: the bucket {bucket} has no key {key}; put the document there first")
+            raise DataError(f"{url}: the bucket {bucket} has no key {key}; store the document there first")
         return FetchedDocument(
             content=self._unstamped(entry.value, bucket, key), name=url, revision=entry.revision
         )
@@ -178,13 +178,15 @@ class Sources:
             return value
         if (stamped.bucket, stamped.key) != (bucket, key):
             where = f"kv://{stamped.bucket}/{stamped.key}"
-            raise ProtocolError(f"kv://{name} holds a document that was written for {where}: refused")
+            raise ProtocolError(
+                f"kv://{name} was refused: it contains a document that was written for {where}"
+            )
         if self._pins.get(bucket):
             return str(stamped.body).encode()
         seen = self._numbers.get(name, 0)
         if stamped.number < seen:
             raise ProtocolError(
-                f"kv://{name} holds number {stamped.number}, and {seen} was seen before: refused as out of date"
+                f"kv://{name} holds number {stamped.number}, and {seen} was seen before, so it is outdated and was refused"
             )
         self._numbers[name] = stamped.number
         return str(stamped.body).encode()
@@ -212,5 +214,5 @@ def read_stamp(value: bytes) -> Stamped | None:
 def _file_path(url: str) -> str:
     host, slash, path = url.removeprefix("file://").partition("/")
     if host not in ("", "localhost") or not slash:
-        raise DataError(f"{mask_url(url)} names another host; a file of this one is file:///path")
+        raise DataError(f"{mask_url(url)} is on another host; write file:///path for a file of this host")
     return "/" + unquote(path)

@@ -128,7 +128,7 @@ def validator_functions() -> dict[str, Callable[..., bool]]:
 def _on_text(name: str, claim: Callable[[str], bool]) -> Callable[..., bool]:
     def call(value: object, /) -> bool:
         if not isinstance(value, str):
-            raise ExpressionError(f"{name} takes a text")
+            raise ExpressionError(f"{name} needs a text")
         return claim(value)
 
     return call
@@ -138,8 +138,8 @@ def _is_regex(value: object, pattern: object, /) -> bool:
     from ccm_agent.templates.regex import PatternError, compile_pattern
 
     if not isinstance(value, str) or not isinstance(pattern, str):
-        raise ExpressionError("isRegex takes a text and a pattern")
+        raise ExpressionError("isRegex needs a text and a pattern")
     try:
         return compile_pattern(pattern).matches(value)
     except PatternError as err:
-        raise ExpressionError(f"`{pattern}` is not a pattern: {err}") from err
+        raise ExpressionError(f"`{pattern}` is not a valid pattern: {err}") from err

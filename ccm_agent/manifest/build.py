@@ -8,6 +8,7 @@ from ccm_agent.manifest.document import Path
 from ccm_agent.manifest.entries import EntryReader
 from ccm_agent.manifest.expressions import (
     Expressions,
+    bus_error_behind,
     has_markers,
     holds_markers,
     render,
@@ -18,12 +19,11 @@ from ccm_agent.manifest.expressions import (
 from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
 from ccm_agent.manifest.validate import check_properties, late_checks
-from ccm_agent.model.errors import ExpressionError, InputError, PropertyError
+from ccm_agent.model.errors import ExpressionError, InputError, PropertyError, SecretNotSealedError
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each
-from ccm_agent.resources.contract import AnyType
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import AnyType, ResolvedResource
 
 _RENDER = {"health_checks": render_checks, "register_when_stable": render_entries}
 
@@ -112,6 +112,10 @@ class ResourceBuilder(EntryReader):
                 make = render_keys if key in rules.templated_keys else _RENDER.get(key, render)
                 new = make(value, self._expressions)
             except InputError as err:
+                if isinstance(bus_error_behind(err), SecretNotSealedError):
+                    # it fails when its turn has come, as a resource with a deferred field does
+                    pending.append(key)
+                    continue
                 self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", (*path, written))
             if new is not value and new != value:
                 if rendered is raw:

@@ -87,7 +87,7 @@ def read_root(document: ManifestDocument, read: ReadDocument = codec.decode_mani
         raise ManifestError(EMPTY, place=Place(document.name))
     if not isinstance(root, dict):
         raise ManifestError(
-            "a manifest is a mapping with a `ccm` section, not a list or a text",
+            "a manifest must be a mapping with a `ccm` section, not a list or a text",
             place=Place(document.name, 1),
         )
     return root
@@ -101,7 +101,7 @@ def no_section(root: Mapping[str, Any], document: ManifestDocument) -> ManifestE
             "`resources` belongs under `ccm:`: write `ccm:` above it and indent it", place=place
         )
     near = nearest("ccm", [key for key in root if key not in Manifest.__struct_fields__])
-    hint = f"; is `{near}` meant to be it?" if near else ""
+    hint = f"; did you mean `ccm` instead of `{near}`?" if near else ""
     return ManifestError(
         f"the manifest has no `ccm` section with `resources`{hint}", place=Place(document.name)
     )
@@ -132,7 +132,7 @@ def hierarchy_errors(root: Mapping[str, Any], document: ManifestDocument) -> Ite
         word = hierarchy.get("merge")
         if isinstance(word, str) and word not in tuple(Merge):
             place = codec.locate(document.text, ("hierarchy", "merge"), document.name)
-            yield DocumentError(f"there is no merge `{word}`: write `first` or `deep`", place=place)
+            yield DocumentError(f"unknown merge `{word}`: write `first` or `deep`", place=place)
     if isinstance(overrides, dict):
         for name, layer in overrides.items():
             if not isinstance(layer, dict):
@@ -159,6 +159,6 @@ def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> l
     for key in root:
         if key not in known and not key.startswith("x-"):
             place = codec.locate(document.text, (key,), document.name)
-            hint = did_you_mean(key, known) or "; keys that begin with `x-` are free"
-            found.append((place, f"the key `{key}` means nothing here{hint}"))
+            hint = did_you_mean(key, known) or "; for your own keys, use the prefix `x-`"
+            found.append((place, f"unknown key `{key}`{hint}"))
     return found

@@ -46,7 +46,7 @@ class EntryReader:
         if entry is None:
             return
         if not isinstance(entry, dict):
-            self._fail("a resource is a mapping from its type to its properties, such as `file: …`", path)
+            self._fail("a resource must be a mapping of its type to its properties, such as `file: …`", path)
         for type_name, body in entry.items():
             try:
                 kind = self._kind(type_name, (*path, type_name))
@@ -101,13 +101,13 @@ class EntryReader:
         known = {*kind.properties.__struct_encode_fields__, *kind.rules.aliases}
         if body and all(key not in known and isinstance(own, dict | None) for key, own in body.items()):
             first = next(iter(body))
-            self._fail(f"names under `{kind.name}` stand in a list: write `- {first}:`", (*path, first))
+            self._fail(f"names under `{kind.name}` must be a list: write `- {first}:`", (*path, first))
 
     def _defaults(self, body: list[Any], path: Path) -> dict[str, Any]:
         found = [n for n, item in enumerate(body) if isinstance(item, dict) and DEFAULTS in item]
         try:
             if len(found) > 1:
-                self._fail("`defaults` stands twice in one list: make them one", (*path, found[1]))
+                self._fail("`defaults` appears twice in this list; merge them", (*path, found[1]))
             return self._named(body[found[0]], (*path, found[0]))[1] if found else {}
         except InputError as err:
             self.refuse(err)
@@ -116,7 +116,7 @@ class EntryReader:
     def _named(self, item: Any, path: Path) -> tuple[str, dict[str, Any]]:
         if not isinstance(item, dict) or len(item) != 1:
             self._fail(
-                "each item of this list is one name with its properties, as in `- zsh: {ensure: present}`",
+                "each item of this list must be one name with its properties, as in `- zsh: {ensure: present}`",
                 path,
             )
         name, own = next(iter(item.items()))

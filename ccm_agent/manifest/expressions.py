@@ -9,12 +9,16 @@ from ccm_agent.model.errors import BusError, CcmError, PolicyError
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.lookup import SecretSource
 
-_READS = re.compile(r"\b(?:readFile|file|template|jet|registrations|kvGet)\s*\(")
+_READS = re.compile(r"\b(?:readFile|file|template|jet|registrations|kvGet|secret)\s*\(")
 
 
 class Expressions(Protocol):
     """Expressions about one manifest's facts, data and environment."""
+
+    secrets: SecretSource | None
+    """Opens the secrets of the run; None where there are none."""
 
     @property
     def environment(self) -> Environment:

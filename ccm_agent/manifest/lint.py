@@ -95,7 +95,7 @@ def _lint_tinycm(document: ManifestDocument, report: Report, strict_ccm: bool) -
     except CcmError as err:
         report.add_error(err, "form")
     if strict_ccm:
-        message = "this is a manifest of TinyCM, which Choria CCM does not read"
+        message = "this is a TinyCM manifest, which Choria CCM cannot read"
         report.add_at(ERROR, "strict-ccm", message, Place(document.name, 1))
 
 
@@ -120,7 +120,7 @@ class _ManifestLinter:
             self._report.add_error(err, "no-resources" if err.message == EMPTY else "form")
             return
         for place, sentence in top_level_warnings(root, self._document):
-            if root.get("ccm") is not None or not sentence.startswith("the key `resources`"):
+            if root.get("ccm") is not None or not sentence.startswith("unknown key `resources`"):
                 self._report.add_at(WARNING, "unknown-key", sentence, place)
         self._hiera(root)
         if root.get("ccm") is None:
@@ -166,11 +166,11 @@ class _ManifestLinter:
     def _hiera(self, root: Mapping[str, Any]) -> None:
         """The document's own data: its hierarchy, comments that look like rules, and the syntax of its templates."""
         for err in hierarchy_errors(root, self._document):
-            self._report.add_error(err, "unknown-key" if err.message.startswith("unknown") else "form")
+            self._report.add_error(err, "unknown-key" if err.message.startswith("unknown key") else "form")
         self._annotations()
         hierarchy = root.get("hierarchy")
         if self._strict and isinstance(hierarchy, dict) and "secret" in hierarchy:
-            self._resources.extension("`hierarchy` of Choria CCM has no `secret`", ("hierarchy", "secret"))
+            self._resources.extension("Choria CCM's `hierarchy` has no `secret`", ("hierarchy", "secret"))
         self._precedence(root)
         for key in ("data", "hierarchy", "overrides"):
             lint_templates(

@@ -72,7 +72,7 @@ class ResourceLinter:
         self._strictness(kind, raw, path)
         ensure = raw.get("ensure")
         if isinstance(ensure, (int, float)) and not isinstance(ensure, bool):
-            message = f"`ensure` without quotes is a number, and reads as {codec.encode_yaml(ensure).strip()}; put it in quotes"
+            message = f"unquoted `ensure` is a number and is read as {codec.encode_yaml(ensure).strip()}; put it in quotes"
             self._report.add(WARNING, "unquoted", message, self._at(path, "ensure"))
         wanted = self._properties(kind, raw, path)
         if wanted is not None and self._report.document is not None:
@@ -81,7 +81,7 @@ class ResourceLinter:
 
     def extension(self, message: str, path: Path) -> None:
         """Report what Choria CCM does not support."""
-        self._report.add(ERROR, "strict-ccm", f"{message}: it works here alone", path)
+        self._report.add(ERROR, "strict-ccm", f"{message}; only ccm-fleet supports it", path)
 
     def _properties(self, kind: AnyType, raw: dict[str, Any], path: Path) -> CommonProperties | None:
         """The properties as far as they convert; reports all that is wrong with them."""
@@ -191,19 +191,19 @@ class ResourceLinter:
         control = raw.get("control")
         for key in ("slots", "slots_wait"):
             if isinstance(control, dict) and key in control:
-                self.extension(f"`control` of Choria CCM has no `{key}`", (*self._at(path, "control"), key))
+                self.extension(f"Choria CCM's `control` has no `{key}`", (*self._at(path, "control"), key))
         for key, value in raw.items():
             where = self._at(path, key)
             if key in rules.aliases:
-                self.extension(f"`{key}` is our spelling of `{rules.aliases[key]}`", where)
+                self.extension(f"Choria CCM calls `{key}` `{rules.aliases[key]}`", where)
             elif key in rules.extensions:
-                self.extension(f"`{kind.name}` of Choria CCM has no `{key}`", where)
+                self.extension(f"Choria CCM's `{kind.name}` has no `{key}`", where)
             elif key == "require" and holds_markers(value):
                 self.extension("Choria CCM does not render expressions in `require`", where)
             elif isinstance(value, str) and value in rules.extension_values.get(key, ()):
-                self.extension(f"`{kind.name}` of Choria CCM does not know `{key}: {value}`", where)
+                self.extension(f"Choria CCM's `{kind.name}` does not support `{key}: {value}`", where)
         for key, lack in kind.find_extensions(raw) if kind.find_extensions is not None else ():
-            self.extension(f"`{kind.name}` of Choria CCM {lack}", self._at(path, key) if key in raw else path)
+            self.extension(f"Choria CCM's `{kind.name}` {lack}", self._at(path, key) if key in raw else path)
 
     def _references(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
         for field in ("require", "subscribe"):

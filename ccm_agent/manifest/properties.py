@@ -79,7 +79,7 @@ def _bent(kind: AnyType, raw: Mapping[str, Any]) -> dict[str, Any]:
     for written, value in raw.items():
         key = rules.aliases.get(written, written)
         if key != written and key in raw:
-            message = f"`{written}` is another spelling of `{key}`, which stands here too; remove one of them"
+            message = f"`{written}` is an alias of `{key}`, which is also set; remove one of them"
             raise PropertyError(message, place=Place(path=f"$.{written}"))
         if value is None:
             continue  # a key without a value counts as absent

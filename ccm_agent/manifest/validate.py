@@ -77,7 +77,7 @@ def _check_name(wanted: CommonProperties) -> None:
     if not wanted.name:
         _refuse("the name is empty: a resource needs one", "name")
     if "\x00" in wanted.name:
-        _refuse("the name holds a NUL character, which nothing on this host can be called", "name")
+        _refuse("the name contains a NUL character, which names cannot have", "name")
 
 
 def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
@@ -152,15 +152,15 @@ def _check_entry(number: int, entry: RegistrationEntry) -> None:
 def _check_tags(wanted: CommonProperties) -> None:
     for number, tag in enumerate(wanted.tags):
         if not TAG.fullmatch(tag):
-            raise PropertyError(f"`{tag}` is not a tag: {TAG_RULE}", place=Place(path=f"$.tags[{number}]"))
+            raise PropertyError(
+                f"`{tag}` is not a valid tag: {TAG_RULE}", place=Place(path=f"$.tags[{number}]")
+            )
 
 
 def _check_references(references: Sequence[str], field: str) -> None:
     for number, reference in enumerate(references):
         if parse_reference(reference) is None:
-            message = (
-                f"`{reference}` is not a reference to a resource: write `type#name`, such as `package#nginx`"
-            )
+            message = f"`{reference}` is not a valid reference; write `type#name`, such as `package#nginx`"
             raise PropertyError(message, place=Place(path=f"$.{field}[{number}]"))
 
 

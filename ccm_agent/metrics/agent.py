@@ -45,7 +45,7 @@ class AgentMetrics(OutcomeMetrics):
             f"{prefix}_manifest_fetch_error_count", "Manifests that could not be fetched", ("manifest",)
         )
         self._runs = Counter(f"{prefix}_runs_total", "Runs that have ended", ("action", "cause", "state"))
-        self._lost = Counter(f"{prefix}_events_lost_total", "Events that were given up: the spool was full")
+        self._lost = Counter(f"{prefix}_events_lost_total", "Events dropped because the spool was full")
         registry.add(self._apply_s, self._check_run_s, self._remediations)
         registry.add(self._facts_s, self._facts_errors, self._gather_s)
         registry.add(self._fetches, self._fetch_errors, self._runs, self._lost)

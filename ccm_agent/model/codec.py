@@ -151,9 +151,9 @@ def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> byte
     try:
         data = msgspec.json.encode(value, order="sorted" if sort_keys else None)
     except (TypeError, OverflowError, msgspec.MsgspecError) as err:
-        raise DocumentError(f"this cannot be written as JSON: {err}") from err
+        raise DocumentError(f"cannot be written as JSON: {err}") from err
     if b"null" in data and _has_nameless_number(msgspec.to_builtins(value)):
-        raise DocumentError("this cannot be written as JSON: a number in it is NaN or infinite")
+        raise DocumentError("cannot be written as JSON: a number in it is NaN or infinite")
     return msgspec.json.format(data, indent=indent) if indent else data
 
 

@@ -336,6 +336,12 @@ class ProtocolError(BusError):
     code = "bus.protocol"
 
 
+class SecretNotSealedError(BusError):
+    """A secret is not sealed to this node, so the node cannot open it."""
+
+    code = "secret.not_sealed"
+
+
 class PolicyError(CcmError):
     """
     The node's policy forbids it.

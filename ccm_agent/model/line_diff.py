@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from itertools import islice
 
@@ -30,6 +29,9 @@ def diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
     if max(len(old), len(new)) - begin - end > _MATCHED_LINES:
         yield from _replacement(old, new, begin, end)
         return
+    # few runs show a diff
+    import difflib
+
     kept_before, kept_after = max(0, begin - _AROUND), max(0, end - _AROUND)
     found = difflib.unified_diff(
         old[kept_before : len(old) - kept_after],

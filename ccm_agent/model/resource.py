@@ -65,6 +65,13 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     tags: Annotated[
         list[str], Extension, Meta(description="Words by which `--tags` and `--skip-tags` select resources.")
     ] = []
+    sensitive: Annotated[
+        bool,
+        Extension,
+        Meta(
+            description="Hide the values, output, errors and diffs of the resource in all reports, and keep no undo for it."
+        ),
+    ] = False
     register_when_stable: Annotated[
         list[RegistrationEntry], Meta(description="Service entries to publish while the resource is stable.")
     ] = []

@@ -203,9 +203,14 @@ class _Sought:
         return []
 
 
+def is_common_word(plain: str) -> bool:
+    """Whether a text is such an ordinary word that it is never masked."""
+    return plain.strip().lower() in _EVERYBODYS
+
+
 def _parts(plain: str) -> Iterator[str]:
     """A secret and its lines, without common words."""
-    if plain.strip() and plain.strip().lower() not in _EVERYBODYS:
+    if plain.strip() and not is_common_word(plain):
         yield plain
     lines = plain.splitlines()
     for line in lines if len(lines) > 1 or plain.strip() != plain else ():

@@ -16,6 +16,50 @@ Identity = dict[str, str | None]
 """What a state is recognized by, by property; None: this property could not be read."""
 
 
+class EarlierState(Struct, frozen=True, kw_only=True):
+    """
+    The state of a resource before a change.
+
+    Attributes:
+        properties: What brings the resource back to it, without its name.
+        content: SHA-256 (hex) of the kept content that they refer to; "" if there is none.
+        size_bytes: Size of that content.
+        why_not: Why nothing brings it back; "" if the properties do.
+    """
+
+    properties: dict[str, Any] = {}
+    content: str = ""
+    size_bytes: int = 0
+    why_not: str = ""
+
+
+class EarlierFile(Struct, frozen=True, kw_only=True):
+    """
+    A file or directory before a change.
+
+    Attributes:
+        is_directory: It is a directory.
+        owner, group: Names, or numbers as text.
+        mode: Four octal digits.
+        sha256, size_bytes: Of the content that was kept; "" and 0 if none was asked for.
+        why_not: Why it is not kept; "" if it is.
+    """
+
+    is_directory: bool = False
+    owner: str = ""
+    group: str = ""
+    mode: str = ""
+    sha256: str = ""
+    size_bytes: int = 0
+    why_not: str = ""
+
+
+class KeepFile(Protocol):
+    """Keeps a file of this host for an undo. Never raises."""
+
+    async def __call__(self, path: str, *, with_content: bool) -> EarlierFile: ...
+
+
 class UndoEntry(Struct, kw_only=True, omit_defaults=True):
     """
     One resource that a run changed.

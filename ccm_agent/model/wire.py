@@ -560,5 +560,8 @@ _OPEN_STATES = frozenset(
 COMPLIANT_STATES = (NodeState.STABLE, NodeState.CHANGED)
 """End states after which nothing is left to do."""
 
+FAILED_STATES = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED)
+"""End states that a node reported and that an operator has to look at."""
+
 CARRIED_OUT = (*COMPLIANT_STATES, NodeState.FAILED, NodeState.STOPPED)
 """End states of a started run, for which the node's summary is in the stream."""

@@ -121,7 +121,7 @@ class _Compiler:
         for number, rule in enumerate(document.rules):
             at: Path = ("rules", number)
             if rule.name in names:
-                self._fail(f"two rules are called `{rule.name}`: each needs its own name", (*at, "name"))
+                self._fail(f"two rules are named `{rule.name}`; names must be unique", (*at, "name"))
             names.add(rule.name)
             rules.append(self._rule(rule, at))
         return Policy(
@@ -142,7 +142,7 @@ class _Compiler:
             self._fail(f"the rule `{rule.name}` has {what}: a rule needs one of them", at)
         if rule.deny and (rule.only or rule.forbid or rule.withhold or rule.max_mode != "apply"):
             fields = "`only`, `forbid`, `withhold` and `max_mode`"
-            self._fail(f"the rule `{rule.name}` denies, so {fields} mean nothing in it", at)
+            self._fail(f"the rule `{rule.name}` denies, so {fields} have no effect in it; remove them", at)
         for field, names in (("signers", rule.signers), ("roles", rule.roles)):
             for number, name in enumerate(names):
                 if not name.strip():
@@ -177,7 +177,7 @@ class _Compiler:
             self._fail(f"`{at[-1]}` is empty: add a value, or remove it", at)
         for number, name in enumerate(limits.types):
             if name not in self._types:
-                hint = did_you_mean(name, self._types) or f"; there are {', '.join(sorted(self._types))}"
+                hint = did_you_mean(name, self._types) or f"; known types: {', '.join(sorted(self._types))}"
                 self._fail(f"unknown resource type `{name}`{hint}", (*at, "types", number))
         return CompiledLimits(
             types=allowed_types(limits) if is_only else frozenset(limits.types),
@@ -203,7 +203,7 @@ class _Compiler:
             return ZoneInfo(name)
         except (ValueError, OSError, ZoneInfoNotFoundError):
             self._fail(
-                f"this host does not know the time zone `{name}`: write one such as Europe/Berlin, and install tzdata",
+                f"unknown time zone `{name}`; use a name such as Europe/Berlin, and install tzdata",
                 ("time_zone",),
             )
 
@@ -220,7 +220,7 @@ def _written_out(actions: Sequence[str]) -> frozenset[str]:
 
 def _name_pattern(text: str) -> str:
     if not text.strip() or text != text.strip():
-        raise PropertyError(f"`{text}` is not the name of anything")
+        raise PropertyError(f"`{text}` is not a valid name")
     return text
 
 

@@ -93,14 +93,14 @@ def path_glob(pattern: str) -> PathGlob:
         PropertyError: It is relative, not canonical, or has `**` beside other characters.
     """
     if not pattern.startswith("/"):
-        raise PropertyError(f"`{pattern}` is not an absolute path: begin it with a slash")
+        raise PropertyError(f"`{pattern}` is not an absolute path; begin it with a slash")
     if pattern != "/" and pattern.endswith("/"):
-        raise PropertyError(f"`{pattern}` ends in a slash: write `{pattern}**` for all that is in it")
+        raise PropertyError(f"`{pattern}` ends in a slash; write `{pattern}**` to match everything below it")
     if posixpath.normpath("/" + pattern.lstrip("/")) != pattern:
         raise PropertyError(f"`{pattern}` is not canonical: write it without `.`, `..` and double slashes")
     names = tuple(_names_in(pattern))
     if any(ANY_DEPTH in name and name != ANY_DEPTH for name in names):
-        raise PropertyError(f"`{pattern}`: `**` stands alone between two slashes")
+        raise PropertyError(f"`{pattern}`: `**` must be the only text between two slashes")
     return PathGlob(names)
 
 

@@ -186,7 +186,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         if is_own:
             return None
         if self.is_restricted:
-            return self.unknown(f"{path} is not read, for it is not one of the manifest's own files")
+            return self.unknown(f"{path} is not read, because it is not one of the manifest's own files")
         for layer in self.layers:
             only = layer.only
             if only is None or not (only.paths or only.sources):
@@ -225,7 +225,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     def unknown(self, why: str) -> PolicyError:
         """The error for what a restricted plan cannot determine."""
         return PolicyError(
-            f"unknown until applied: {why} in a plan by {self.who}, who may not apply here",
+            f"unknown until applied: {why} in a plan by {self.who}, who may only plan here",
             code=PolicyError.UNKNOWN,
         )
 

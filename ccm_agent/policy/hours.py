@@ -48,7 +48,7 @@ def parse_hours(text: str) -> Hours:
     """
     words = text.split()
     if not words or len(words) > 2:
-        raise PropertyError(f"`{text}` are not hours: write `Mon-Fri 08:00-18:00`")
+        raise PropertyError(f"`{text}` are not valid hours; write them like `Mon-Fri 08:00-18:00`")
     if _SPAN.fullmatch(words[0]):
         if len(words) == 2:
             raise PropertyError(f"`{text}`: the days come before the times, as in `Mon-Fri 08:00-18:00`")
@@ -60,11 +60,11 @@ def parse_hours(text: str) -> Hours:
 def _span(text: str) -> tuple[int, int]:
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise PropertyError(f"`{text}` is not a span of time: write it as `08:00-18:00`")
+        raise PropertyError(f"`{text}` is not a valid time range; write it like `08:00-18:00`")
     first_hour, first_minute, last_hour, last_minute = map(int, found.groups())
     start, end = first_hour * 60 + first_minute, last_hour * 60 + last_minute
     if max(first_minute, last_minute) > 59 or start >= _DAY_MINUTES or end > _DAY_MINUTES:
-        raise PropertyError(f"`{text}` is not a span of time: hours go from 00:00 to 24:00")
+        raise PropertyError(f"`{text}` is not a valid time range: hours must be from 00:00 to 24:00")
     if start == end:
         raise PropertyError(f"`{text}` is empty: write 00:00-24:00 for the whole day")
     return start, end
@@ -81,6 +81,6 @@ def _day(word: str, text: str) -> int:
     if word.lower() not in DAYS:
         known = [day.title() for day in DAYS]
         raise PropertyError(
-            f"`{text}`: there is no day `{word}`{did_you_mean(word, known)}; days are {', '.join(known)}"
+            f"`{text}`: unknown day `{word}`{did_you_mean(word, known)}; days are {', '.join(known)}"
         )
     return DAYS.index(word.lower())

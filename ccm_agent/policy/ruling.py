@@ -95,7 +95,7 @@ def refuse_all(reason: str, code: str = "policy.broken") -> Ruling:
 def _decide(policy: Policy | None, principal: Principal, action: str, mode: str, now: datetime) -> Ruling:
     """The same, without checking what the principal could do by an apply."""
     if principal.is_plan_only and mode in CHANGING_ACTIONS:
-        return refuse_all(f"{principal.title} may plan here, and not apply", "policy.mode")
+        return refuse_all(f"{principal.title} may plan here, but not apply", "policy.mode")
     if policy is None:
         return Ruling(is_allowed=True, reason="the node has no policy")
     local = now.astimezone(policy.zone)
@@ -115,9 +115,9 @@ def _mismatch(
     """Why a rule does not match; None if it does."""
     why, is_closed = "", False
     if not _is_meant(rule, principal):
-        why = f"it is not for {principal.title}"
+        why = f"it does not apply to {principal.title}"
     elif action not in rule.actions:
-        why = f"it says nothing about {action}"
+        why = f"it does not cover {action}"
     elif rule.hours and not any(hours.contains(local) for hours in rule.hours):
         why, is_closed = f"its hours are {', '.join(rule.written_hours)} ({policy.zone_name})", True
     return SkippedRule(rule=rule.name, place=rule.place, why=why, is_closed=is_closed) if why else None
@@ -162,11 +162,13 @@ def _by_default(
     who, doing = principal.title, _doing(action, mode)
     if principal.is_local:
         grant = Grant(who=who, withheld=policy.withheld) if policy.withheld else None
-        return Ruling(is_allowed=True, reason=f"no rule of the node's policy is for {who}", grant=grant)
+        return Ruling(is_allowed=True, reason=f"no rule of the node's policy applies to {who}", grant=grant)
     if action in LOOK_ACTIONS:
-        return Ruling(is_allowed=True, reason=f"no rule of the node's policy names {action}")
+        return Ruling(is_allowed=True, reason=f"no rule of the node's policy covers {action}")
     if not policy.is_default_allow:
-        closed = next((f"; of the rule `{one.rule}` {one.why}" for one in skipped if one.is_closed), "")
+        closed = next(
+            (f"; the rule `{one.rule}` did not match: {one.why}" for one in skipped if one.is_closed), ""
+        )
         return refuse_all(f"no rule of the node's policy allows {who} {doing} now{closed}", "policy.denied")
     if mode in CHANGING_ACTIONS and policy.max_mode == "plan":
         return _plan_only("`max_mode`", who, doing)
@@ -178,7 +180,7 @@ def _by_default(
 
 
 def _plan_only(what: str, who: str, doing: str) -> Ruling:
-    return refuse_all(f"{what} of the node's policy lets {who} plan, and not {doing}", "policy.mode")
+    return refuse_all(f"{what} of the node's policy allows {who} only to plan, not {doing}", "policy.mode")
 
 
 def _doing(action: str, mode: str) -> str:

@@ -98,9 +98,9 @@ def read_stored(stored: Stored) -> StreamEntry:
             )
         entry = decode_entry(stored.body)
         if entry_subject(entry) != stored.subject:
-            raise ProtocolError("it says something else than its subject")
+            raise ProtocolError("its content does not match its subject")
     except CcmError as err:
-        log.warning("a registration is passed over", extra={"subject": stored.subject, "reason": str(err)})
+        log.warning("a registration is skipped", extra={"subject": stored.subject, "reason": str(err)})
         return StreamEntry(subject=stored.subject, sequence=stored.sequence, time=stored.time, is_spoilt=True)
     signature, certificate = state_headers(stored.headers)
     return StreamEntry(

@@ -154,7 +154,7 @@ class RegistrationLookup:
         try:
             self._kept = await self._records.recall(RECORD, self._key) or self._kept
         except FileError as err:
-            log.warning("what was registered before cannot be read", extra={"reason": str(err)})
+            log.warning("earlier registrations cannot be read", extra={"reason": str(err)})
         return read_sightings(self._kept)
 
     async def _keep(self, sightings: LastSeen) -> None:
@@ -165,7 +165,7 @@ class RegistrationLookup:
         try:
             await self._records.keep(RECORD, self._key, document)
         except FileError as err:
-            log.warning("what is registered cannot be kept", extra={"reason": str(err)})
+            log.warning("registrations cannot be saved", extra={"reason": str(err)})
 
 
 def _checked(reader: StateReader, one: StreamEntry) -> StreamEntry:
@@ -173,7 +173,7 @@ def _checked(reader: StateReader, one: StreamEntry) -> StreamEntry:
     reason = find_forgery(reader, one)
     if not reason:
         return one
-    log.warning("a registration is passed over", extra={"subject": one.subject, "reason": reason})
+    log.warning("a registration is skipped", extra={"subject": one.subject, "reason": reason})
     return StreamEntry(subject=one.subject, sequence=one.sequence, time=one.time, is_spoilt=True)
 
 

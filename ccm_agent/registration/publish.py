@@ -125,9 +125,9 @@ async def make_stream(
         BusError: The broker cannot create it, or refuses.
     """
     if replicas is not None and not 1 <= replicas <= MAX_REPLICAS:
-        raise UsageError(f"--replicas {replicas}: write a number from 1 to {MAX_REPLICAS}")
+        raise UsageError(f"--replicas {replicas}: must be a number from 1 to {MAX_REPLICAS}")
     if max_age_s is not None and max_age_s < 1:
-        raise UsageError("--max-age: a registration lives for a second at least")
+        raise UsageError("--max-age: must be at least one second")
     age_s = MAX_AGE_S if max_age_s is None else max_age_s
     wanted = registration_config(stream, age_s) | {"num_replicas": replicas or 1}
     try:

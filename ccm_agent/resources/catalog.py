@@ -45,7 +45,7 @@ class Catalog:
             found = self._own(name) or self._foreign(name)
             if found is None:
                 known = self.names()
-                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                hint = did_you_mean(name, known) or f"; known types: {', '.join(known)}"
                 raise ManifestError(f"unknown resource type `{name}`{hint}")
             self._found[name] = found
         return found

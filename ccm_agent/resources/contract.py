@@ -31,11 +31,11 @@ from ccm_agent.model.field_rules import FieldRules, field_rules
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 if TYPE_CHECKING:
-    from ccm_agent.model.errors import CcmError
+    from ccm_agent.model.errors import CcmError, InputError
     from ccm_agent.model.ports import Clock, Files, Runner
     from ccm_agent.model.resource_diff import PropertyChange
+    from ccm_agent.model.undo import EarlierState, Identity, KeepFile
     from ccm_agent.resources.changes import FileChange
-    from ccm_agent.resources.undo import UndoRules
     from ccm_agent.templates.env import Environment
 
 P = TypeVar("P", bound=CommonProperties)
@@ -366,6 +366,21 @@ class CommandLine(Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
 
 
+class UndoRules(Struct, frozen=True, kw_only=True):
+    """
+    How changes of a type are undone.
+
+    Attributes:
+        earlier: Returns the state before a change. It gets the resource, the state that was read, the decision, and what keeps
+            files. A relative path in the properties names a kept content by its digest.
+        identify: Returns what a state is recognized by. Only if the current state has the same identity as the one that a run
+            left, the change is undone.
+    """
+
+    earlier: Callable[[Any, Any, Decision, KeepFile], Awaitable[EarlierState]]
+    identify: Callable[[Any], Identity]
+
+
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     """
     A resource type: everything that the rest of the program knows about it.
@@ -392,7 +407,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
         is_extension: Choria CCM does not have this type; `ccm lint --strict-ccm` reports it.
         find_extensions: Finds extensions of Choria CCM in the properties as written, where the markers `Extension` and
-            `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks, such as "has no `x` in a `mode`".
+            `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks,
+            such as "does not support `x` in a `mode`".
             None: there are none.
         verify: Whether reading the state again shows that the steps worked.
         why_unverified: The reason if `verify` is False.
@@ -448,6 +464,33 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
 
 AnyType = ResourceType[Any, Any]
 """A resource type with any properties and state."""
+
+
+class ResolvedResource(Struct, kw_only=True):
+    """
+    A resource of a manifest, ready to be managed.
+
+    Attributes:
+        kind: Its type.
+        wanted: Its properties; all templates except those in pending fields are rendered.
+        pending: Fields that still contain templates; they are rendered just before the resource is applied.
+        index: Its position in its manifest, from 0.
+        path: Its path in the document: keys and indexes.
+        refused: Why it fails when its turn has come; None if nothing is known.
+    """
+
+    kind: AnyType
+    wanted: CommonProperties
+    pending: tuple[str, ...] = ()
+    index: int = 0
+    path: tuple[str | int, ...] = ()
+    refused: InputError | None = None
+
+    @property
+    def reference(self) -> str:
+        """`type#name`, with its current name."""
+        return f"{self.kind.name}#{self.wanted.name}"
+
 
 LookAhead = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 """The optional method of a provider; see `Provider`."""

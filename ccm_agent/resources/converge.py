@@ -15,51 +15,23 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol
 
-from msgspec import Struct
-
-from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, InputError, PolicyError
+from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
-from ccm_agent.model.resource import CommonProperties, CommonState
+from ccm_agent.model.resource import CommonState
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.undo import CHANGED_SINCE
-from ccm_agent.resources.contract import AnyType, Decision, DecisionContext, StepResult
-from ccm_agent.resources.undo import ResourceUndo
+from ccm_agent.resources.contract import Decision, DecisionContext, ResolvedResource, StepResult
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_LIMIT = 1000
 """The longest sentence about what is unknown, in characters. It may quote a path of the manifest."""
-
-
-class ResolvedResource(Struct, kw_only=True):
-    """
-    A resource of a manifest, ready to be managed.
-
-    Attributes:
-        kind: Its type.
-        wanted: Its properties; all templates except those in pending fields are rendered.
-        pending: Fields that still contain templates; they are rendered just before the resource is applied.
-        index: Its position in its manifest, from 0.
-        path: Its path in the document: keys and indexes.
-        refused: Why it fails when its turn has come; None if nothing is known.
-    """
-
-    kind: AnyType
-    wanted: CommonProperties
-    pending: tuple[str, ...] = ()
-    index: int = 0
-    path: tuple[str | int, ...] = ()
-    refused: InputError | None = None
-
-    @property
-    def reference(self) -> str:
-        """`type#name`, with its current name."""
-        return f"{self.kind.name}#{self.wanted.name}"
 
 
 class ResourceSlots(Protocol):
@@ -80,6 +52,29 @@ class ResourceSlots(Protocol):
 
     def fail(self) -> None:
         """The run ends at this resource: its slot is kept for a while."""
+        ...
+
+
+class ResourceUndo(Protocol):
+    """What the flow asks of the run: it records changes, so that they can be undone, and an undo leaves some resources alone."""
+
+    async def why_left(self, declared: ResolvedResource, provider: Any) -> str:
+        """Why an undo leaves a resource as it is, which it would change; "" if it does not, and in other runs."""
+        ...
+
+    async def record(
+        self,
+        declared: ResolvedResource,
+        provider: Any,
+        found: Any,
+        decision: Decision,
+        change: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        """
+        Change a resource, and record the states before and after; returns the state after.
+
+        A state that cannot be kept is recorded as such, and the change is made.
+        """
         ...
 
 

@@ -89,9 +89,9 @@ def new_session_directory(directory: str = "") -> str:
         path.mkdir(mode=0o700, parents=True)
         return str(path)
     except FileExistsError as err:
-        raise FileError(f"{directory} exists already: name a directory that is still to be made") from err
+        raise FileError(f"{directory} already exists; name a new directory") from err
     except OSError as err:
-        raise FileError(f"cannot make the session directory {directory}: {err.strerror}") from err
+        raise FileError(f"cannot create the session directory {directory}: {err.strerror}") from err
 
 
 def _open(directory: Path) -> DirectorySession:
@@ -110,7 +110,7 @@ def _read_all(directory: Path) -> list[SessionStart | TransactionEvent]:
         names = sorted(entry.name for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
     except FileNotFoundError as err:
         raise FileError(
-            f"the session store {directory} does not exist: make one with `ccm session new`"
+            f"the session store {directory} does not exist; create one with `ccm session new`"
         ) from err
     except OSError as err:
         raise FileError(f"the session store {directory} cannot be read: {err.strerror}") from err

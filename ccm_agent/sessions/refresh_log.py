@@ -109,7 +109,7 @@ class PendingRefresh(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def sentence(self) -> str:
         """Which refresh it is, for people."""
-        return self.resource or f"what subscribes to {self.trigger}"
+        return self.resource or f"the subscribers of {self.trigger}"
 
 
 class _Refreshed(Struct, frozen=True):
@@ -358,7 +358,9 @@ def replay(content: bytes) -> RefreshRecord:
             bad += 1
             continue
         if line.version > VERSION:
-            return RefreshRecord(lines=found.lines, trouble="a newer version of this program wrote it")
+            return RefreshRecord(
+                lines=found.lines, trouble="it was written by a newer version of this program"
+            )
         found.scope = line.scope or found.scope
         _follow(found.changes, line)
     if bad:
@@ -414,7 +416,7 @@ def _refuse_shared(folder: Path) -> None:
     """What is recorded decides what is restarted, so other users must not be able to write there."""
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise FileError(f"{folder}: other users can write there: chmod go-w, or change its owner")
+        raise FileError(f"{folder}: other users can write there; use `chmod go-w`, or change its owner")
 
 
 def _sync_folder(folder: Path) -> None:

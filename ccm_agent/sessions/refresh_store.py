@@ -74,7 +74,7 @@ class RefreshStore:
         try:
             self.log(scope).forget()
         except FileError as err:
-            log.warning("pending refreshes are not removed", extra={"scope": scope, "reason": str(err)})
+            log.warning("pending refreshes cannot be removed", extra={"scope": scope, "reason": str(err)})
 
     def forget_others(self, kind: str, scopes: Collection[str]) -> None:
         """Remove what is pending of scopes that begin with a text, except for these."""

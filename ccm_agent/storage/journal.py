@@ -109,7 +109,7 @@ class Journal:
                 os.ftruncate(self._fd, read.end)
         except OSError as err:
             raise FileError(
-                f"{self.path}: cannot open: {err.strerror}; does this user own the state folder?"
+                f"{self.path}: cannot open: {err.strerror}; check the owner of the state folder"
             ) from err
         self.size = read.end
         return read
@@ -129,7 +129,7 @@ class Journal:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as err:
             self._cut_back()
-            raise FileError(f"{self.path}: cannot write: {err.strerror}; is the disk full?") from err
+            raise FileError(f"{self.path}: cannot write: {err.strerror}; check the free disk space") from err
         self.size += written
         self._is_dirty = True
         return offset

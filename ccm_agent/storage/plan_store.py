@@ -145,7 +145,7 @@ class PlanStore:
             for path in sorted(self._folder.glob("*.json"))[:-KEPT]:
                 path.unlink(missing_ok=True)
         except (FileError, OSError) as err:
-            log.warning("a plan is not kept", extra={"run": plan.run, "reason": str(err)})
+            log.warning("a plan cannot be stored", extra={"run": plan.run, "reason": str(err)})
             return False
         return True
 

@@ -351,7 +351,7 @@ class Spool:
         live = sum(entry.size for entry in self._entries.values() if entry.segment is not None)
         if live > target:
             dropped = choose(list(self._entries.values()), live - target)
-            log.warning("the spool is full: events are given up", extra={"events": len(dropped)})
+            log.warning("the spool is full: events are dropped", extra={"events": len(dropped)})
             self._drop(dropped)
         await self._files.shrink(target)
         await self._remove_empty()

@@ -120,7 +120,7 @@ class SpoolFiles:
         if last.journal.size and last.journal.size + measure_record(event) > self._segment_bytes:
             last = self.begin_segment() or last
         if not last.has_head and not self.note_head(head(), last):
-            raise FileError(f"{last.journal.path}: cannot write; is the disk full?")
+            raise FileError(f"{last.journal.path}: cannot write; check the free disk space")
         return last, last.journal.append(encoder.encode(event))
 
     def begin_segment(self) -> Segment | None:
@@ -130,7 +130,7 @@ class SpoolFiles:
         try:
             journal.open()
         except FileError as err:
-            log.warning("the spool cannot begin another file", extra={"reason": str(err)})
+            log.warning("the spool cannot create another file", extra={"reason": str(err)})
             return None
         self._segments.append(Segment(number, journal))
         self._is_folder_new = True
@@ -171,7 +171,7 @@ class SpoolFiles:
                 sync_folder(self.folder)  # the names of files that were created since the last flush
             journal.flush()
         except (FileError, OSError) as err:
-            log.error("the spool is not safe from a power cut", extra={"reason": str(err)})
+            log.error("the spool may lose events in a power failure", extra={"reason": str(err)})
             return False
         return True
 
@@ -190,7 +190,7 @@ class SpoolFiles:
             raise FileError(f"{self.folder}: event {entry.seq} is neither in memory nor on disk")
         record = decoder.decode(entry.segment.journal.read_at(entry.offset))
         if not isinstance(record, Spooled) or record.seq != entry.seq:
-            raise FileError(f"{entry.segment.journal.path}: there is another record at {entry.offset}")
+            raise FileError(f"{entry.segment.journal.path}: a different record is at {entry.offset}")
         return record
 
     # -- room

@@ -182,9 +182,7 @@ class Found:
             try:
                 record = decoder.decode(payload)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                log.error(
-                    "a record of the spool is not understood", extra={"path": str(segment.journal.path)}
-                )
+                log.error("a record of the spool cannot be read", extra={"path": str(segment.journal.path)})
                 continue
             if isinstance(record, Spooled):
                 entry = make_entry(record)

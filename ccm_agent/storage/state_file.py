@@ -44,7 +44,7 @@ class StateFile(Generic[T]):
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as err:
-            log.warning("a file of state is passed over", extra={"path": str(self._path), "reason": str(err)})
+            log.warning("a state file is skipped", extra={"path": str(self._path), "reason": str(err)})
             return None
 
     def mark_saved(self, value: T) -> None:
@@ -87,4 +87,4 @@ class StateFile(Generic[T]):
             make_private_folder(self._path.parent)
             replace_file(self._path, [encode_message(value)])
         except OSError as err:
-            raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err
+            raise FileError(f"{self._path}: cannot write: {err.strerror}; check the free disk space") from err

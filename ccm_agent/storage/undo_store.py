@@ -43,7 +43,7 @@ INCOMPLETE_LIMIT = 5
 FILE_LIMIT_BYTES = 32 << 20
 """The largest content that is kept."""
 
-UNKNOWN_END = "it is not known what the run left: the agent ended while it changed this"
+UNKNOWN_END = "the result is unknown: the agent ended while it changed this resource"
 
 LOST = ".lost"
 """The suffix of the file that marks a run whose record could not be written."""
@@ -165,7 +165,9 @@ class UndoStore:
             self.incomplete = [mark.stem for mark in marked[:INCOMPLETE_LIMIT]]
         except OSError as err:
             self._is_usable = False
-            log.warning("what runs change is not kept, so it cannot be undone", extra={"reason": str(err)})
+            log.warning(
+                "changes of runs cannot be recorded, so runs cannot be undone", extra={"reason": str(err)}
+            )
 
     async def find(self, run: str) -> UndoRecord:
         """
@@ -177,11 +179,11 @@ class UndoStore:
         kept = await asyncio.to_thread(self._read, self._runs / f"{run}.log") if is_id(run) else None
         if kept is None or not kept.lines or self._is_old(kept):
             raise UndoError(
-                f"this node has no record of the run {run[:40]}: it changed nothing here, or the record is no longer kept "
+                f"this node has no record of the run {run[:40]}: it changed nothing here, or its record was removed "
                 f"({self._limits()})"
             )
         if kept.is_damaged:
-            raise UndoError(f"the record of the run {short_id(run)} is damaged, so nothing is undone")
+            raise UndoError(f"the record of the run {short_id(run)} is damaged, so nothing was undone")
         return UndoRecord(run=run, folder=self.folder, entries=fold(kept.lines))
 
     async def make_room(self, run: str, size_bytes: int, *, undone: str = "") -> str:

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.errors import BusError, ExpressionError, UsageError
 from ccm_agent.model.gathered import with_go_names
 from ccm_agent.model.links import why_misled
 from ccm_agent.templates.allowance import LONG_TEXT, Allowance, size_of
-from ccm_agent.templates.lookup import NOTHING, LookupRoot, find
+from ccm_agent.templates.lookup import ExpressionScope
 from ccm_agent.templates.values import StringMap, from_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ BRIEF_CPU_S = 0.005
 TEMPLATE_DEPTH = 20  # nesting of templates that render templates
 
 # The functions of the environment that a whole-file template sees, by engine.
-_SHARED = ("lookup", "readFile", "file", "registrations", "kvGet")
+_SHARED = ("lookup", "readFile", "file", "registrations", "kvGet", "secret")
 TEMPLATE_FUNCTIONS = {
     "jet": (*_SHARED, "template"),
     "go": (*_SHARED, "jet"),
@@ -41,18 +41,13 @@ TEMPLATE_FUNCTIONS = {
 }
 
 
-class Environment:
+class Environment(ExpressionScope):
     """
     The values and functions that the expressions and templates of one run see.
 
     Attributes:
-        facts: The node's facts. Gathered facts can also be read by Go's field names.
-        data: Resolved hiera data.
-        environ: The process environment; a missing name gives "".
-        working_dir: The base of relative paths in `readFile` and `template`; "" for the process's working directory.
-        is_lenient: A lookup of a missing key gives "" instead of an error.
         is_restricted: Expressions have `lookup`, but no function that reads from the host.
-        allowance: The limits that all expressions share.
+        renderer: The render process of whole-file templates; None: they are rendered in this process.
         depth: The current nesting of templates that render each other.
     """
 
@@ -71,20 +66,20 @@ class Environment:
         allowance: Allowance | None = None,
         renderer: Renderer | None = None,
     ) -> None:
-        self.facts = with_go_names(facts) if type(facts) is dict else {} if facts is None else facts
-        self.data = {} if data is None else data
-        self.environ = StringMap(environ or {})
-        self.working_dir = os.fspath(working_dir)
-        self.is_lenient = is_lenient
+        super().__init__(
+            facts=with_go_names(facts) if type(facts) is dict else {} if facts is None else facts,
+            data={} if data is None else data,
+            environ=StringMap(environ or {}),
+            working_dir=os.fspath(working_dir),
+            is_lenient=is_lenient,
+            allowance=allowance or Allowance(),
+        )
         self.is_restricted = is_restricted
-        self.allowance = allowance or Allowance()
         self._registrations = registrations
         self._kv_get = kv_get
-        self._root = LookupRoot(facts=self.facts, data=self.data, environ=self.environ)
         self.renderer = renderer
         self.depth = 0
         self._check_read: Callable[[str], None] | None = None
-        self.variables: dict[str, Any] = {"Facts": self.facts, "Data": self.data, "Environ": self.environ}
         self._all_functions: dict[str, Callable[..., Any]] = {
             "lookup": self._call_lookup,
             "readFile": self._call_read_file,
@@ -93,11 +88,18 @@ class Environment:
             "jet": self._call_jet,
             "registrations": self._call_registrations,
             "kvGet": self._call_kv_get,
+            "secret": self._call_secret,
         }
         names = ("lookup",) if is_restricted else tuple(self._all_functions)
         self.functions = {name: self._all_functions[name] for name in names}
         self.functions.update(extra_functions or {})
         self.function_names = frozenset(self.functions)
+        self.host_functions = {
+            "readFile": self.read_file,
+            "registrations": self.registrations,
+            "kvGet": self.kv_get,
+            "secret": self.secret,
+        }
 
     def confine(
         self, check_read: Callable[[str], None], refuse_broker: Callable[[], None] | None = None
@@ -135,30 +137,6 @@ class Environment:
             whole.memory -= BRIEF_BYTES - brief.memory
 
     # Functions for engines and other callers
-
-    def lookup(self, path: str, default: Any = None) -> Any:
-        """
-        A value by a GJSON path that begins with `facts`, `data` or `environ`.
-
-        A number is an int if its JSON has no decimal point; numbers inside a list or map are floats.
-
-        Args:
-            path: The path.
-            default: The value if nothing is at the path; None means no default.
-
-        Raises:
-            ExpressionError: Nothing is at the path, there is no default, and the environment is not lenient.
-        """
-        found = find(self._root, path, self.allowance)
-        if found is not NOTHING:
-            return found
-        if default is not None:
-            return default
-        if self.is_lenient:
-            return ""
-        raise ExpressionError(
-            f"lookup of {path!r} found nothing: no such key; give a default as second argument"
-        )
 
     def read_file(self, path: str) -> str:
         """
@@ -237,14 +215,18 @@ class Environment:
         """
         with _Nested(self):
             if self.renderer is not None:
-                return self._rendered_apart(engine, body, left, right, name, variables)
+                text = self._rendered_apart(engine, body, left, right, name, variables)
+                self.require_opened(text)
+                return text
             from ccm_agent.templates.engines import engine as engine_of
 
             found = engine_of(engine)
             functions = {} if variables is not None else self.template_functions(engine)
             if variables is None:
                 variables = {"facts": self.facts, "data": self.data, "environ": self.environ}
-            return found.render(body, variables, name=name, left=left, right=right, functions=functions)
+            text = found.render(body, variables, name=name, left=left, right=right, functions=functions)
+            self.require_opened(text)
+            return text
 
     def _rendered_apart(
         self, engine: str, body: str, left: str, right: str, name: str, variables: Mapping[str, Any] | None
@@ -277,6 +259,7 @@ class Environment:
             allowance=self.allowance,
         )
         made._check_read = self._check_read
+        made.secrets = self.secrets
         return made
 
     def template_functions(self, engine: str) -> dict[str, Callable[..., Any]]:
@@ -305,6 +288,20 @@ class Environment:
             raise ExpressionError("kvGet() is not available: no broker is configured")
         return self._kv_get(bucket, key)
 
+    def secret(self, name: str) -> str:
+        """
+        The value of a secret; all output of the run hides it from now on.
+
+        Raises:
+            ExpressionError: It cannot be opened; chained from the BusError, if there is one.
+        """
+        if self.secrets is None:
+            raise ExpressionError("secret() is not available here: only agents open secrets, in their runs")
+        try:
+            return self.secrets.open(name)
+        except (BusError, UsageError) as err:
+            raise ExpressionError(f"secret(): {err.message}") from err
+
     # The same functions as expressions call them, with unchecked arguments
 
     def _call_lookup(self, *arguments: Any) -> Any:
@@ -328,6 +325,10 @@ class Environment:
     def _call_kv_get(self, *arguments: Any) -> str:
         _count("kvGet", arguments, (2,))
         return self.kv_get(*_texts("kvGet", arguments, 2))
+
+    def _call_secret(self, *arguments: Any) -> str:
+        _count("secret", arguments, (1,))
+        return self.secret(*_texts("secret", arguments, 1))
 
 
 class _Nested:

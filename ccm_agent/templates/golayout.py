@@ -1,5 +1,5 @@
 """
-Parse times by Go's layouts, which are written as the reference time Mon Jan 2 15:04:05 MST 2006. `goformat` formats them.
+Parse times by Go's layouts, which are written as the reference time Mon Jan 2 15:04:05 MST 2006. `gotime` formats them.
 
 Source: the documentation of Go's package time.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 
-from ccm_agent.templates.goformat import MONTHS, PIECE, WEEKDAYS
 from ccm_agent.templates.gotime import (
     LOCAL,
+    MONTHS,
+    PIECE,
     UTC,
+    WEEKDAYS,
     Location,
     Time,
     days_of,

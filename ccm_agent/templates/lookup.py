@@ -8,12 +8,13 @@ The result is the same as with JSON from the start: numbers are converted as in 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from ccm_agent.model.errors import ExpressionError
+from ccm_agent.model.errors import BusError, ExpressionError
 from ccm_agent.model.gathered import GatheredRecord
 from ccm_agent.templates.allowance import ELEMENT_BYTES, Allowance
-from ccm_agent.templates.values import clean_text, is_number
+from ccm_agent.templates.values import StringMap, clean_text, is_number
 
 VALUE_LIMIT = 500_000  # maximum number of values in a list or map that is looked up
 
@@ -26,6 +27,106 @@ _INDEX = re.compile(r"[0-9]{1,9}\Z")
 
 class LookupRoot(dict[str, Any]):
     """The root value of lookups."""
+
+
+class SecretSource(Protocol):
+    """What opens the secrets of one run."""
+
+    def open(self, name: str) -> str:
+        """
+        The value of a secret, which all output hides from now on.
+
+        Raises:
+            BusError: It cannot be opened on this node, or not now.
+            ExpressionError: It cannot be opened here.
+            PolicyError: This run may not open it.
+        """
+        ...
+
+    def require_opened(self, value: object) -> None:
+        """Raise what `open` raised, if the value refers to a secret of the data that could not be opened."""
+        ...
+
+
+class ExpressionScope:
+    """
+    What expressions see: values, and functions that a subclass adds.
+
+    Attributes:
+        facts: The node's facts. Gathered facts can also be read by Go's field names.
+        data: Resolved hiera data.
+        environ: The process environment; a missing name gives "".
+        working_dir: The base of relative paths; "" for the process's working directory.
+        is_lenient: A lookup of a missing key gives "" instead of an error.
+        allowance: The limits that all expressions share.
+        variables: Facts, data and environment by their names in expressions.
+        secrets: Opens secrets; None where there are none.
+        functions, function_names: The functions that expressions can call.
+        host_functions: The functions that read from the host or the broker for the render process.
+    """
+
+    functions: dict[str, Callable[..., Any]]
+    function_names: frozenset[str]
+    host_functions: dict[str, Callable[..., Any]]
+
+    def __init__(
+        self,
+        *,
+        facts: dict[str, Any],
+        data: dict[str, Any],
+        environ: StringMap,
+        working_dir: str,
+        is_lenient: bool,
+        allowance: Allowance,
+    ) -> None:
+        self.facts = facts
+        self.data = data
+        self.environ = environ
+        self.working_dir = working_dir
+        self.is_lenient = is_lenient
+        self.allowance = allowance
+        self.variables: dict[str, Any] = {"Facts": facts, "Data": data, "Environ": environ}
+        self.secrets: SecretSource | None = None
+        self._root = LookupRoot(facts=facts, data=data, environ=environ)
+
+    def require_opened(self, value: object) -> None:
+        """
+        Check that a value has no reference to a secret that could not be opened.
+
+        Raises:
+            ExpressionError: It has; chained from the BusError, if there is one.
+        """
+        if self.secrets is None:
+            return
+        try:
+            self.secrets.require_opened(value)
+        except BusError as err:
+            raise ExpressionError(err.message) from err
+
+    def lookup(self, path: str, default: Any = None) -> Any:
+        """
+        A value by a GJSON path that begins with `facts`, `data` or `environ`.
+
+        A number is an int if its JSON has no decimal point; numbers inside a list or map are floats.
+
+        Args:
+            path: The path.
+            default: The value if nothing is at the path; None means no default.
+
+        Raises:
+            ExpressionError: Nothing is at the path, there is no default, and the environment is not lenient.
+        """
+        found = find(self._root, path, self.allowance)
+        if found is not NOTHING:
+            self.require_opened(found)
+            return found
+        if default is not None:
+            return default
+        if self.is_lenient:
+            return ""
+        raise ExpressionError(
+            f"lookup of {path!r} found nothing: no such key; give a default as second argument"
+        )
 
 
 def find(root: LookupRoot, path: str, allowance: Allowance) -> Any:

@@ -141,6 +141,11 @@ class _Asking(Environment):
         content: str = self._ask("readFile", path)
         return content
 
+    def secret(self, name: str) -> str:
+        """The value of a secret, which the parent opens."""
+        value: str = self._ask("secret", name)
+        return value
+
     def _ask(self, function: str, *arguments: str) -> Any:
         _say(self._channel, HostFunctionCall(function, list(map(as_bytes, arguments))))
         answer = self._channel.answer()

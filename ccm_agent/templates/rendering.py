@@ -30,7 +30,7 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.ports import RenderWorker, Tree
 
 if TYPE_CHECKING:
-    from ccm_agent.templates.env import Environment
+    from ccm_agent.templates.lookup import ExpressionScope
 
 _ERRORS: dict[str, type[CcmError]] = {
     kind.__name__: kind
@@ -165,7 +165,7 @@ class Renderer:
     def __init__(self, worker: RenderWorker) -> None:
         self._worker = worker
 
-    def text(self, job: TextJob, environment: Environment) -> str:
+    def text(self, job: TextJob, environment: ExpressionScope) -> str:
         """
         Render a template with an environment; its changes of the data are discarded.
 
@@ -176,7 +176,7 @@ class Renderer:
         done, _ = self._run(_job(environment, text=job), environment, job.name)
         return _text(done.text)
 
-    def tree(self, source: Tree, wish: DirectoryOptions, environment: Environment) -> RenderedDirectory:
+    def tree(self, source: Tree, wish: DirectoryOptions, environment: ExpressionScope) -> RenderedDirectory:
         """
         Render a directory of templates; see `tree.render_tree`.
 
@@ -185,10 +185,12 @@ class Renderer:
             TemplateLimitError: It exceeds the limits of time or memory.
         """
         done, files = self._run(_job(environment, tree=(source, wish)), environment, wish.source)
+        for content in files.values():
+            environment.require_opened(content)
         return RenderedDirectory(directories=list(map(_text, done.directories)), files=files)
 
     def _run(
-        self, job: RenderJob, environment: Environment, name: str
+        self, job: RenderJob, environment: ExpressionScope, name: str
     ) -> tuple[RenderDone, dict[str, bytes]]:
         conversation = _Conversation(environment, name)
         try:
@@ -224,7 +226,7 @@ class _Conversation:
         done, failed: The result.
     """
 
-    def __init__(self, environment: Environment, name: str) -> None:
+    def __init__(self, environment: ExpressionScope, name: str) -> None:
         self.name = name
         self.files: dict[str, bytes] = {}
         self.done: RenderDone | None = None
@@ -232,9 +234,7 @@ class _Conversation:
         self._room = BYTES_MAX
         self._behind: CcmError | None = None
         self._functions: dict[str, Callable[..., Any]] = {
-            "readFile": environment.read_file,
-            "registrations": environment.registrations,
-            "kvGet": environment.kv_get,
+            **environment.host_functions,
             "facts": lambda: dict(environment.facts.items()),
         }
 
@@ -279,7 +279,7 @@ class _Conversation:
 
 
 def _job(
-    environment: Environment,
+    environment: ExpressionScope,
     *,
     text: TextJob | None = None,
     tree: tuple[Tree, DirectoryOptions] | None = None,

@@ -19,8 +19,8 @@ from ccm_agent.templates.scan import GO_SPACE, find_spans
 from ccm_agent.templates.text_cache import TextCache
 
 if TYPE_CHECKING:
-    from ccm_agent.templates.env import Environment
     from ccm_agent.templates.expr.program import ExpressionNames
+    from ccm_agent.templates.lookup import ExpressionScope
 
 # Functions of the environment that read from the host or the network.
 HOST_FUNCTIONS = frozenset(("readFile", "file", "template", "jet", "registrations", "kvGet"))
@@ -107,7 +107,7 @@ def _expression(text: str) -> _Expression:
     return _Expression(text, (), (double or single, default))
 
 
-def _value(expression: _Expression, env: Environment) -> Any:
+def _value(expression: _Expression, env: ExpressionScope) -> Any:
     if expression.path:
         found = _plain_path(expression.path, env)
         if found is not _MISSING:
@@ -120,7 +120,7 @@ def _value(expression: _Expression, env: Environment) -> Any:
     return evaluate(expression.text, env)
 
 
-def _plain_path(path: tuple[str, ...], env: Environment) -> Any:
+def _plain_path(path: tuple[str, ...], env: ExpressionScope) -> Any:
     value: Any = env.variables
     for key in path:
         if not isinstance(value, dict) or key not in value:
@@ -136,7 +136,7 @@ def _names(functions: frozenset[str]) -> ExpressionNames:
     return ExpressionNames({"Facts": "map", "Data": "map", "Environ": "text map"}, functions)
 
 
-def evaluate(expression: str, env: Environment) -> Any:
+def evaluate(expression: str, env: ExpressionScope) -> Any:
     """
     The value of an expression.
 
@@ -149,7 +149,7 @@ def evaluate(expression: str, env: Environment) -> Any:
     return program.run(env.variables, env.functions, env.allowance)
 
 
-def evaluate_condition(expression: str, env: Environment) -> bool:
+def evaluate_condition(expression: str, env: ExpressionScope) -> bool:
     """
     The result of an expression that must be boolean; nil is false.
 
@@ -176,7 +176,7 @@ class Evaluated(NamedTuple):
     text: str
 
 
-def evaluate_shown(expression: str, env: Environment) -> Evaluated:
+def evaluate_shown(expression: str, env: ExpressionScope) -> Evaluated:
     """
     The value of an expression together with its text, for `ccm eval`.
 
@@ -187,7 +187,7 @@ def evaluate_shown(expression: str, env: Environment) -> Evaluated:
     return Evaluated(value, go_print(value))
 
 
-def render_text(text: str, env: Environment) -> str:
+def render_text(text: str, env: ExpressionScope) -> str:
     """
     Replace the expressions in a string by their texts.
 
@@ -197,7 +197,7 @@ def render_text(text: str, env: Environment) -> str:
     return render_matching(text, env)[0]
 
 
-def render_matching(text: str, env: Environment) -> tuple[str, bool]:
+def render_matching(text: str, env: ExpressionScope) -> tuple[str, bool]:
     """
     A rendered string, and whether any of its expressions has a value.
 
@@ -224,7 +224,7 @@ def render_matching(text: str, env: Environment) -> tuple[str, bool]:
     return made, has_something
 
 
-def _printed(value: Any, env: Environment) -> str:
+def _printed(value: Any, env: ExpressionScope) -> str:
     """The text of a value; a long one costs a step for each character."""
     if isinstance(value, str):
         return value
@@ -240,7 +240,7 @@ def _printed(value: Any, env: Environment) -> str:
     return text
 
 
-def render_value(text: str, env: Environment) -> Any:
+def render_value(text: str, env: ExpressionScope) -> Any:
     """
     A rendered string; the value itself if the string is a single expression.
 
@@ -253,7 +253,7 @@ def render_value(text: str, env: Environment) -> Any:
     return render_text(text, env) if parts.only is None else _value(parts.only, env)
 
 
-def needs_host(text: str, env: Environment) -> bool:
+def needs_host(text: str, env: ExpressionScope) -> bool:
     """
     Whether rendering the string reads files, buckets or registrations, and so must not run on an event loop.
 
@@ -276,7 +276,7 @@ def needs_host(text: str, env: Environment) -> bool:
     return False
 
 
-def resolve(value: Any, env: Environment) -> Any:
+def resolve(value: Any, env: ExpressionScope) -> Any:
     """
     Render all strings inside a value, also in lists and maps; keys are not rendered.
 
@@ -290,7 +290,7 @@ def resolve(value: Any, env: Environment) -> Any:
         raise ExpressionError("the data are nested too deeply to be rendered") from None
 
 
-def _resolved(value: Any, env: Environment, room: list[int]) -> Any:
+def _resolved(value: Any, env: ExpressionScope, room: list[int]) -> Any:
     room[0] -= 1
     if room[0] < 0:
         raise ExpressionError(f"the data hold more than {VALUE_LIMIT} values: are there aliases of aliases?")

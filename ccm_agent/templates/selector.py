@@ -122,6 +122,11 @@ class Term(Struct, frozen=True, kw_only=True):
         return self.key != NODE and self.operator in (_EQUAL, _UNEQUAL, _IN, _NOT_IN)
 
     @property
+    def is_negated(self) -> bool:
+        """It matches nodes that lack a fact, or its value."""
+        return self.key != NODE and self.operator in (_UNEQUAL, _NOT_IN, _MISSING)
+
+    @property
     def _is_positive(self) -> bool:
         return self.operator in (_EQUAL, _IN)
 

@@ -130,7 +130,7 @@ class MemoryKeyValue:
         kept = [write for write in self._living() if write.subject == key]
         older = [write for write in kept if write.sequence <= revision and not write.copied]
         if kept and not older:
-            raise RevisionGoneError(f"{key}: nothing of it is kept from revision {revision} or before")
+            raise RevisionGoneError(f"{key}: no revision up to {revision} is stored")
         return self._entry(older[-1]) if older and older[-1].body else None
 
     async def newest(self, key: str, at_least: int = 0) -> KeyValueEntry | None:
@@ -165,21 +165,21 @@ class MemoryKeyValue:
         entry = self._newest(check_key(key))
         has = entry.revision if entry is not None and (entry.value or revision) else 0
         if has != revision:
-            raise RevisionError(f"{key}: it has moved on since it was read; read it again")
+            raise RevisionError(f"{key}: it has changed since it was read; read it again")
         return self._write(key, value, self._expiry(key, ttl_s), signature=signature)
 
     async def update_among(self, key: str, value: bytes, pattern: str, revision: int) -> int:
         """See `NatsKeyValue.update_among`."""
         found = await self.matching([pattern], deletions=True)
         if max((one.revision for one in found), default=0) != revision:
-            raise RevisionError(f"{key}: it has moved on since it was read; read it again")
+            raise RevisionError(f"{key}: it has changed since it was read; read it again")
         return self._write(key, value)
 
     async def store_signed(self, key: str, value: bytes, revision: int, signature: str) -> int:
         """See `SignedStore.store_signed`."""
         entry = self._newest(check_key(key))
         if (entry.revision if entry is not None else 0) != revision:
-            raise RevisionError(f"{key}: it has moved on since it was read; read it again")
+            raise RevisionError(f"{key}: it has changed since it was read; read it again")
         return self._write(key, value, signature=signature)
 
     async def purge_before(self, key: str, revision: int) -> None:
@@ -228,7 +228,7 @@ class MemoryKeyValue:
 
     def _expiry(self, key: str, ttl_s: int | None) -> datetime | None:
         if ttl_s is not None and ttl_s < 1:
-            raise UsageError(f"{key}: a key lives for whole seconds, not {ttl_s}")
+            raise UsageError(f"{key}: the lifetime of a key must be at least 1 s, not {ttl_s}")
         return None if ttl_s is None else self._broker.now() + timedelta(seconds=ttl_s)
 
     def _check(self, key: str, size: int = 0) -> None:

@@ -69,16 +69,18 @@ class MemoryObjects:
         self._check(f"$O.{self.bucket}.M")
         content = self._stored.get(name)
         if content is None:
-            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed, or never stored there")
+            raise NotFoundError(f"{name}: not in {self.bucket}; it was removed or never stored")
         if len(content) > limit_bytes:
-            raise ProtocolError(f"{name}: {len(content)} bytes, more than the {limit_bytes} that are taken")
+            raise ProtocolError(
+                f"{name}: too large: {len(content)} bytes; at most {limit_bytes} are accepted"
+            )
         return content
 
     async def put(self, name: str, content: bytes) -> None:
         """See `Objects.put`."""
         self._check(f"$O.{self.bucket}.M")
         if is_digest(name) and name != _hex(content):
-            raise ProtocolError(f"{name}: the name is a digest, and not that of the content; not stored")
+            raise ProtocolError(f"{name}: not stored: the name is not the digest of the content")
         self._stored[name] = content
         self._broker.object_times[name] = self._broker.now()
         revisions = self._broker.object_revisions

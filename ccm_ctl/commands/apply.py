@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.commands.plan_impact import PlanImpact
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.plan_file import PlanFile
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
@@ -192,7 +192,7 @@ async def send_manifest(
     if plan is not None:
         inventory, resolved = await resolve_plan(fleet, plan)
     else:
-        inventory, resolved = await resolve(fleet, target_spec(options))
+        inventory, resolved = await resolve(fleet, target_spec(options), is_whole=impact is not None)
     selection: ResourceSelection | None = options["selection"]
     if selection is not None:
         require_agents(

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.bundles import Inside
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.git_commit import GitCommit
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -158,7 +158,7 @@ async def _assign(
     from ccm_ctl.fleet.bundles import look_into
     from ccm_ctl.fleet.discovery import lasting_scope, resolve
 
-    inventory, resolved = await resolve(fleet, target_spec(options))
+    inventory, resolved = await resolve(fleet, target_spec(options), is_whole=True)
     refuse_older_agents(resolved, "an assignment")
     known = await read_assignments(fleet)
     await known.fill_in(fleet, inventory)
@@ -287,8 +287,8 @@ async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
     numbers = await check_pinned(fleet, assignment)
     for key in await absent_data(fleet.data, assignment):
         raise UsageError(
-            f"kv://CCM_DATA/{key}: there is no such document; `ccmctl data put {key} FILE` stores one, "
-            "and with --follow-data it may come later"
+            f"kv://CCM_DATA/{key}: no such document; store it with `ccmctl data put {key} FILE`, "
+            "or allow that with --follow-data"
         )
     return numbers
 

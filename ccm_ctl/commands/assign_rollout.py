@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments import Assignments, Standing
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 START_WITHIN_S = 3600.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.bundles import Inside
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -81,7 +81,7 @@ async def read_marked_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
 async def read_fleet(fleet: Fleet) -> tuple[Inventory, Assignments]:
     """Read the nodes and the assignments, with all that decides which assignment each node uses."""
     from ccm_ctl.fleet.assignments import read_assignments
-    from ccm_ctl.fleet.discovery import read_inventory
+    from ccm_ctl.fleet.inventory import read_inventory
 
     known = await read_assignments(fleet)
     inventory = await read_inventory(fleet)
@@ -100,7 +100,7 @@ def counts_for(inventory: Inventory, known: Assignments, standing: Standing) -> 
 
 def build_target_set(inventory: Inventory, nodes: list[str]) -> TargetSet:
     """Return these nodes as a target set, for the prompt about a change."""
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.nodes import TargetSet
 
     offline = [node for node in nodes if not inventory.nodes[node].is_present]
     return TargetSet(nodes=nodes, offline=offline, scopes=[], targets=[])

@@ -258,7 +258,7 @@ def author_sentences(one: AuditAuthor) -> list[str]:
     if unknown := one.counts.get(AuditStatus.UNKNOWN_KEY, 0):
         found.append(f"{one.name}: {_entries(unknown)} signed with an unknown key")
     if one.restarts:
-        found.append(f"{one.name}: the numbers began again {plural(one.restarts, 'time')}")
+        found.append(f"{one.name}: numbering restarted {plural(one.restarts, 'time')}")
     return found
 
 

@@ -180,7 +180,7 @@ def _write(packed: bytes, digest: str, out: Path) -> None:
     from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 
     if hashlib.sha256(packed).hexdigest() != digest:
-        raise ProtocolError(f"{digest}: what the broker holds under this digest has another one; refused")
+        raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest; refused")
     target = out.absolute()
     try:
         with tempfile.TemporaryDirectory(prefix=".ccm-bundle-", dir=target.parent) as staging:

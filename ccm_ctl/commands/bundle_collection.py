@@ -98,7 +98,7 @@ async def _remove(application: Application, fleet: Fleet, unused: Sequence[Store
             removed.append(one)
         else:
             application.terminal.note(
-                f"{one.name[:SHORT_DIGEST]}: stays, because another command stored it meanwhile"
+                f"{one.name[:SHORT_DIGEST]}: kept, because another command stored it again"
             )
     await fleet.manifests.trim()
     application.terminal.show(

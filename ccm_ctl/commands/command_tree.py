@@ -7,6 +7,7 @@ about the broker and the output may precede or follow the command.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -27,10 +28,10 @@ PROGRAM = "ccmctl"
 
 TASKS = {
     "Most used commands": ("apply", "exec", "node", "run", "undo", "why"),
-    "Set up a fleet": ("demo", "init", "doctor", "operator", "signers"),
+    "Set up a fleet": ("demo", "init", "doctor", "operator", "signers", "token", "join"),
     "Change nodes": ("plan", "ensure", "schedule", "rollout", "slots", "disable", "enable", "lock", "unlock"),
     "Keep nodes converged": ("assign", "assignment", "unassign", "rollback", "run-now", "bundle"),
-    "Facts and data": ("facts", "group", "data"),
+    "Facts and data": ("facts", "group", "data", "secret"),
     "Observe": ("ping", "top", "dashboard", "events", "history", "state", "report", "audit", "notify"),
     "Other commands": ("studio", "completion", "help"),
 }
@@ -131,16 +132,7 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
             tasks=TASKS,
             load=_load,
             help="Manage a fleet of agents over NATS.",
-            params=[
-                click.Option(
-                    ["--version"],
-                    is_flag=True,
-                    is_eager=True,
-                    expose_value=False,
-                    callback=_print_version,
-                    help="Print the version.",
-                )
-            ],
+            params=[commands.version_option(_show_version)],
             no_args_is_help=True,
             context_settings=commands.HELP_NAMES,
             epilog=commands.examples(
@@ -152,13 +144,10 @@ class CtlProgram(CtlGroup, commands.LazyGroup):
         )
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Handle `--version` among other options; a lone `--version` is handled before any import."""
-    if value:
-        from ccm_agent.version import version_line
+def _show_version(ctx: click.Context) -> None:
+    from ccm_agent.version import version_line
 
-        cast("Application", ctx.find_object(Application)).terminal.raw(f"{version_line(PROGRAM)}\n")
-        ctx.exit()
+    cast("Application", ctx.find_object(Application)).terminal.raw(f"{version_line(PROGRAM)}\n")
 
 
 def verb(
@@ -215,6 +204,7 @@ def _described(
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
+    @functools.wraps(function)
     def call(ctx: click.Context, /, **params: Any) -> Any:
         if ctx.invoked_subcommand is not None:
             return None

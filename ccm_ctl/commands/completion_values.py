@@ -199,7 +199,7 @@ async def _read(broker: Broker, kind: str) -> list[str]:
 
         return [one.name[:SHORT_DIGEST] for one in await find_bundles(fleet)]
     if kind in ("facts", "fact names"):
-        from ccm_ctl.fleet.discovery import read_inventory
+        from ccm_ctl.fleet.inventory import read_inventory
 
         facts = [fact for node in (await read_inventory(fleet)).nodes.values() for fact in _facts(node)]
         return facts if kind == "facts" else [fact.partition("=")[0] for fact in facts]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.assignments import Assignments, Standing
     from ccm_ctl.fleet.bundles import Inside
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,15 @@ from ccm_ctl.commands.keys_folder import keys_in, keys_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Sequence
     from pathlib import Path
 
     from ccm_agent.bus.credentials import Credentials
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.keys import Keys
+
+PUSH_S = 10.0
+"""How long the servers may take to apply accounts; a cluster is waited for until a second has brought no answer."""
 
 BROKER_S = 3.0
 """How long issuing credentials may wait for the broker, which is optional."""
@@ -72,7 +76,8 @@ def _refresh(application: Application, keys: Keys) -> None:
     try:
         if keys.refresh():
             application.terminal.note(
-                f"{name} was updated, because the accounts of this version share more. Copy it to each server, then run\n"
+                f"{name} was updated, because this version changes accounts or permissions of nodes. "
+                "Copy it to each server, then run\n"
                 "    nats-server --signal reload"
             )
     except CcmError as err:
@@ -178,7 +183,7 @@ def add_node(
     options=[click.Argument(["name"], metavar="NODE"), keys_option()],
 )
 def revoke_node(application: Application, name: str, keys: str) -> Exit:
-    """Revoke all credentials of a node. Servers refuse them after a reload with the new configuration."""
+    """Revoke all credentials of a node, on running servers at once."""
     return _revoke(application, "node", name, keys)
 
 
@@ -224,6 +229,11 @@ def revoke_node(application: Application, name: str, keys: str) -> Exit:
         click.Option(
             ["--schedules"], is_flag=True, help="Allow creating schedules, and so applying anywhere."
         ),
+        click.Option(
+            ["--join"],
+            is_flag=True,
+            help="Allow creating join tokens, and answering nodes that join (`ccmctl join serve`).",
+        ),
         click.Option(["--admin"], is_flag=True, help="Allow creating streams and removing nodes."),
         _EXPIRES,
         keys_option(),
@@ -239,6 +249,7 @@ def add_operator(
     data: bool,
     facts: bool,
     schedules: bool,
+    join: bool,
     admin: bool,
     expires: int | None,
     keys: str,
@@ -259,11 +270,17 @@ def add_operator(
         data=data,
         facts=facts,
         schedules=schedules,
+        join=join,
         admin=admin,
     )
+    if join and admin:
+        raise UsageError(
+            "--join and --admin: nodes that join do not reach operators with --admin, who can create tokens anyway; "
+            "use two operators"
+        )
     folder = keys_in(application, keys)
     _give(application, folder.add_operator(name, role, expires=_at(expires)))
-    _publish_signers(application, folder)
+    publish_signers(application, folder)
     return Exit.OK
 
 
@@ -278,18 +295,58 @@ def revoke_operator(application: Application, name: str, keys: str) -> Exit:
 
 
 def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit:
+    from ccm_agent.bus.accounts import Account
+
     keys = keys_in(application, folder)
-    count = keys.revoke(kind, name)
-    application.terminal.record(records.MADE, name=name, kind=kind, action="revoked")
-    application.terminal.show(
-        f"{name}: {plural(count, 'credentials file')} revoked. To apply this, copy {keys.configuration} to each server, "
-        "then run `nats-server --signal reload`\n"
-    )
-    _publish_signers(application, keys)
+    if kind == "node":
+        _note_joined(application, keys, name)
+    revoked = keys.revoke(kind, name)
+    servers = _push(application, keys, {user.account or Account.CTL.value for user in revoked})
+    application.terminal.record(records.MADE, name=name, kind=kind, action="revoked", servers=servers)
+    copy = f"copy {keys.configuration} to each server"
+    if servers:
+        effect = f"In effect on {', '.join(servers)}. To keep it in effect after a restart, {copy}."
+    else:
+        effect = f"No server was reached. To apply this, {copy}, then run `nats-server --signal reload`."
+    application.terminal.show(f"{name}: {plural(len(revoked), 'credentials file')} revoked. {effect}\n")
+    publish_signers(application, keys)
     return Exit.OK
 
 
-def _publish_signers(application: Application, keys: Keys) -> None:
+def _note_joined(application: Application, keys: Keys, name: str) -> None:
+    """Note the key of a node that joined with a token, so that it can be revoked, and free its name."""
+
+    async def read(broker: Broker) -> None:
+        from ccm_ctl.fleet.join_records import JoinRecords
+
+        records = JoinRecords(broker.fleet)
+        found = await records.find_node(name)
+        if found is not None and not found.revoked:
+            keys.note_joined(name, found.key)
+            await records.release(name)
+
+    _ask_broker(application, keys, read)
+
+
+def _push(application: Application, keys: Keys, accounts: Collection[str]) -> list[str]:
+    """Have running servers apply accounts of the folder; returns the servers that did, none if they cannot be reached."""
+    import asyncio
+
+    from ccm_ctl.fleet.system_account import push_accounts
+
+    servers: list[str] = []
+
+    async def push() -> Exit:
+        async with asyncio.timeout(PUSH_S):
+            servers.extend(await push_accounts(application.settings(), keys, accounts))
+        return Exit.OK
+
+    with contextlib.suppress(CcmError, TimeoutError):
+        application.run_alone(push)
+    return servers
+
+
+def publish_signers(application: Application, keys: Keys) -> None:
     """Publish the signers list if the broker can be reached; else print how."""
     if not keys.has_root or not keys.signers.exist():
         application.terminal.note(

@@ -125,7 +125,7 @@ def dashboard(
             terminal.flush()
 
         def on_sign_in() -> None:
-            terminal.note("a browser has signed in; this address signs in another one:")
+            terminal.note("a browser has signed in; the next one signs in at:")
             print_address()
 
         options = DashboardOptions(

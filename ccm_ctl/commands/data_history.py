@@ -86,12 +86,12 @@ def edit(application: Application, key: str, message: str, force: bool, yes: boo
         checked_data(text, key)
         code = application.run(store)
         if code == NOT_STORED:  # the operator said no, or pressed Ctrl-C
-            application.terminal.note(f"what you wrote is kept in {_keep(text)}")
+            application.terminal.note(f"your text is saved in {_keep(text)}")
         return code
     except CcmError as err:
         kept = _keep(text)
         kind = RevisionError if isinstance(err, RevisionError) else InputError
-        raise kind(f"{err}\nwhat you wrote is kept in {kept}") from err
+        raise kind(f"{err}\nyour text is saved in {kept}") from err
 
 
 @verb(

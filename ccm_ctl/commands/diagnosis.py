@@ -147,7 +147,7 @@ def _offline(evidence: Evidence, now: datetime) -> Reason:
         words = f"its agent was stopped at {clock(goodbye.timestamp)} ({ago(goodbye.timestamp, now)})"
     else:
         heard = f"{clock(evidence.heard_of)} ({ago(evidence.heard_of, now)})" if evidence.heard_of else ""
-        since = f"last heard of at {heard}" if heard else "it is not known since when"
+        since = f"last heartbeat at {heard}" if heard else "it is not known since when"
         words = f"{since}, without a goodbye: the machine, its network or its agent is down"
     return Reason(
         sentence=f"{node.name} is off: {words}.",
@@ -260,11 +260,11 @@ def _refused(evidence: Evidence, _now: datetime) -> Reason:
     name, record = evidence.node.name, evidence.node.record
     found = next((item for item in evidence.judged.items() if item[1].has_failed), None)
     if found is not None:
-        what = f"the assignment {found[0]}: {found[1].reason or 'it did not say why'}"
-        following = Next(f"ccmctl assignment status {found[0]}", "whether others refuse it, too")
+        what = f"the assignment {found[0]}: {found[1].reason or 'no reason was given'}"
+        following = Next(f"ccmctl assignment status {found[0]}", "whether other nodes refuse it too")
     elif record is not None and record.conflict:
         what = f"what is assigned to it: {record.conflict}"
-        following = Next("ccmctl assignment list", "which there are")
+        following = Next("ccmctl assignment list", "all assignments")
     elif evidence.status.refused_facts:
         why = evidence.status.refused_facts
         what = f"its assigned facts, and keeps the earlier ones: {why}"
@@ -308,7 +308,7 @@ def _stopped_by_request(evidence: Evidence, now: datetime) -> Reason:
 
 def _silent(evidence: Evidence, now: datetime) -> Reason:
     name, heard = evidence.node.name, condition.last_heartbeat(evidence.node)
-    last = f"its last heartbeat came {ago(heard, now)}" if heard is not None else "its heartbeats arrive"
+    last = f"its last heartbeat was {ago(heard, now)}" if heard is not None else "its heartbeats arrive"
     words = (
         f"{last}, and its agent does not answer: it hangs, or the machine is overloaded or down"
         if evidence.asked == SILENT
@@ -344,7 +344,7 @@ def _running(evidence: Evidence, now: datetime) -> Reason:
         sentence=one_line(
             f"{name} waits with {blocked} until this run ends: {words}."
             if blocked
-            else f"{name} is at work: {words}."
+            else f"{name} is busy: {words}."
         ),
         next=(
             Next(f"ccmctl events -n {name} -r {short_id(run)}", "to look on"),
@@ -422,7 +422,7 @@ def _undelivered(evidence: Evidence, _now: datetime) -> Reason:
     count = plural(status.spool.events, "event")
     return Reason(
         sentence=one_line(
-            f"{evidence.node.name} cannot tell what it did ({count} in its spool): {status.trouble}."
+            f"{evidence.node.name} cannot report its results ({count} in its spool): {status.trouble}."
         ),
         next=(Next("ccmctl init", "are the streams there, and has the broker room?"),),
     )

@@ -92,6 +92,7 @@ class Ensure(CtlCommand):
         "ccmctl ensure file /etc/motd present --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
         "ccmctl ensure archive /opt/app.tar.gz present --url https://example.net/app.tar.gz --owner root --group root --all",
         "ccmctl ensure scaffold /etc/app present --source /srv/app --all",
+        "ccmctl ensure apply /etc/app/manifest.yaml --noop -t node=web1",
         "ccmctl ensure mount /srv mounted device=/dev/sdb1 --unchecked --all",
         "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",
     ],

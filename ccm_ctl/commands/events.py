@@ -274,12 +274,12 @@ async def _look_for(application: Application, fleet: Fleet, node: str, *, needed
     Raises:
         NoTargetError: It does not exist, and is `needed`.
     """
-    from ccm_ctl.fleet.discovery import read_inventory
+    from ccm_ctl.fleet.inventory import require_nodes
 
     if await fleet.nodes.get(f"node.{node}") is not None:
         return
     try:
-        (await read_inventory(fleet)).need(node)
+        await require_nodes(fleet, [node])
     except NoTargetError as err:
         if needed:
             raise

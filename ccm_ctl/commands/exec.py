@@ -169,7 +169,7 @@ def _notice_misplaced(
     if not misplaced.options:
         return
     told = (
-        f"`{shlex.join(misplaced.options)}` stands after the command and is passed to `{one_line(words[0])}`"
+        f"`{shlex.join(misplaced.options)}` is after the command, so it is passed to `{one_line(words[0])}`"
     )
     if spec.is_empty:
         raise UsageError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.verified import Base
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 BUCKET = "CCM_FACTS"
@@ -60,13 +60,13 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.templates.fact_texts import fact_at
-        from ccm_ctl.fleet.discovery import read_facts, read_inventory
         from ccm_ctl.fleet.documents import Documents
         from ccm_ctl.fleet.fact_edits import fact_paths
+        from ccm_ctl.fleet.inventory import read_facts, require_nodes
         from ccm_ctl.render.tree import scalar, tree
 
         terminal = application.terminal
-        inventory = await read_inventory(fleet)
+        inventory = await require_nodes(fleet, [name])
         node = inventory.need(name)
         await read_facts(fleet, inventory, [name])
         known = node.assigned if assigned else node.facts
@@ -181,16 +181,14 @@ async def _change(
     new: bool,
 ) -> Exit:
     """Change the assigned facts of nodes; all nodes are checked before the first write."""
-    from ccm_ctl.fleet.discovery import read_inventory
     from ccm_ctl.fleet.documents import Documents
     from ccm_ctl.fleet.fact_edits import wait_taken
+    from ccm_ctl.fleet.inventory import read_nodes, require_nodes
 
-    inventory = await read_inventory(fleet)
-    for name in names:
-        if new:
-            check_node(name)
-        else:
-            inventory.need(name)
+    if new:
+        inventory = await read_nodes(fleet, map(check_node, names))
+    else:
+        inventory = await require_nodes(fleet, names)
     documents = Documents(fleet, fleet.facts, BUCKET)
     written = {}
     for name in names:
@@ -226,7 +224,7 @@ def _tell(
         notes = {
             "taken": "",
             "waits": " (offline: taken when it comes)",
-            "late": " (not taken yet: its agent is slow to answer)",
+            "late": " (not applied yet: its agent is slow to respond)",
         }
         application.terminal.show(f"{name}: {words or 'nothing assigned'}{notes[state]}\n")
 

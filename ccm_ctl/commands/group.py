@@ -106,8 +106,9 @@ def _set(application: Application, name: str, targets: tuple[str, ...], message:
     _check_name(name)
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.fleet.discovery import lacking_facts, read_facts, read_inventory
+        from ccm_ctl.fleet.discovery import lacking_facts
         from ccm_ctl.fleet.groups import check_targets, write_group
+        from ccm_ctl.fleet.inventory import read_facts, read_inventory
 
         selectors = check_targets(targets)
         is_new = await write_group(fleet, name, targets, message)

@@ -26,7 +26,7 @@ MEANINGS = {"wins": "good", "merged": "good", "overridden": "quiet", "removes": 
 MERGES = {
     "": "no hierarchy",
     "first": "merge: first; the first existing override is used, and replaces whole keys of the base",
-    "deep": "merge: deep; what is lower goes over what is above",
+    "deep": "merge: deep; lower layers override those above",
 }
 
 

@@ -47,14 +47,14 @@ def history(
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
         from ccm_agent.clikit.text import clock, plural
-        from ccm_ctl.fleet.discovery import read_inventory
+        from ccm_ctl.fleet.inventory import require_nodes
         from ccm_ctl.fleet.node_past import PastSession, read_past
 
         now = fleet.clock.now()
         begin = since.before(now)
         past = await read_past(fleet, check_node(node), begin, until.before(now) if until else None)
         if not past.entries:
-            (await read_inventory(fleet)).need(node)
+            await require_nodes(fleet, [node])
         terminal = application.terminal
         quiet = 0
         for entry in past.entries:

@@ -22,7 +22,7 @@ from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 LIST = "list"
@@ -71,7 +71,7 @@ def lock(
     if not for_s or not wanted["why"].strip():
         raise UsageError("a lock needs --for and --why: until when, and what for")
     if for_s > LONGEST_LOCK_S:
-        raise UsageError(f"--for: a lock ends after {format_duration(LONGEST_LOCK_S)} at most")
+        raise UsageError(f"--for: a lock can last at most {format_duration(LONGEST_LOCK_S)}")
 
     async def work(fleet: Fleet) -> Exit:
         until = fleet.clock.now() + timedelta(seconds=for_s)
@@ -136,7 +136,7 @@ async def _list(application: Application, fleet: Fleet) -> Exit:
     """Show what is locked, node by node."""
     from ccm_agent.clikit.table import Column, table
     from ccm_agent.clikit.text import clock, one_line
-    from ccm_ctl.fleet.discovery import read_inventory
+    from ccm_ctl.fleet.inventory import read_inventory
     from ccm_ctl.fleet.slot_holders import find_locks
 
     rows = []

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.maintenance import LockChange
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.gather import Reply
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 

@@ -10,6 +10,7 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import short_id
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.credentials import add_node, revoke_node
+from ccm_ctl.commands.join import accept_node
 from ccm_ctl.commands.node_removal import remove_nodes, reset_nodes
 from ccm_ctl.commands.nodes import format_note, is_disputed, list_command, node_fields
 from ccm_ctl.render import records
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     ],
 )
 def node(application: Application) -> None:
-    """List, show, add, reset, revoke and remove nodes."""
+    """List, show, add, accept, reset, revoke and remove nodes."""
 
 
 @verb(
@@ -43,12 +44,12 @@ def _show(application: Application, name: str) -> Exit:
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.text import ago, clock, one_line
-        from ccm_ctl.fleet.discovery import read_inventory, read_twins
+        from ccm_ctl.fleet.inventory import read_twins, require_nodes
         from ccm_ctl.fleet.node_state import mark_unverified
         from ccm_ctl.fleet.overview import read_conditions
         from ccm_ctl.render.tree import tree
 
-        inventory = await read_inventory(fleet)
+        inventory = await require_nodes(fleet, [name])
         found = inventory.need(name)
         await mark_unverified(fleet, [found])
         condition = (await read_conditions(fleet, inventory, [found]))[name]
@@ -82,5 +83,5 @@ def _show(application: Application, name: str) -> Exit:
     return application.run(work)
 
 
-for _command in (list_command, _show, add_node, revoke_node, remove_nodes, reset_nodes):
+for _command in (list_command, _show, add_node, accept_node, revoke_node, remove_nodes, reset_nodes):
     node.add_command(_command)

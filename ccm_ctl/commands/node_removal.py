@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments import Standing
-    from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.nodes import Node
     from ccm_ctl.fleet.ports import Fleet
 
 MACHINE_KEYS = ("node", "facts", "presence")
@@ -78,7 +78,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
             application.terminal.show(f"{one.node.name}: removed{_comes_back(one.node)}\n")
         for name in certified:
             application.terminal.note(
-                f"{name}: its credentials stay good; `ccmctl node revoke {name}` makes them void"
+                f"{name}: its credentials remain valid; revoke them with `ccmctl node revoke {name}` makes them void"
             )
         return Exit.OK
 
@@ -115,9 +115,9 @@ def reset_nodes(application: Application, names: tuple[str, ...], yes: bool, for
 async def _held(fleet: Fleet, names: Sequence[str]) -> list[Holding]:
     from ccm_agent.bus.subjects import node_scope
     from ccm_ctl.fleet.assignments import read_assignments
-    from ccm_ctl.fleet.discovery import read_inventory
+    from ccm_ctl.fleet.inventory import require_nodes
 
-    inventory = await read_inventory(fleet)
+    inventory = await require_nodes(fleet, names)
     nodes = [inventory.need(name) for name in dict.fromkeys(names)]
     standing = (await read_assignments(fleet)).standing
     return [

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import DuplicateIdentity, Node
     from ccm_ctl.fleet.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes import DuplicateIdentity, Node
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -32,7 +32,8 @@ def list_nodes(application: Application, **options: Any) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import natural, plural
-        from ccm_ctl.fleet.discovery import read_inventory, read_twins, resolve
+        from ccm_ctl.fleet.discovery import resolve
+        from ccm_ctl.fleet.inventory import read_inventory, read_twins
         from ccm_ctl.fleet.node_state import mark_unverified, warn_of_length
         from ccm_ctl.fleet.overview import read_conditions
 

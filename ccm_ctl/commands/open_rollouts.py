@@ -24,7 +24,7 @@ TOLD = 5
 
 def alongside_option(**rest: Any) -> click.Parameter:
     """`--alongside`, for commands that start or continue a rollout."""
-    text = "Go on although another rollout is in progress on the same nodes, so that its limits do not hold."
+    text = "Continue although another rollout is in progress on the same nodes. Its limits are then not guaranteed."
     return Option(["--alongside"], is_flag=True, help=text, **rest)
 
 

@@ -68,7 +68,7 @@ def plan(application: Application, path: str, **options: Any) -> Exit:
         impact = PlanImpact(application, fleet, content, options) if options["impact"] else None
         if impact is None or not options["stored"]:
             return await send_manifest(application, fleet, path, content, "plan", options, impact=impact)
-        impact.prepare(*await resolve(fleet, target_spec(options)))
+        impact.prepare(*await resolve(fleet, target_spec(options), is_whole=True))
         await impact.show_stored()
         return Exit.OK
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import RolloutPlan
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.impact.changes import NodeChange
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run

@@ -60,7 +60,7 @@ def find_properties(type_name: str) -> dict[str, Property]:
     known = type_names()
     if type_name not in known:
         hint = did_you_mean(type_name, known) or (
-            f"; there are {', '.join(known)}, and --unchecked sends a type that only newer agents have"
+            f"; known types: {', '.join(known)}, and --unchecked sends a type that only newer agents have"
         )
         raise UsageError(f"unknown resource type `{type_name}`{hint}")
     return {

@@ -51,9 +51,7 @@ def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit
     """
     for key in keys:
         if not owner_of(check_key(key)):
-            raise UsageError(
-                f"{key}: the document is not one of a single node: its key does not begin with node/NAME"
-            )
+            raise UsageError(f"{key}: not a document of a single node: its key does not start with node/NAME")
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.stored_snapshot import StoredSnapshot

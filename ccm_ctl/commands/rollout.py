@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.text import plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import short_id
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from ccm_agent.bus.signing import SigningKey
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
@@ -26,6 +28,9 @@ LOOK_S = 2.0
 
 ANNOUNCE_S = 10.0
 """How often the server says that it is there."""
+
+SEAL_S = 60.0
+"""How often it looks for nodes that have come to match a secret, which reads the records of all nodes."""
 
 
 @group("rollout", no_args_is_help=True, examples=["ccmctl rollout list", "ccmctl rollout serve"])
@@ -98,29 +103,74 @@ def _list(application: Application) -> Exit:
             type=click.Path(),
             help="File that remembers what was reported. [notify.json in the state directory]",
         ),
+        click.Option(
+            ["--seal-secrets", "sealing"],
+            metavar="DIR",
+            default="",
+            help="Folder with `sealing.seed`: also seal secrets to nodes that come to match, as `secret sync` does.",
+        ),
     ],
 )
-def _serve(application: Application, once: bool, rules: str, state: str) -> Exit:
+def _serve(application: Application, once: bool, rules: str, state: str, sealing: str) -> Exit:
     """
     Drive detached rollouts, start scheduled ones, and deliver notifications until interrupted.
 
     Several servers may run: each rollout has one driver, and another server continues when that one is gone. Requests are sent
     with the credentials of this server, so nodes apply the policy for its operator.
     """
+    from pathlib import Path
+
+    from ccm_ctl.fleet.sealing_keys import FleetSealingKeys
+
     application.goes_on_for_ever = True
+    sealing_key = FleetSealingKeys(Path(sealing)).sealing_key() if sealing else None
 
     async def work(fleet: Fleet) -> Exit:
         await _check_trust(application, fleet)
         if once:
+            await seal_secrets(application, fleet, sealing_key)
             await serve(application, fleet, once=True)
             return Exit.OK
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_notify(application, fleet, rules, state), name="notifications")
             tasks.create_task(_announce(application, fleet), name="announcement")
             tasks.create_task(serve(application, fleet), name="rollouts")
+            tasks.create_task(_keep_sealing(application, fleet, sealing_key), name="sealing")
         return Exit.OK
 
     return application.run(work)
+
+
+async def _keep_sealing(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
+    """Seal secrets to the nodes that match by now, until cancelled; a node that comes has its secrets a minute later."""
+    while sealing is not None:
+        await seal_secrets(application, fleet, sealing)
+        await asyncio.sleep(SEAL_S)
+
+
+async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
+    """Seal each secret to the nodes that match by now. What cannot be sealed is reported, and the others are sealed."""
+    from ccm_agent.model.errors import CcmError
+    from ccm_ctl.fleet.secrets import FleetSecrets
+
+    if sealing is None:
+        return
+    try:
+        secrets = FleetSecrets(fleet)
+        names = await secrets.names()
+    except CcmError as err:
+        application.terminal.note(f"no secret is sealed: {err}")
+        return
+    for name in names:
+        try:
+            done = await secrets.sync(name, sealing)
+        except CcmError as err:
+            application.terminal.note(f"{name} is not sealed: {err}")
+            continue
+        if done.sealed or done.removed:
+            application.terminal.note(
+                f"{name}: sealed to {plural(len(done.sealed), 'node')}, taken away from {len(done.removed)}"
+            )
 
 
 async def _check_trust(application: Application, fleet: Fleet) -> None:

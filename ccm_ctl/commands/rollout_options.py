@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.model.rollout_records import RolloutPlan
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
 
 ROLLOUT = "Rollout"
 """The section of options that make a run a rollout."""

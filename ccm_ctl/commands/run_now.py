@@ -10,11 +10,11 @@ import msgspec
 from ccm_agent.clikit.durations import Duration
 from ccm_agent.clikit.text import counted, one_line, short_id
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.maintenance import maintenance_options
 from ccm_ctl.commands.targets import NOT_AGREED, confirm, no_fold_option, target_spec
-from ccm_ctl.fleet.node_commands import DONE, NOTHING, REFUSED
+from ccm_ctl.fleet.node_commands import DONE, NOTHING
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import MEANINGS
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 _WELL = (NodeState.STABLE, NodeState.CHANGED, NOTHING, DONE)
-_BAD = (NodeState.FAILED, NodeState.STOPPED, REFUSED)
 
 
 @verb(
@@ -70,7 +69,7 @@ def run_now(application: Application, wait: int, **options: Any) -> Exit:
         application.interrupt_message = ""
         _show(application, found)
         states = {one.state for one in found}
-        if states & set(_BAD):
+        if states & set(FAILED_STATES):
             return Exit.FAILED
         return Exit.OK if states <= set(_WELL) else Exit.MISSING
 
@@ -90,7 +89,7 @@ class _View:
             self._told.add(name)
             one = found.ended[name]
             self._terminal.record(records.REPLY, **_fields(one))
-            if one.state in _BAD:
+            if one.state in FAILED_STATES:
                 self._terminal.note(one_line(f"{name}: {one.state}: {_what(one)}"))
         self._terminal.flush()
         if self._terminal.is_live:
@@ -105,7 +104,7 @@ def _show(application: Application, found: Sequence[NodeConvergence]) -> None:
     for one in found:
         if one.state == NodeState.OFFLINE:
             terminal.record(records.REPLY, **_fields(one))
-    ordered = sorted(found, key=lambda one: (one.state in _BAD, one.state not in _WELL))
+    ordered = sorted(found, key=lambda one: (one.state in FAILED_STATES, one.state not in _WELL))
     columns = [Column("NODE"), Column("STATE"), Column("WHAT", fold=True), Column("RUN", spare=1)]
     terminal.table(columns, [_row(one) for one in ordered])
     counts: dict[str, int] = {}

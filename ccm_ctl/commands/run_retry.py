@@ -125,7 +125,7 @@ async def _plan(
         UsageError: The options make no sense for these nodes.
         RunError: The waves of the rollout are not known, because its state is unverified.
     """
-    from ccm_ctl.fleet.discovery import read_verified
+    from ccm_ctl.fleet.inventory import read_verified
     from ccm_ctl.fleet.rollout.plan import plan_again
     from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
 

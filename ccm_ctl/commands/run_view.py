@@ -179,9 +179,7 @@ class RunView:
             return
         if self._run.ignored:
             names = fold_names(self._run.ignored)
-            self._terminal.note(
-                f"ignored: {names} answered, but what is assigned there does not fit this run"
-            )
+            self._terminal.note(f"ignored: {names} answered, but their assigned facts do not match this run")
         if self.record.action == "exec":
             self._show_command()
             self._tell_losses()

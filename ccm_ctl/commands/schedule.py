@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.moments import GivenTime
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.schedules import Schedules
     from ccm_ctl.fleet.stored_schedule import Schedule

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.rollout_records import ScheduledStart, ScheduleStarts
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
     from ccm_ctl.fleet.run_request import Launch
@@ -48,7 +48,7 @@ def is_scheduled_rollout(options: dict[str, Any]) -> bool:
         return False
     if options["catch_up"]:
         raise UsageError(
-            "--catch-up: a node that returns while a rollout lasts gets its turn by itself; leave it out"
+            "--catch-up cannot be combined with a rollout, which includes nodes that return while it is in progress"
         )
     return True
 

@@ -247,6 +247,7 @@ def _fields(one: Signer) -> dict[str, Any]:
         "data": one.data or None,
         "facts": one.facts or None,
         "schedules": one.schedules or None,
+        "join": one.join or None,
         "admin": one.admin or None,
         "timestamp": one.timestamp or None,
         "roles": list(one.roles) or None,
@@ -262,5 +263,7 @@ def _role(one: Signer) -> str:
 
     scoped = {"plan": one.plan, "apply": one.apply, "exec": one.exec, "maintain": one.maintain}
     parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]
-    parts += [word for word in ("data", "facts", "schedules", "admin", "timestamp") if getattr(one, word)]
+    parts += [
+        word for word in ("data", "facts", "schedules", "join", "admin", "timestamp") if getattr(one, word)
+    ]
     return ", ".join(parts) or "look"

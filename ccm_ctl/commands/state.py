@@ -50,7 +50,7 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.bus.subjects import check_node
         from ccm_agent.clikit.text import clock
-        from ccm_ctl.fleet.discovery import read_inventory
+        from ccm_ctl.fleet.inventory import require_nodes
         from ccm_ctl.fleet.node_past import find_states, read_past
 
         now = fleet.clock.now()
@@ -63,7 +63,7 @@ def state(application: Application, node: str, at: GivenTime | None) -> Exit:
         states = find_states(past)
         terminal = application.terminal
         if not past.entries:
-            (await read_inventory(fleet)).need(node)
+            await require_nodes(fleet, [node])
         for name, manifest in sorted(states.items()):
             _show(terminal, node, name, manifest, now)
         begins = clock(past.begins) if past.begins else ""

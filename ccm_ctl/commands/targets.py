@@ -11,7 +11,6 @@ from ccm_agent.clikit.durations import Duration, TimeOption
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.wire import MESSAGE_LIMIT
 from ccm_ctl.app import Application
 from ccm_ctl.commands.manifest_check import force_option
 from ccm_ctl.fleet.discovery import TargetSpec
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ccm_agent.model.wire import NodeRecord
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
 
 
 TARGETS = "Targets"
@@ -76,9 +75,9 @@ def run_message_option() -> click.Option:
 
 
 def _check_message(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    if len(value) > MESSAGE_LIMIT:
-        raise UsageError(f"--message: {len(value)} characters; at most {MESSAGE_LIMIT} are kept")
-    return value.strip()
+    from ccm_ctl.fleet.run_request import check_message
+
+    return check_message(value, "--message") if value else ""
 
 
 def no_fold_option() -> click.Option:

@@ -18,9 +18,9 @@ from ccm_ctl.commands.targets import NOT_AGREED, confirm, diff_option, run_optio
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
-    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.node_run import NodeRun
+    from ccm_ctl.fleet.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.proof import RunProof
     from ccm_ctl.fleet.run import Run

@@ -154,9 +154,7 @@ def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
     for run in record.incomplete_undos[:UNDOS_SHOWN] if record is not None else ():
         if is_id(run):
             command = f"ccmctl undo {short_id(run)} -t node={evidence.node.name}"
-            yield Fact(
-                "undo", f"of run {short_id(run)} has not come to its end; `{command}` completes it", "bad"
-            )
+            yield Fact("undo", f"of run {short_id(run)} has not completed; `{command}` completes it", "bad")
     for rollout in evidence.rollouts:
         yield Fact("rollout", _format_rollout(rollout), "change")
     for slot in evidence.slots:
@@ -224,7 +222,7 @@ def _format_rollout(one: NodeRollout) -> str:
     is_paused = state.phase is Phase.PAUSED
     words = f"{what} is {f'paused: {state.reason}' if is_paused else 'in progress'}"
     if one.is_planned:
-        words += "; it has not asked this node yet"
+        words += "; this node has not started"
     goes_on = f"; `ccmctl run resume {short_id(state.run)}` continues it" if is_paused else ""
     return one_line(f"{words}{goes_on}")
 
@@ -308,7 +306,7 @@ def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[
     if evidence.asked == ANSWERED:
         words += ", its agent answers"
     elif evidence.asked == DENIED:
-        words += "; you may not ask its agent"
+        words += "; you have no permission to query its agent"
     yield Fact("present", words)
     if status.run and reason.state not in ("running", "waiting"):
         yield Fact("at work", format_current_run(status.run, status), "change")

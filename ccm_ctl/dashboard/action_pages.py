@@ -25,7 +25,7 @@ from ccm_ctl.fleet.rollout.judge import name_author
 from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_again import RETRIABLE_ENDS, RETRIED_ENDS, prepare_retry
-from ccm_ctl.fleet.run_request import send_stop
+from ccm_ctl.fleet.run_request import check_message, send_stop
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -50,12 +50,14 @@ class ActionRequest(Struct, frozen=True):
     The body of an action.
 
     Attributes:
-        why: Why it is done.
+        why: Why a rollout is paused or aborted.
+        message: Of a retry: why, shown with the new run.
         states: Of a retry: only nodes that ended so; empty: all that did not succeed.
         alongside: The user agreed to go on although another rollout is in progress on the same nodes.
     """
 
     why: str = ""
+    message: str = ""
     states: list[str] = []
     alongside: bool = False
 
@@ -95,7 +97,7 @@ class ActionPages:
         run, said = request.match_info["run"], await _body_of(request)
         if unknown := set(said.states) - set(RETRIABLE_ENDS):
             raise UsageError(f"states: not ends that are retried: {', '.join(sorted(unknown)[:5])}")
-        user = sender_of(request)
+        user, message = sender_of(request), check_message(said.message)
         recorded = await find_run(self._fleet, run)
         ends = [NodeState(word) for word in said.states] or RETRIED_ENDS
         deadline = self._fleet.clock.now() + timedelta(seconds=ACTION_DEADLINE_S)
@@ -103,7 +105,7 @@ class ActionPages:
             raise RunError(
                 f"{short_id(run)}: the dashboard cannot retry a rollout; use `ccmctl run retry {short_id(run)}`"
             )
-        launch = await prepare_retry(self._fleet, recorded, ends, deadline)
+        launch = await prepare_retry(self._fleet, recorded, ends, deadline, message=message)
         if not said.alongside:
             await refuse_concurrent(self._fleet, launch.resolved.nodes)
         launch = in_the_name_of(user, launch, self._fleet)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.rollout_records import RolloutState
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.discovery import Node, TargetSpec
+    from ccm_ctl.fleet.discovery import TargetSpec
     from ccm_ctl.fleet.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes import Node
     from ccm_ctl.fleet.overview import FleetOverview
     from ccm_ctl.fleet.ports import Fleet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_ctl.dashboard.middleware import answer
-from ccm_ctl.fleet.discovery import read_facts
+from ccm_ctl.fleet.inventory import read_facts
 from ccm_ctl.fleet.node_diagnostics import read_evidence
 from ccm_ctl.fleet.node_resources import read_resources
 

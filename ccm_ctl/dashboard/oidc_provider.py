@@ -280,7 +280,7 @@ class OidcProvider:
             raise self._refused(body)
         if 300 <= status < 400:
             raise self._error(
-                f"instead of its {what} it sends to another address; `issuer` must be the final one"
+                f"instead of its {what} it redirects to another address; `issuer` must be the final one"
             )
         if status != 200:
             raise self._error(f"instead of its {what} it answered with HTTP status {status}")

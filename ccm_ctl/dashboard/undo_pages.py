@@ -26,6 +26,7 @@ from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.concurrent import refuse_concurrent
 from ccm_ctl.fleet.run_again import base_of, read_known
+from ccm_ctl.fleet.run_request import check_message
 from ccm_ctl.fleet.run_session import check_own_rights
 from ccm_ctl.fleet.undo import (
     find_undoable,
@@ -74,12 +75,14 @@ class UndoRequest(Struct, frozen=True, kw_only=True):
         node: Only this node; "": all on which the run may have changed something.
         redo: The run is itself an undo.
         plan: Of an undo: the run of its preview.
+        message: Of an undo: why, shown with its run.
         alongside: The user agreed to go on although a rollout is in progress on the same nodes.
     """
 
     node: str = ""
     redo: bool = False
     plan: str = ""
+    message: str = ""
     alongside: bool = False
 
 
@@ -156,7 +159,7 @@ class UndoPages:
     async def _undo(self, request: web.Request) -> web.Response:
         """Start the undo whose preview the user has seen; its run."""
         said, user = await _body_of(request), sender_of(request)
-        word = run_word(request)
+        word, message = run_word(request), check_message(said.message)
         planned = await self._planned(word, check_word(said.plan))
         nodes = list(planned.nodes.values())
         if not all(node.state.is_final for node in nodes):
@@ -173,7 +176,7 @@ class UndoPages:
                 )
             if not said.alongside:
                 await refuse_concurrent(self._fleet, targets.nodes.nodes)
-            launch = self._prepare(recorded, targets, user, is_plan=False)
+            launch = self._prepare(recorded, targets, user, is_plan=False, message=message)
             await check_own_rights(self._fleet, launch)
         self._log("an undo", launch, user)
         await self._started.start(launch)
@@ -185,11 +188,19 @@ class UndoPages:
         return recorded, await resolve_undo(self._fleet, recorded, spec)
 
     def _prepare(
-        self, recorded: Recorded, targets: UndoTargets, user: DashboardUser, *, is_plan: bool
+        self,
+        recorded: Recorded,
+        targets: UndoTargets,
+        user: DashboardUser,
+        *,
+        is_plan: bool,
+        message: str = "",
     ) -> Launch:
         seconds = PREVIEW_DEADLINE_S if is_plan else ACTION_DEADLINE_S
         deadline = self._fleet.clock.now() + timedelta(seconds=seconds)
-        launch = prepare_undo(self._fleet, recorded, targets.nodes, deadline, is_plan=is_plan)
+        launch = prepare_undo(
+            self._fleet, recorded, targets.nodes, deadline, is_plan=is_plan, message=message
+        )
         return in_the_name_of(user, launch, self._fleet)
 
     async def _warnings(self, recorded: Recorded, targets: UndoTargets) -> list[str]:

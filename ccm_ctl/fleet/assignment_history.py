@@ -48,7 +48,7 @@ class Past(Struct, frozen=True, kw_only=True):
     The stored revisions of one assignment, oldest first.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         revisions: All of them, removals too.
     """
 
@@ -193,16 +193,16 @@ async def check_there(fleet: Fleet, standing: Standing) -> None:
         NotFoundError: Its bundle or its data are no longer stored.
     """
     digest = standing.assignment.bundle.digest
-    what = f"{standing.name}: revision {standing.revision} cannot come back"
+    what = f"{standing.name}: revision {standing.revision} cannot be restored"
     if await fleet.manifests.digest(digest) != digest:
         raise NotFoundError(
-            f"{what}: its bundle {digest[:12]} is in {MANIFESTS} no longer; assign it from its files"
+            f"{what}: its bundle {digest[:12]} is no longer in {MANIFESTS}; assign it from its files"
         )
     lost = await lost_data(fleet.data, standing.assignment)
     if lost:
         raise NotFoundError(
-            f"{what}: {', '.join(lost)} as of data revision {standing.assignment.data_revision} is kept no longer; "
-            "put it again, and assign it from its files"
+            f"{what}: {', '.join(lost)} as of data revision {standing.assignment.data_revision} is no longer stored; "
+            "store it again, and assign the manifest from its files"
         )
 
 

@@ -28,9 +28,10 @@ from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError, SelectorLimitError, UsageError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import Assignment
-from ccm_ctl.fleet.discovery import lacking_facts, read_facts
+from ccm_ctl.fleet.discovery import lacking_facts
 from ccm_ctl.fleet.documents import Documents, StoredDocument, judged_document
 from ccm_ctl.fleet.fact_edits import flat_facts
+from ccm_ctl.fleet.inventory import read_facts
 from ccm_ctl.fleet.verified_reader import open_reader
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.verified import Base
     from ccm_agent.templates.selector import Selector, Where
-    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.nodes import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet
 
 LISTING = "ccmctl assignment list"
@@ -96,7 +97,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return self.assignment.name
 
     @property

@@ -109,7 +109,7 @@ class AuditAuthor(Struct, kw_only=True):
         gaps: Ranges of missing numbers, both ends inclusive; at most GAPS_LIMIT.
         missing: How many numbers are missing in all.
         changed: Numbers of entries that do not follow the one before them: that one was changed or exchanged.
-        restarts: How often the numbers began again.
+        restarts: How often numbering restarted.
     """
 
     kind: str

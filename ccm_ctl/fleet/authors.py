@@ -92,6 +92,8 @@ class Authors:
                 claims = read_certificate(certificate, node, key, self._root)
             except SignatureError:
                 return
+            if claims.key in self._revoked:
+                return
             self._certified[node, key] = claims.expires
             self._nodes.add(node)
 

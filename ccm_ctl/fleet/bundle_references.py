@@ -110,7 +110,7 @@ def choose_bundle(bundles: Sequence[StoredObject], word: str) -> StoredObject:
         apart = next(place for place in range(64) if first[place] != second[place]) + 1
         shown = max(SHORT_DIGEST, apart)
         raise UsageError(
-            f"{word}: {len(found)} bundles begin so, such as {first[:shown]} and {second[:shown]}; write more digits"
+            f"{word}: {len(found)} bundles start with this, such as {first[:shown]} and {second[:shown]}; write more digits"
         )
     return found[0]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.bundle import Bundle
     from ccm_ctl.fleet.assignments import Assignments, Standing
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
 
 _UNPACKED_LIMIT_BYTES = SIZE_LIMIT_BYTES + FILES_LIMIT * 2048

@@ -16,8 +16,8 @@ from ccm_agent.bus.subjects import owner_of
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import CcmError
 from ccm_ctl.fleet.assignments import read_assignments
-from ccm_ctl.fleet.discovery import read_facts, read_inventory
 from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.inventory import read_facts, read_inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

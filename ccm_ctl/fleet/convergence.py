@@ -13,7 +13,15 @@ from ccm_agent.bus.subjects import event_subject, parse_event
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import AGENT_SHUTDOWN, COMPLIANT_STATES, DISABLED, WAITING, AgentEvent, NodeState
+from ccm_agent.model.wire import (
+    AGENT_SHUTDOWN,
+    COMPLIANT_STATES,
+    DISABLED,
+    FAILED_STATES,
+    WAITING,
+    AgentEvent,
+    NodeState,
+)
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys, format_older_data, older_data, reported
 
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.wire import AssignmentState, NodeRecord
     from ccm_ctl.fleet.assignments import Assignments, Standing
-    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.nodes import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet
 
     Read = Callable[[Fleet], Awaitable[tuple[Inventory, Assignments]]]
@@ -30,8 +38,6 @@ CONVERGED = "converged"
 OFFLINE = "offline"
 EXPIRED = "expired"
 REFUSED = "refused"
-
-_FAILED = (NodeState.FAILED, NodeState.STOPPED, REFUSED)
 
 LOOK_AGAIN_S = 1.0
 """Seconds between reads of nodes' records, because their changes cause no notification."""
@@ -105,7 +111,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     @property
     def has_failed(self) -> bool:
         """Whether an operator must act: the run failed or was refused."""
-        return self.state in _FAILED
+        return self.state in FAILED_STATES
 
     @property
     def is_on_its_way(self) -> bool:

@@ -1,146 +1,31 @@
-"""
-Find nodes, and those that a selector matches.
-
-Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, and stays expected until it is
-removed. Assigned facts count at once, even if the node has not received them yet.
-"""
+"""Find the nodes that a selector matches, and the scopes of a request that reaches them."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.subjects import ALL, event_subject, fact_scope, fact_text, is_node, node_scope
+from ccm_agent.bus.subjects import ALL, fact_scope, fact_text, node_scope
 from ccm_agent.model.errors import NoTargetError, SelectorLimitError, UsageError
-from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
 from ccm_agent.templates.fact_texts import fact_at
-from ccm_ctl.fleet.documents import decode_document
-from ccm_ctl.fleet.node_clock import clock_off_s, find_wrong_clock
-from ccm_ctl.fleet.node_state import (
-    ASSIGNED,
-    LeftOutReasons,
-    judge_assigned,
-    make_node_verifier,
-    verify_nodes,
-)
+from ccm_ctl.fleet.inventory import read_facts, read_inventory, read_nodes
+from ccm_ctl.fleet.node_state import LeftOutReasons, judge_assigned, make_node_verifier, verify_nodes
+from ccm_ctl.fleet.nodes import ASSIGNED, TargetSet
 from ccm_ctl.fleet.scope_choice import fit_scopes
-from ccm_ctl.fleet.target_hints import explain_no_match, suggest_node
+from ccm_ctl.fleet.target_hints import explain_no_match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ccm_agent.bus.trust import Signer
     from ccm_agent.model.wire import Request
     from ccm_agent.templates.selector import Selector
     from ccm_ctl.fleet.node_state import NodeVerifier
+    from ccm_ctl.fleet.nodes import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet
-
-
-FACTS_AT_ONCE = 200
-"""Keys per request, because replies are large."""
-
-_KIND_NAMES = {"node": "record", ASSIGNED: "assigned facts"}
-
-
-class Node(Struct, kw_only=True, gc=False):
-    """
-    A node as the fleet knows it.
-
-    Attributes:
-        name: Its identity.
-        record: Its own record; None when it never connected.
-        presence: Its presence key; None when it is offline.
-        assigned: Facts that an operator assigned.
-        gathered: All its facts, if they were read.
-        written: When it last wrote its record, at least once an hour; None when it never did.
-        clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
-        entries: What was read of it, by kind: `node`, `presence`, `facts` or `assigned`, until it is verified.
-        unverified: The kinds of entries whose signature is not valid, with the reason of each; see `node_state.judge_node`.
-        is_mistimed: The node signed its presence, but for another time than now.
-    """
-
-    name: str
-    record: NodeRecord | None = None
-    presence: Presence | None = None
-    assigned: dict[str, Any] = {}
-    gathered: dict[str, Any] = {}
-    written: datetime | None = None
-    clock_off_s: float | None = None
-    entries: dict[str, KeyValueEntry] = {}
-    unverified: dict[str, str] = {}
-    is_mistimed: bool = False
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether requests are sent to it; a node whose clock is wrong refuses them with that reason."""
-        return self.is_present or self.is_mistimed
-
-    @property
-    def wrong_clock(self) -> str:
-        """Why its clock is wrong; "" if nothing shows that."""
-        return find_wrong_clock(self.record, self.clock_off_s or 0.0, is_mistimed=self.is_mistimed)
-
-    @property
-    def is_present(self) -> bool:
-        """Whether its presence key exists."""
-        return self.presence is not None
-
-    @property
-    def unverified_note(self) -> str:
-        """Which of its entries are not verified, with the reason of each; "" for none."""
-        kinds = sorted(self.unverified.items())
-        return "; ".join(f"{_KIND_NAMES.get(kind, kind)}: {reason}" for kind, reason in kinds)
-
-    @property
-    def state(self) -> str:
-        """`present`, `offline`, or `expected` for a node that has assigned facts and never connected."""
-        if self.is_present:
-            return "present"
-        return "offline" if self.record else "expected"
-
-    @property
-    def routed(self) -> dict[str, Any]:
-        """Facts that a request can be addressed to, by dotted path, as the node itself routes them now."""
-        return dict(self.record.facts) if self.record else {}
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts that a selector sees: all known ones, with assigned facts merged over them."""
-        return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
-
-    def fact(self, path: str) -> Any:
-        """A fact by its dotted path, as a selector sees it; None when it is not there."""
-        return fact_at(self.facts, path)
-
-
-class DuplicateIdentity(Struct, frozen=True, kw_only=True):
-    """One of two agents with the same identity, and how it differs from the other."""
-
-    machine: str
-    started: str
-
-
-class Inventory(Struct, frozen=True):
-    """The nodes by name, sorted."""
-
-    nodes: dict[str, Node]
-
-    def need(self, name: str) -> Node:
-        """
-        Return the node of a name.
-
-        Raises:
-            NoTargetError: There is none; the error names the nearest.
-        """
-        node = self.nodes.get(name)
-        if node is None:
-            raise NoTargetError(f"{name}: there is no such node{suggest_node(name, self.nodes)}")
-        return node
 
 
 class TargetSpec(Struct, frozen=True, kw_only=True):
@@ -173,86 +58,14 @@ def requested_targets(request: Request) -> TargetSpec:
     return TargetSpec(targets=tuple(request.targets), where=request.where, everybody=everybody)
 
 
-class TargetSet(Struct, frozen=True, kw_only=True):
+async def resolve(fleet: Fleet, wish: TargetSpec, *, is_whole: bool = False) -> tuple[Inventory, TargetSet]:
     """
-    The target nodes, fixed, and the scopes that reach them.
+    Resolve the target nodes, and return them with their inventory.
 
-    Attributes:
-        nodes: All of them, sorted.
-        offline: Those that are not present.
-        scopes: The scopes to send the request to, as text.
-        targets, where: The selectors in the request, which agents check with their own facts.
-        older: Nodes whose agents would read the selectors differently; `targets` therefore names the target nodes.
-    """
-
-    nodes: list[str]
-    offline: list[str]
-    scopes: list[str]
-    targets: list[str]
-    where: str = ""
-    older: list[str] = []
-
-    @property
-    def present(self) -> list[str]:
-        """The nodes that are present, in the order of `nodes`."""
-        offline = set(self.offline)
-        return [node for node in self.nodes if node not in offline]
-
-    def in_order(self, order: Sequence[str]) -> TargetSet:
-        """The same nodes for the record of a rollout: the present ones in the order of the waves, then the offline ones."""
-        return msgspec.structs.replace(self, nodes=[*order, *self.offline])
-
-
-async def read_inventory(fleet: Fleet) -> Inventory:
-    """Read every node that has connected or has assigned facts, without its gathered facts."""
-    nodes: dict[str, Node] = {}
-    for entry in await fleet.nodes.matching(["node.>", "presence.>"]):
-        _take_in(nodes, entry)
-    for entry in await fleet.facts.matching([">"]):
-        document = decode_document(entry)
-        if is_node(entry.key) and isinstance(document.body, dict) and document.body:
-            node = nodes.setdefault(entry.key, Node(name=entry.key))
-            node.assigned, node.entries[ASSIGNED] = document.body, entry
-    return Inventory(dict(sorted(nodes.items())))
-
-
-async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
-    """As `read_inventory`; what is not verified of these nodes is left out, and the operator is told."""
-    inventory, left_out = await read_inventory(fleet), LeftOutReasons()
-    verifier = await make_node_verifier(fleet)
-    if verifier is not None:
-        verify_nodes(verifier, inventory, (name for name in names if name in inventory.nodes), left_out)
-        left_out.warn(fleet)
-    return inventory
-
-
-async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
-    """Read `gathered` of these nodes only, because facts are large."""
-    wanted = [f"facts.{name}" for name in names]
-    for begin in range(0, len(wanted), FACTS_AT_ONCE):
-        for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
-            _take_in(inventory.nodes, entry)
-
-
-async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
-    """Return the two agents with one identity that reported the duplicate last."""
-    found: dict[DuplicateIdentity, bool] = {}
-    for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
-        try:
-            details = decode_foreign(message.body, AgentEvent).details
-        except msgspec.MsgspecError:
-            continue
-        twin = DuplicateIdentity(
-            machine=str(details.get("machine", "")), started=str(details.get("started", ""))
-        )
-        found.pop(twin, None)
-        found[twin] = bool(details.get("duplicate"))
-    return [twin for twin, is_duplicate in found.items() if is_duplicate][-2:]
-
-
-async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]:
-    """
-    Resolve the target nodes, and return them with the inventory.
+    Args:
+        fleet: The fleet.
+        wish: What the operator selected.
+        is_whole: The inventory must contain all nodes. Otherwise, of targets that name nodes, only these nodes are read.
 
     Raises:
         UsageError: Nothing was specified; all nodes must be requested explicitly.
@@ -266,20 +79,50 @@ async def resolve(fleet: Fleet, wish: TargetSpec) -> tuple[Inventory, TargetSet]
         raise UsageError("no nodes selected; use --targets role=web, --where or --all")
     wish = msgspec.structs.replace(wish, targets=await expand_groups(fleet, wish.targets))
     selectors = parse_targets(wish.targets)
-    inventory = await read_inventory(fleet)
-    await read_facts(fleet, inventory, lacking_facts(inventory, selectors, wish.where))
-    if not inventory.nodes:
-        raise NoTargetError(
-            "no node has ever come to this broker: is an agent running, and does it use this broker?"
-        )
-    verifier = await make_node_verifier(fleet)
-    if verifier is None:
-        return inventory, select(inventory, wish, selectors)
-    left_out = LeftOutReasons()
+    names = [] if is_whole else _find_named(selectors)
+    verifier, left_out = await make_node_verifier(fleet), LeftOutReasons()
     try:
-        return inventory, await _select_verified(fleet, inventory, wish, selectors, verifier, left_out)
+        if names:
+            inventory = await read_nodes(fleet, names)
+            with suppress(
+                NoTargetError
+            ):  # its message names similar nodes and counts matches, among all nodes
+                return inventory, await _select(fleet, inventory, wish, selectors, verifier, left_out)
+            left_out = LeftOutReasons()
+        inventory = await read_inventory(fleet)
+        if not inventory.nodes:
+            raise NoTargetError(
+                "no node has ever connected to this broker; check that an agent is running and that it uses this broker"
+            )
+        return inventory, await _select(fleet, inventory, wish, selectors, verifier, left_out)
     finally:
         left_out.warn(fleet)
+
+
+def _find_named(selectors: Sequence[Selector]) -> list[str]:
+    """
+    The nodes that the selectors name; [] if other nodes may match, or may be asked.
+
+    An older agent that is not named would read a pattern differently, so patterns need the records of all agents.
+    """
+    if not all(selector.nodes and not selector.patterns for selector in selectors):
+        return []
+    return [name for selector in selectors for name in selector.nodes]
+
+
+async def _select(
+    fleet: Fleet,
+    inventory: Inventory,
+    wish: TargetSpec,
+    selectors: Sequence[Selector],
+    verifier: NodeVerifier | None,
+    left_out: LeftOutReasons,
+) -> TargetSet:
+    """See `resolve`; among the nodes of an inventory."""
+    await read_facts(fleet, inventory, lacking_facts(inventory, selectors, wish.where))
+    if verifier is None:
+        return select(inventory, wish, selectors)
+    return await _select_verified(fleet, inventory, wish, selectors, verifier, left_out)
 
 
 async def _select_verified(
@@ -455,45 +298,3 @@ def lacking_facts(inventory: Inventory, selectors: Sequence[Selector], where: st
         for node in inventory.nodes.values()
         if where or any(_assigned_or_routed(node, key) is None for key in keys)
     ]
-
-
-def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
-    """Decode a record; an unreadable one is skipped, so that one broken node does not hide the others."""
-    kind, _, name = entry.key.partition(".")
-    if not is_node(name):
-        return
-    node = nodes.setdefault(name, Node(name=name))
-    node.entries[kind] = entry
-    try:
-        if kind == "node":
-            node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
-        elif kind == "presence":
-            node.presence = decode_foreign(entry.value, Presence)
-            node.clock_off_s = clock_off_s(node.presence, entry.created)
-        elif kind == "facts":
-            node.gathered = decode_foreign(entry.value, FactsRecord).facts
-    except msgspec.MsgspecError:
-        return
-
-
-def _nested(routed: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"site.dc": "a"}` as `{"site": {"dc": "a"}}`."""
-    nested: dict[str, Any] = {}
-    for path, value in routed.items():
-        here = nested
-        *outer, last = path.split(".")
-        for part in outer:
-            inner = here.setdefault(part, {})
-            if not isinstance(inner, dict):
-                inner = here[part] = {}
-            here = inner
-        here[last] = value
-    return nested
-
-
-def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(low)
-    for key, value in high.items():
-        mine = merged.get(key)
-        merged[key] = _over(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
-    return merged

@@ -143,6 +143,24 @@ class Documents:
         reader = await self._reader()
         return [judged_document(reader.document(self._name, entry)) for entry in entries]
 
+    async def read_newest(self, key: str) -> StoredDocument:
+        """
+        As `read`; a document is not verified either if the snapshot of the fleet names a newer one.
+
+        Raises:
+            SignatureError: The snapshot names one, and the broker shows none.
+        """
+        kept, gap = await self._read_kept(key)
+        if not kept and gap:
+            raise SignatureError(f"{key}: {gap}; {WAY_OUT}")
+        return kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
+
+    async def read_matching(self, patterns: Sequence[str]) -> list[StoredDocument]:
+        """All documents whose key fits a pattern, sorted by key."""
+        entries = await self._bucket.matching(patterns)
+        reader = await self._reader()
+        return [judged_document(reader.document(self._name, entry)) for entry in entries]
+
     async def change(
         self,
         key: str,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.bus.verified import Verified
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.stored_schedule import Schedule
 
@@ -177,7 +177,7 @@ async def find_request(fleet: Fleet, recorded: Recorded) -> Verified[ManifestReq
             f"{short_id(run)}: the schedule {recorded.origin} was stored again since, or removed, so its request is not known"
         )
     now = fleet.clock.now()
-    judged = schedule if schedule.proof is not None else schedule.judged(await open_reader(fleet))
+    judged = schedule if schedule.proof is not None else (await open_reader(fleet)).judged(schedule)
     return judged.verified().derive(
         lambda request: msgspec.structs.replace(
             request,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.wire import AssignmentState
     from ccm_ctl.fleet.assignments import Assignments, Standing
-    from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.nodes import Node
     from ccm_ctl.fleet.ports import DataBucket
 
 REPORTED_LIMIT = 100

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.discovery import TargetSet
+    from ccm_ctl.fleet.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 NAMED_AT_ONCE = 2000

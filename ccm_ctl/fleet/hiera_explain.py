@@ -12,9 +12,9 @@ from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_agent.model.secret import MASK, Masker, looks_secret, mask_url, secrets_of_url
 from ccm_ctl.fleet.assignments import read_assignments
-from ccm_ctl.fleet.discovery import read_facts, read_inventory
 from ccm_ctl.fleet.documents import Documents
 from ccm_ctl.fleet.fact_edits import fact_paths
+from ccm_ctl.fleet.inventory import read_facts, require_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,14 +129,14 @@ def _blanked(value: Any) -> Any:
 
 async def list_sources(fleet: Fleet, node: str) -> dict[str, list[str]]:
     """The documents that each assignment of a node reads, by the assignment's name; those without data are left out."""
-    inventory, assignments = await read_inventory(fleet), await read_assignments(fleet)
+    inventory, assignments = await require_nodes(fleet, [node]), await read_assignments(fleet)
     await assignments.fill_in(fleet, inventory)
     found = assignments.of_node(inventory.need(node))
     return {name: list(one.assignment.data) for name, one in found.items() if one.assignment.data}
 
 
 async def _read_node_facts(fleet: Fleet, node: str) -> dict[str, Any]:
-    inventory = await read_inventory(fleet)
+    inventory = await require_nodes(fleet, [node])
     found = inventory.need(node)
     await read_facts(fleet, inventory, [node])
     return found.facts

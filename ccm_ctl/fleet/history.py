@@ -493,7 +493,7 @@ def _decode(entry: KeyValueEntry, kind: type[T]) -> T:
     try:
         value = decode_foreign(entry.value, kind)
     except msgspec.MsgspecError as err:
-        raise ProtocolError(f"{entry.key}: not what belongs there: {err}; remove the key") from err
+        raise ProtocolError(f"{entry.key}: not a valid record: {err}; remove the key") from err
     if key is None or value.run != key.run:
-        raise ProtocolError(f"{entry.key}: what is there is about another run; remove the key")
+        raise ProtocolError(f"{entry.key}: contains the record of another run; remove the key")
     return value

@@ -2,8 +2,10 @@
 The folder with a fleet's keys. `ccmctl init --security` creates it, and `ccmctl node add` uses it.
 
     nats-security.conf   the configuration that every server includes; not secret
-    operator.seed  account.seed  ops.seed  nodes.seed  audit.seed  system.seed   secret; mode 0600
+    operator.seed  account.seed  ops.seed  nodes.seed  audit.seed  join.seed  system.seed   secret; mode 0600
+    node_signer.seed     signs nodes with the permissions that the servers have for all nodes; secret
     root.seed            signs the signers list; secret, and independent of the broker's keys
+    sealing.seed         opens the data keys of secrets, to seal them to further nodes; secret
     trust.json           the signers list, signed by the root key; not secret
     users.jsonl          the users that received credentials, and when; no secrets
     moving.json          start and end of a migration from one account to several
@@ -14,7 +16,6 @@ Seeds that other users can read are refused, and no seed is ever overwritten.
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from ccm_agent.bus.accounts import Account
 from ccm_agent.bus.credentials import (
     Authority,
     Credentials,
+    account_in_configuration,
+    account_tokens,
     asker_credentials,
     check_seed,
     connections_subject,
@@ -34,6 +37,7 @@ from ccm_agent.bus.credentials import (
     new_authority,
     new_root,
     public_key,
+    scoped_credentials,
     server_configuration,
     table_mark,
     user_credentials,
@@ -52,11 +56,20 @@ if TYPE_CHECKING:
     from ccm_agent.bus.trust import Trust
 
 CONFIGURATION = "nats-security.conf"
-_USERS = "users.jsonl"
+USERS = "users.jsonl"
 _MOVING = "moving.json"
-_KINDS = {"operator": "O", "account": "A", "ops": "A", "nodes": "A", "audit": "A", "system": "A"}
+_NODE_SIGNER = "node_signer"
+_KINDS = {
+    "operator": "O",
+    "account": "A",
+    "ops": "A",
+    "nodes": "A",
+    "audit": "A",
+    "system": "A",
+    "join": "A",
+    _NODE_SIGNER: "A",
+}
 _SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
-_ACCOUNT_TOKEN = re.compile(r"^[^\S\n]*+(A[A-Z2-7]{55}): (\S+)$", re.MULTILINE)
 _EVERYBODY = "*"
 """Instead of a public key: every user whose JWT was issued until a time."""
 
@@ -126,13 +139,13 @@ class Keys:
         """
         authority = new_authority()
         for name in _KINDS:
-            self._write_seed(name, getattr(authority, name))
+            self.write_seed(name, getattr(authority, name))
         self._configure()
 
     @property
     def signers(self) -> Signers:
         """The signers list, which the root key of this folder signs."""
-        return Signers(self.folder, lambda: self._seed("root"))
+        return Signers(self.folder, lambda: self.seed("root"))
 
     def make_root(self) -> None:
         """
@@ -141,7 +154,7 @@ class Keys:
         Raises:
             InputError: The folder cannot be written, or holds one already.
         """
-        self._write_seed("root", new_root())
+        self.write_seed("root", new_root())
 
     @property
     def has_root(self) -> bool:
@@ -175,7 +188,7 @@ class Keys:
         write_whole(self.folder / _MOVING, msgspec.json.encode(Moving(began=now, until=now + seconds)))
         for name in ("nodes", "ops"):
             if not (self.folder / f"{name}.seed").exists():
-                self._write_seed(name, new_account())
+                self.write_seed(name, new_account())
         self._configure()
 
     @property
@@ -245,6 +258,8 @@ class Keys:
         """
         Issue credentials to a node, with the root's certificate of its key.
 
+        The servers have its permissions, if they know the scoped signing key; else the credentials contain them.
+
         Args:
             name: Its identity.
             permissions: Its permissions on the broker.
@@ -254,10 +269,24 @@ class Keys:
         Raises:
             NotFoundError, UsageError: As `add`.
         """
-        made = self.add("node", name, permissions, expires=expires)
+        if account := self.account_of_signer():
+            self._require_own_name("node", name)
+            made = scoped_credentials(
+                self.seed(_NODE_SIGNER), account, name, permissions.tags, expires=expires
+            )
+            self._note_user("node", made.name, made.public_key, Account.NODES)
+        else:
+            made = self.add("node", name, permissions, expires=expires)
         if not self.has_root or not self.signers.exist():
             return made
         return _with_trust(made, self.signers.for_node(name, made.public_key, expires, floors or {}))
+
+    def account_of_signer(self) -> str:
+        """The public key of the nodes' account; "" when this folder's servers do not know the scoped signing key."""
+        if not (self.folder / f"{_NODE_SIGNER}.seed").exists():
+            return ""
+        account, signing_keys = account_in_configuration(self._configuration_text(), Account.NODES)
+        return account if public_key(self.seed(_NODE_SIGNER)) in signing_keys else ""
 
     def add(
         self, kind: str, name: str, permissions: Permissions, *, expires: int | None = None
@@ -270,42 +299,54 @@ class Keys:
             UsageError: The name belongs to a user of the other kind, whose replies it could then read.
         """
         self._require_accounts()
-        seed = self._seed(_SEEDS[permissions.account])
+        seed = self.seed(_SEEDS[permissions.account])
+        self._require_own_name(kind, name)
+        made = user_credentials(seed, name, permissions, expires=expires)
+        self._note_user(kind, made.name, made.public_key, permissions.account)
+        return made
+
+    def _require_own_name(self, kind: str, name: str) -> None:
         others = [user for user in self.users() if user.name == name and user.kind not in (kind, "")]
         if others:
             raise UsageError(f"{name}: is the name of {_a(others[0].kind)} already; {_a(kind)} needs another")
-        made = user_credentials(seed, name, permissions, expires=expires)
-        account = permissions.account.value
-        self._note(
-            User(kind=kind, name=name, public_key=made.public_key, time=int(time.time()), account=account)
-        )
-        return made
+
+    def note_joined(self, name: str, key: str) -> None:
+        """Note a node that joined with a token, unless it is known: its key can then be revoked."""
+        if key not in {user.public_key for user in self.users()}:
+            self._note_user("node", name, key, Account.NODES)
+
+    def _note_user(self, kind: str, name: str, key: str, account: Account) -> None:
+        now = int(time.time())
+        self._note(User(kind=kind, name=name, public_key=key, time=now, account=account.value))
 
     def account_tokens(self) -> dict[str, str]:
         """The JWTs of the accounts in the servers' configuration, by public key, except the system account."""
+        system = public_key(self.seed("system"))
+        found = account_tokens(self._configuration_text())
+        return {key: token for key, token in found.items() if key != system}
+
+    def _configuration_text(self) -> str:
         try:
-            text = self.configuration.read_text(encoding="utf-8")
+            return self.configuration.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as err:
             raise InputError(f"{self.configuration}: cannot be read: {err}") from err
-        system = public_key(self._seed("system"))
-        return {key: token for key, token in _ACCOUNT_TOKEN.findall(text) if key != system}
 
     @property
     def connections_subject(self) -> str:
         """Where the servers are asked for the connections to the account of the streams."""
-        return connections_subject(public_key(self._seed("account")))
+        return connections_subject(public_key(self.seed("account")))
 
     def asker(self, name: str, subjects: Sequence[str], expires: int) -> Credentials:
         """Credentials in the system account that may ask these questions only. They expire soon, so no list names them."""
-        return asker_credentials(self._seed("system"), name, subjects, expires)
+        return asker_credentials(self.seed("system"), name, subjects, expires)
 
     def audit_maker(self, name: str, expires: int) -> Credentials:
         """Credentials that may create the audit stream and nothing else. They expire soon, so no list names them."""
-        return user_credentials(self._seed("audit"), name, audit_permissions(name), expires=expires)
+        return user_credentials(self.seed("audit"), name, audit_permissions(name), expires=expires)
 
-    def revoke(self, kind: str, name: str) -> int:
+    def revoke(self, kind: str, name: str) -> list[User]:
         """
-        Void all credentials of a name; how many there were. Servers apply it when they reload the configuration.
+        Void all credentials of a name; those that were valid. Servers apply it when they get the new JWT of the account.
 
         Raises:
             NotFoundError: None were issued under this name, or there are no keys.
@@ -321,17 +362,17 @@ class Keys:
         if self.has_root and self.signers.exist():
             change = self.signers.remove if kind == "operator" else self.signers.revoke_nodes
             change([user.public_key for user in found])
-        return len(found)
+        return found
 
     def users(self) -> list[User]:
         """Every user that received or lost credentials, in order of time."""
         try:
-            lines = (self.folder / _USERS).read_bytes().splitlines()
+            lines = (self.folder / USERS).read_bytes().splitlines()
             return [decode_foreign(line, User) for line in lines]
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError) as err:
-            raise InputError(f"{self.folder / _USERS}: cannot be read: {err}") from err
+            raise InputError(f"{self.folder / USERS}: cannot be read: {err}") from err
 
     def certified(self, kind: str) -> set[str]:
         """The names of a kind with valid credentials from this folder; none for a folder without keys."""
@@ -348,7 +389,7 @@ class Keys:
         }
 
     def _note(self, user: User) -> None:
-        path = self.folder / _USERS
+        path = self.folder / USERS
         try:
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
             with os.fdopen(number, "ab") as file:
@@ -371,40 +412,64 @@ class Keys:
         write_whole(self.folder / CONFIGURATION, text.encode(), mode=PUBLIC)
 
     def _authority(self) -> Authority:
-        self._add_audit()
-        return Authority(**{name: self._seed(name) for name in _KINDS})
+        self._add_account(Account.AUDIT, "its stream could not be read any more")
+        self._add_account(Account.JOIN, "all join tokens would be void")
+        self._add_node_signer()
+        return Authority(**{name: self.seed(name) for name in _KINDS})
 
-    def _add_audit(self) -> None:
+    def _add_account(self, account: Account, effect: str) -> None:
         """
-        Create the account of the audit stream in a folder of an earlier version.
+        Create an account that a folder of an earlier version does not have.
 
         Raises:
-            InputError: The servers have this account already; with another key, its stream could not be read any more.
+            InputError: The servers have this account already. Another key would have an effect that nobody wants.
         """
-        if (self.folder / "audit.seed").exists():
+        path = self.folder / f"{account}.seed"
+        if path.exists():
             return
-        if self.configuration.exists() and any(map(_is_audit, self.account_tokens().values())):
+        if self.configuration.exists() and account in map(name_in_jwt, self.account_tokens().values()):
             raise InputError(
-                f"{self.folder / 'audit.seed'}: not found, and {self.configuration} has its account already; "
+                f"{path}: not found, and {self.configuration} has its account already; with another key, {effect}; "
                 "copy it from where it was created"
             )
-        self._write_seed("audit", new_account())
+        self.write_seed(account, new_account())
+
+    def _add_node_signer(self) -> None:
+        """
+        Create the scoped signing key in a folder of an earlier version.
+
+        Raises:
+            InputError: The servers know one already; another one would make all credentials void that it signed.
+        """
+        path = self.folder / f"{_NODE_SIGNER}.seed"
+        if path.exists():
+            return
+        if (
+            self.configuration.exists()
+            and account_in_configuration(self._configuration_text(), Account.NODES)[1]
+        ):
+            raise InputError(
+                f"{path}: not found, and {self.configuration} names its key already; copy it from where it was created"
+            )
+        self.write_seed(_NODE_SIGNER, new_account())
 
     def _require_accounts(self) -> None:
         if self.has_one_account:
             raise UsageError(
-                f"{self.folder}: its keys are of the time of one account for all; "
-                "`ccmctl init --security --migrate` makes the others, and keeps what is there"
+                f"{self.folder}: its keys are from a version with a single account; "
+                "`ccmctl init --security --migrate` creates the others and keeps these"
             )
 
-    def _write_seed(self, name: str, seed: Secret) -> None:
+    def write_seed(self, name: str, seed: Secret) -> None:
+        """Create the file of a seed; InputError if it exists or cannot be written."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             create_file(self.folder / f"{name}.seed", f"{seed.reveal()}\n".encode())
         except OSError as err:
             raise InputError(f"{err.filename}: keys cannot be written: {err.strerror}") from err
 
-    def _seed(self, name: str) -> Secret:
+    def seed(self, name: str) -> Secret:
+        """A seed, by the name of its file; NotFoundError, or InputError if it is damaged or others can read it."""
         path = self.folder / f"{name}.seed"
         try:
             with path.open("rb") as file:
@@ -422,10 +487,6 @@ class Keys:
             )
         letter = _KINDS.get(name, "O")
         return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
-
-
-def _is_audit(token: str) -> bool:
-    return name_in_jwt(token) == Account.AUDIT
 
 
 def _with_trust(made: Credentials, trust: Trust) -> Credentials:

@@ -57,5 +57,5 @@ def decode_agent_message(message: StoredEvent) -> AgentMessage:
     except msgspec.MsgspecError as err:
         raise ProtocolError(f"{message.subject}: not an event of its kind: {err}") from err
     if said.protocol != address.protocol:
-        raise ProtocolError(f"{message.subject}: the body calls itself {said.protocol!r}")
+        raise ProtocolError(f"{message.subject}: the body has the protocol {said.protocol!r}")
     return AgentMessage(node=address.node, run=address.run, protocol=address.protocol, said=said)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.maintenance import LockChange
     from ccm_agent.model.ports import StoredEvent
-    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.gather import Reply
+    from ccm_ctl.fleet.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 TURN_S = 0.5

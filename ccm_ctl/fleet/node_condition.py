@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.nodes import Node
 
 NEVER_SEEN, OFFLINE, DUPLICATE, CLOCK, DISABLED, PLANS_ONLY = (
     "never seen", "offline", "duplicate", "clock", "disabled", "plans only",

@@ -22,22 +22,16 @@ from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.wire import NODE_STATUS, PROTOCOL, AgentEvent, NodeRecord, Presence, Progress
 from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.convergence import judge, read_away
-from ccm_ctl.fleet.discovery import (
-    DuplicateIdentity,
-    Inventory,
-    Node,
-    TargetSet,
-    read_inventory,
-    read_twins,
-)
 from ccm_ctl.fleet.documents import decode_document
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
 from ccm_ctl.fleet.gather import gather
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.inventory import read_inventory, read_twins
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.node_clock import clock_off_s
 from ccm_ctl.fleet.node_condition import AgentAnswer, NodeCondition, decide_condition
-from ccm_ctl.fleet.node_state import ASSIGNED, mark_unverified
+from ccm_ctl.fleet.node_state import mark_unverified
+from ccm_ctl.fleet.nodes import ASSIGNED, DuplicateIdentity, Inventory, Node, TargetSet
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.slot_holders import NodeSlot, read_slots_of
 

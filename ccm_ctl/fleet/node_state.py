@@ -24,6 +24,7 @@ from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.registration import sort_key
 from ccm_agent.registration.entries import find_forgery
 from ccm_ctl.fleet.newest_signers import read_newest_signers
+from ccm_ctl.fleet.nodes import ASSIGNED
 from ccm_ctl.fleet.verified_reader import VerifiedReader
 
 if TYPE_CHECKING:
@@ -33,11 +34,8 @@ if TYPE_CHECKING:
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_agent.model.registration import RegistrationEntry
     from ccm_agent.registration.entries import StreamEntry
-    from ccm_ctl.fleet.discovery import Inventory, Node
+    from ccm_ctl.fleet.nodes import Inventory, Node
     from ccm_ctl.fleet.ports import Fleet, ServiceRegistry
-
-ASSIGNED = "assigned"
-"""The kind of entry that an operator signs: the facts that are assigned to a node."""
 
 NAMED = 3
 """The number of entries that a warning names."""

@@ -18,7 +18,7 @@ from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccm_ctl.fleet.discovery import Inventory, Node, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, Node, TargetSet
 
 _NAMES_LENGTH = LENGTH_LIMIT // 2
 """Characters of names in one selector; the other terms and `--limit` add to it."""

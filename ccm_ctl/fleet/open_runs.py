@@ -54,6 +54,7 @@ ABORT_WAIT_S = 10.0
 ABORT_LOOK_S = 0.5
 
 STOP_LOOKS = 4
+"""So often a stopped run is read, at most, until no node is left without an answer."""
 
 UNANSWERED = "no answer when the rollout was aborted"
 

@@ -9,15 +9,18 @@ from msgspec import Struct
 
 from ccm_ctl.fleet.assignments import Assignments, read_assignments
 from ccm_ctl.fleet.convergence import NodeStanding, judge, read_away
-from ccm_ctl.fleet.discovery import Inventory, lacking_facts, read_facts, read_inventory, select
+from ccm_ctl.fleet.discovery import lacking_facts, select
 from ccm_ctl.fleet.followed_data import FollowedData, followed_keys
+from ccm_ctl.fleet.inventory import read_facts, read_inventory
 from ccm_ctl.fleet.node_condition import NodeCondition, decide_condition
 from ccm_ctl.fleet.node_state import mark_unverified
+from ccm_ctl.fleet.nodes import Inventory
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ccm_ctl.fleet.discovery import Node, TargetSpec
+    from ccm_ctl.fleet.discovery import TargetSpec
+    from ccm_ctl.fleet.nodes import Node
     from ccm_ctl.fleet.ports import Fleet
 
 

@@ -19,8 +19,9 @@ from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.moments import format_moment
 from ccm_agent.model.untrusted_json import Moment, decode_foreign
 from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
-from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, resolve
+from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.whole_file import write_whole
 
 if TYPE_CHECKING:

@@ -160,10 +160,12 @@ class Fleet(Struct, frozen=True, kw_only=True):
         signatory: Signs for the operator; None if the credentials contain no key.
         trust: The trust block of the operator's credentials; None: it has none.
         signers: The bucket CCM_TRUST; None: it is not read.
+        joins: The bucket CCM_JOINS; None: it is not read.
         schedules: Reads the schedules, and adds the subjects of unreadable ones to a list; None: they cannot be read. Raises
             BusSetupError where the broker has none.
         due_rollouts: Reads the starts of scheduled rollouts that are due; None: they cannot be read. Raises BusError.
         services: The registered services, also for `registrations()` in a gate; None: they cannot be read.
+        secrets: The bucket CCM_SECRETS; None: it is not read.
         slots: The bucket CCM_SLOTS; None: it is not read.
         seen: The signers lists that this operator has seen on this machine; None: nothing is remembered.
         confirm: Confirms that the signers list is the newest one, if these credentials may; raises BusError. None: they never do.
@@ -184,10 +186,12 @@ class Fleet(Struct, frozen=True, kw_only=True):
     signatory: Signatory | None = None
     trust: Trust | None = None
     signers: DocumentBucket | None = None
+    joins: DocumentBucket | None = None
     services: ServiceRegistry | None = None
     schedules: Callable[[list[str]], Awaitable[list[Schedule]]] | None = None
     due_rollouts: Callable[[], Awaitable[list[DueRollout]]] | None = None
     slots: Bucket | None = None
+    secrets: DocumentBucket | None = None
     seen: SeenSigners | None = None
     confirm: Callable[[], Awaitable[object]] | None = None
     warn: Callable[[str], None] = _log_warning

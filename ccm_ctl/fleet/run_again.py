@@ -26,11 +26,12 @@ from ccm_agent.model.wire import (
     Request,
 )
 from ccm_ctl.fleet.content import read_content
-from ccm_ctl.fleet.discovery import TargetSet, read_inventory
 from ccm_ctl.fleet.find_run import find_request
 from ccm_ctl.fleet.follow import Follower, ignore_news
 from ccm_ctl.fleet.history import restore_ends, run_on_record
+from ccm_ctl.fleet.inventory import read_nodes
 from ccm_ctl.fleet.joining import admit_none
+from ccm_ctl.fleet.nodes import TargetSet
 from ccm_ctl.fleet.proof import read_proof
 from ccm_ctl.fleet.run_request import prepare
 from ccm_ctl.fleet.run_signatures import (
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from ccm_agent.bus.verified import Base
     from ccm_agent.model.run_records import RunRecord
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.discovery import Inventory
     from ccm_ctl.fleet.history import Recorded
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.run import Run
     from ccm_ctl.fleet.run_request import Launch
@@ -112,7 +113,7 @@ async def prepare_retry(
         found = await find_request(fleet, recorded)
         request, base = found.value, found
     request = replace(request, deadline=deadline, message=message)
-    resolved = _targets(recorded, left, await read_inventory(fleet))
+    resolved = _targets(recorded, left, await read_nodes(fleet, left))
     launch = prepare(fleet, request, resolved, recorded.record.action, recorded.record.name, base=[base])
     is_sent_to_scopes = recorded.record.is_sent_to_scopes or is_beyond_author(fleet, author, request.protocol)
     record = replace(launch.record, retry_of=recorded.record.run, is_sent_to_scopes=is_sent_to_scopes)
@@ -226,12 +227,12 @@ def _left(recorded: Recorded, ends: Mapping[str, NodeState], wanted: Collection[
     skipped = sum(state is NodeState.SKIPPED for state in ends.values())
     if not left and skipped:
         raise RunError(
-            f"{short_id(run)}: no node ended so; {skipped} of its nodes were never asked, because it was aborted: "
+            f"{short_id(run)}: no node ended in that state; {skipped} of its nodes were never asked, because it was aborted: "
             f"`ccmctl run retry {short_id(run)} --only skipped` asks them"
         )
     if not left:
         raise RunError(
-            f"{short_id(run)}: no node ended so; `ccmctl run show {short_id(run)}` shows how each ended"
+            f"{short_id(run)}: no node ended in that state; `ccmctl run show {short_id(run)}` shows how each ended"
         )
     return left
 
@@ -265,7 +266,7 @@ def _read(path: str, digest: str) -> Content:
     content = read_content(Path(path))
     if content.digest != digest:
         raise UsageError(
-            f"{path}: is not what was applied: its SHA-256 is {content.digest[:12]}…, not {digest[:12]}…"
+            f"{path}: differs from what was applied: its SHA-256 is {content.digest[:12]}…, not {digest[:12]}…"
         )
     return content
 

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.bus.verified import Authored
-from ccm_agent.model.errors import BusUnavailableError, RunError
+from ccm_agent.model.errors import BusUnavailableError, RunError, UsageError
 from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.run_records import RunRecord
 from ccm_agent.model.secret import mask_url, mask_urls
-from ccm_agent.model.wire import RUN_STOP, Request, StopRequest
+from ccm_agent.model.wire import MESSAGE_LIMIT, RUN_STOP, Request, StopRequest
 from ccm_ctl.fleet.gather import NAMED_AT_ONCE, ask
 from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.older_selectors import refuse_too_many
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.verified import Base
     from ccm_agent.model.rollout_records import RolloutState
-    from ccm_ctl.fleet.discovery import TargetSet
     from ccm_ctl.fleet.gather import Reply
+    from ccm_ctl.fleet.nodes import TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -45,6 +45,22 @@ class Launch(Struct, frozen=True, kw_only=True):
     request: Request
     resolved: TargetSet
     base: Sequence[Base]
+
+
+def check_message(text: str, name: str = "message") -> str:
+    """
+    Why a run is started, in the requester's words, without spaces around it.
+
+    Args:
+        text: As the requester wrote it.
+        name: The option or field, for the error.
+
+    Raises:
+        UsageError: It is too long.
+    """
+    if len(text) > MESSAGE_LIMIT:
+        raise UsageError(f"{name}: {len(text)} characters; at most {MESSAGE_LIMIT} are kept")
+    return text.strip()
 
 
 def prepare(

@@ -177,7 +177,7 @@ class Schedules:
         if self._fleet is None:
             return known
         reader = await open_reader(self._fleet)
-        return [one.judged(reader) for one in known]
+        return [reader.judged(one) for one in known]
 
     async def need(self, name: str) -> Schedule:
         """

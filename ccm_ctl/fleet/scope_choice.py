@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.bus.trust import Signer
-    from ccm_ctl.fleet.discovery import Node
+    from ccm_ctl.fleet.nodes import Node
 
 
 def fit_scopes(scopes: list[str], nodes: Sequence[Node], signer: Signer | None) -> list[str]:

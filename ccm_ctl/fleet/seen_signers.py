@@ -99,7 +99,7 @@ class SeenSigners:
         try:
             write_whole(path, msgspec.json.encode(found))
         except CcmError as err:
-            log.info("what the broker showed is not remembered", extra={"reason": str(err)})
+            log.info("the newest signers list is not remembered", extra={"reason": str(err)})
 
     def _all_snapshots(self) -> dict[str, KnownSnapshot]:
         try:

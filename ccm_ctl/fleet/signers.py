@@ -177,6 +177,7 @@ def build_signer(name: str, key: str, role: Role, expires: int | None = None) ->
         data=role.data,
         facts=role.facts,
         schedules=role.schedules,
+        join=role.join,
         admin=role.admin,
         timestamp=role.admin,
         expires=expires or 0,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.maintenance import ResourceLock
     from ccm_agent.model.wire import Disabled
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
     from ccm_ctl.fleet.ports import Bucket, Fleet
 
 WHOLE_NODE = "all"

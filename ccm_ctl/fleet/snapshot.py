@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ccm_agent.bus.sealing import SEALING_KEY, SECRETS
 from ccm_agent.bus.snapshot import digest_of, piece_key, split
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.bus.timestamp import AHEAD_MS
 from ccm_agent.bus.trust import GROUP_PREFIX, TRUST_BUCKET
 from ccm_agent.bus.verified import Verified
-from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.errors import BusError, ProtocolError
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_ctl.fleet.stored_snapshot import WAY_OUT, read_pieces
 from ccm_ctl.fleet.verified_reader import VerifiedReader, number_of
@@ -94,13 +95,23 @@ async def _stored_numbers(
     reader = VerifiedReader(signers, fleet.clock, is_demanded=True)
     numbers: dict[str, int] = {}
     bases: list[Verified[KeyValueEntry]] = []
-    for name, bucket, pattern in (
-        ("CCM_FACTS", fleet.facts, ">"),
-        ("CCM_ASSIGNMENTS", fleet.assignments, ">"),
-        ("CCM_DATA", fleet.data, ">"),
-        (TRUST_BUCKET, trust, f"{GROUP_PREFIX}*"),
+    for name, bucket, patterns in (
+        ("CCM_FACTS", fleet.facts, [">"]),
+        ("CCM_ASSIGNMENTS", fleet.assignments, [">"]),
+        ("CCM_DATA", fleet.data, [">"]),
+        (TRUST_BUCKET, trust, [f"{GROUP_PREFIX}*"]),
+        # not the data keys, which are many: the deletion of an old value is enough
+        (SECRETS, fleet.secrets, [SEALING_KEY, "head.*", "value.>"]),
     ):
-        entries = await bucket.matching([pattern], deletions=True)
+        if bucket is None:
+            continue
+        try:
+            entries = await bucket.matching(patterns, deletions=True)
+        except BusError:
+            if name != SECRETS:
+                raise
+            # a broker of an earlier version has no such bucket; numbers of the snapshot before stay in it
+            continue
         for judged in await asyncio.to_thread(_verified, reader, name, entries):
             numbers[f"{name}/{judged.value.key}"] = number_of(judged.value)
             bases.append(judged)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccm_agent.bus.streams import Stored
-    from ccm_ctl.fleet.verified_reader import VerifiedReader
 
 _DUE_ONCE = "purge"
 """The header `Nats-Schedule-Next` of what was due, if its schedule is not due again; else it is the next time."""
@@ -95,12 +94,6 @@ class Schedule(Struct, frozen=True, kw_only=True):
             f"{self.name}: the schedule is not verified: {self.unverified or 'it was not judged'}; "
             f"`ccmctl schedule add {self.name}` stores it again from its files"
         )
-
-    def judged(self, reader: VerifiedReader) -> Schedule:
-        """The schedule with its proof."""
-        times = (self.when, self.zone) if self.when else None
-        proof = reader.schedule(self.message, self.target, self.name, times)
-        return msgspec.structs.replace(self, proof=proof.derive(lambda _: self.request))
 
     @property
     def has_own_subject(self) -> bool:

@@ -97,7 +97,7 @@ class StreamRun(Struct, kw_only=True):
 
     @property
     def _told(self) -> SessionStart:
-        """A start that says what most of them say."""
+        """A start that agrees with most of them."""
         starts = [session.start for session in self.sessions.values()]
         most, _ = Counter(_describe(start) for start in starts).most_common(1)[0]
         return next(start for start in starts if _describe(start) == most)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.templates.fact_texts import fact_at
+from ccm_ctl.fleet.nodes import suggest_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ccm_agent.templates.selector import Selector
-    from ccm_ctl.fleet.discovery import Inventory
+    from ccm_ctl.fleet.nodes import Inventory
 
 
 def explain_no_match(text: str, selector: Selector, inventory: Inventory) -> str:
@@ -59,9 +58,3 @@ def _known_keys(inventory: Inventory) -> set[str]:
             if isinstance(value, dict):
                 keys |= {f"{key}.{inner}" for inner in value}
     return keys
-
-
-def suggest_node(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of an error about an unknown node: the known name that is most like it, or the command that lists them."""
-    near = nearest(word, known)
-    return f", did you mean {prefix}{near}?" if near else "; see `ccmctl node list`"

@@ -13,9 +13,11 @@ from ccm_agent.model.ids import short_id
 from ccm_agent.model.rollout_records import Phase
 from ccm_agent.model.run_records import UNDO
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
-from ccm_ctl.fleet.discovery import Inventory, TargetSet, TargetSpec, read_inventory, resolve
+from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import NEWEST, History
+from ccm_ctl.fleet.inventory import read_nodes
+from ccm_ctl.fleet.nodes import Inventory, TargetSet
 from ccm_ctl.fleet.rollout.concurrent import name_few
 from ccm_ctl.fleet.rollout.lease import held
 from ccm_ctl.fleet.rollout.store import RolloutStore
@@ -183,7 +185,7 @@ async def resolve_undo(fleet: Fleet, recorded: Recorded, spec: TargetSpec) -> Un
     await check_ended(fleet, recorded, before)
     nodes = changed_nodes(recorded, before)
     chosen = None if spec.is_empty else (await resolve(fleet, spec))[1]
-    inventory = await read_inventory(fleet)
+    inventory = await read_nodes(fleet, nodes)
     events = (event for node in before.nodes.values() for event in node.events.values())
     changed = dict.fromkeys(f"{one.type}#{one.name}" for one in events if one.changed and not one.noop)
     return UndoTargets(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.wire import ManifestRequest
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
+    from ccm_ctl.fleet.stored_schedule import Schedule
 
 Judged = Verified[KeyValueEntry] | Unverified[KeyValueEntry]
 """An entry of a bucket, as far as its signature proves it."""
@@ -124,6 +125,12 @@ class VerifiedReader:
         signature = _header(stored, SIGNATURE_HEADER) if stored is not None else ""
         body = stored.body if stored is not None else b""
         return self.verifier.read(stored, SignatureKind.SCHEDULE, target, body, signature, refusal)
+
+    def judged(self, schedule: Schedule) -> Schedule:
+        """The schedule with its proof."""
+        times = (schedule.when, schedule.zone) if schedule.when else None
+        proof = self.schedule(schedule.message, schedule.target, schedule.name, times)
+        return msgspec.structs.replace(schedule, proof=proof.derive(lambda _: schedule.request))
 
     def due_rollout(self, due: DueRollout) -> Verified[ManifestRequest] | Unverified[ManifestRequest]:
         """Judge the start of a scheduled rollout that is due; the caller judges its time, which is in the details."""

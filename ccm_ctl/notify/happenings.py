@@ -17,13 +17,13 @@ from msgspec import Struct
 from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.rollout_records import Phase
-from ccm_agent.model.wire import AGENT_DRIFT, DISABLED, PROTOCOL, AgentEvent, NodeState
+from ccm_agent.model.wire import AGENT_DRIFT, DISABLED, FAILED_STATES, PROTOCOL, AgentEvent, NodeState
 from ccm_ctl.fleet.assignments import read_assignments
 from ccm_ctl.fleet.authors import find_certificates, read_authors
 from ccm_ctl.fleet.convergence import read_standings
-from ccm_ctl.fleet.discovery import read_inventory
 from ccm_ctl.fleet.followed_data import FollowedData
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.inventory import read_inventory
 from ccm_ctl.fleet.messages import decode_agent_message
 from ccm_ctl.fleet.rollout.store import RolloutStore
 
@@ -40,7 +40,6 @@ RUNS_READ = 200
 TEXT_LIMIT = 500
 """Characters of a reason; a node writes it."""
 
-FAILED_STATES = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED)
 MISSING_STATES = (NodeState.UNREACHABLE, NodeState.LOST, NodeState.EXPIRED, NodeState.OFFLINE)
 OVERLAP = timedelta(seconds=5)
 """The stream is read from so long before the cursor, in the broker's time; the sequence says what is new."""

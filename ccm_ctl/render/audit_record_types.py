@@ -73,7 +73,7 @@ class AuditAuthorLine(Line, frozen=True, kw_only=True, tag="audit_author", omit_
     changed: Annotated[
         list[int] | Maybe, Meta(description="Numbers of entries that do not follow the entry before them.")
     ] = UNSET
-    restarts: Annotated[Count, Meta(description="How often the numbers began again.")] = UNSET
+    restarts: Annotated[Count, Meta(description="How often numbering restarted.")] = UNSET
 
 
 class MissingRange(Struct, frozen=True, kw_only=True):

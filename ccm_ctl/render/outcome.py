@@ -9,7 +9,7 @@ from msgspec import Struct
 from ccm_agent.clikit.table import UNLIMITED, Cell, Column, Style, paint, table
 from ccm_agent.clikit.text import counted, fold_names, one_line, plural, safe, short_id, span
 from ccm_agent.model.outcome import Outcome
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.render.output import IN_BRIEF, CommandOutput, OutputLimits, output_blocks, output_lines
 
 if TYPE_CHECKING:
@@ -27,16 +27,17 @@ OUTPUT_LINES = 12
 MEANINGS = {
     NodeState.STABLE: "good",
     NodeState.CHANGED: "change",
-    NodeState.FAILED: "bad",
-    NodeState.STOPPED: "bad",
-    NodeState.REFUSED: "bad",
-    NodeState.LOST: "gone",
-    NodeState.UNREACHABLE: "gone",
-    NodeState.EXPIRED: "gone",
-    NodeState.OFFLINE: "quiet",
     NodeState.SUPERSEDED: "quiet",
+    NodeState.OFFLINE: "quiet",
     NodeState.SKIPPED: "quiet",
+    NodeState.EXPIRED: "gone",
+    NodeState.UNREACHABLE: "gone",
+    NodeState.LOST: "gone",
+    NodeState.REFUSED: "bad",
+    NodeState.STOPPED: "bad",
+    NodeState.FAILED: "bad",
 }
+"""How each end state is painted, in the order of counts and tables: the worst last, where it is read."""
 
 _ORDER = [
     NodeState.PLANNED,
@@ -44,17 +45,7 @@ _ORDER = [
     NodeState.QUEUED,
     NodeState.ACCEPTED,
     NodeState.RUNNING,
-    NodeState.STABLE,
-    NodeState.CHANGED,
-    NodeState.SUPERSEDED,
-    NodeState.OFFLINE,
-    NodeState.SKIPPED,
-    NodeState.EXPIRED,
-    NodeState.UNREACHABLE,
-    NodeState.LOST,
-    NodeState.REFUSED,
-    NodeState.STOPPED,
-    NodeState.FAILED,
+    *MEANINGS,
 ]
 
 
@@ -194,7 +185,7 @@ def end_line(
     """The last line: the action, the nodes by state, the duration, and the id of the run."""
     total = plural(sum(counts.values()), "node")
     words = format_counts(counts, plan=plan) or "nothing to do"
-    bad = any(state in counts for state in (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED))
+    bad = any(state in counts for state in FAILED_STATES)
     meaning = "bad" if bad else "good" if _is_well(counts) else "gone"
     plain = f"{title}: {total}: {words} in {span(seconds)}"
     name = f"(run {short_id(run)})"

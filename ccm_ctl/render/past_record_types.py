@@ -21,7 +21,7 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
     ] = UNSET
     origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
     requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
-    message: Annotated[Text, Meta(description="Why, as the requester said.")] = UNSET
+    message: Annotated[Text, Meta(description="The requester's reason.")] = UNSET
     manifest: Manifest = UNSET
     state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
     events: Annotated[
@@ -39,7 +39,7 @@ class StateLine(Line, frozen=True, kw_only=True, tag="state", omit_defaults=True
     resource: Annotated[str, Meta(description="`type#name`, after the parents of a nested resource.")]
     ensure: Annotated[Text, Meta(description="Its `ensure` at the end of that session.")] = UNSET
     outcome: Annotated[str, Meta(description="What happened to it last, such as `changed` or `failed`.")]
-    time: Annotated[Time, Meta(description="When that session began.")]
+    time: Annotated[Time, Meta(description="When that session started.")]
     run: Run
     changed: Annotated[Time, Meta(description="When it was changed last.")] = UNSET
     changed_run: Annotated[Text, Meta(description="Id of the run that changed it last.")] = UNSET

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct
 
 from ccm_agent.model.outcome import FailedResource, SessionSummary
 from ccm_agent.model.wire import AgentEvent, Disabled
+from ccm_ctl.render.access_record_types import JoinLine, SignerLine, TokenLine
 from ccm_ctl.render.audit_record_types import AuditAuthorLine, AuditLine, VerificationLine
 from ccm_ctl.render.impact_record_types import ImpactLine, ImpactSummaryLine
 from ccm_ctl.render.past_record_types import DifferenceLine, SessionLine, StateLine
@@ -52,6 +53,7 @@ from ccm_ctl.render.run_record_types import (
     WrittenAt,
     WrittenBy,
 )
+from ccm_ctl.render.secret_record_types import SECRET_RECORDS
 
 
 class OneOfSeveral(Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
     plans_only: Annotated[
         Text,
         Meta(
-            description="Why the node obeys plans only: no administrator has confirmed its signers list for too long."
+            description="Why the node accepts only plans: no administrator has confirmed its signers list for too long."
         ),
     ] = UNSET
     disk: Annotated[Text, Meta(description="Why it cannot write its state to disk.")] = UNSET
@@ -191,32 +193,13 @@ class MadeLine(Line, frozen=True, kw_only=True, tag="made", omit_defaults=True):
     action: Annotated[
         str,
         Meta(
-            description="`created`, `updated`, `unchanged`, `skipped`, `published`, `migrated` or `revoked`."
+            description="`created`, `updated`, `unchanged`, `skipped`, `published`, `migrated`, `accepted` or `revoked`."
         ),
     ]
     replicas: Annotated[Count, Meta(description="How many servers hold a copy.")] = UNSET
     details: Annotated[Texts, Meta(description="What was changed.")] = UNSET
     number: Annotated[Count, Meta(description="Number of the signers list.")] = UNSET
-
-
-class SignerLine(Line, frozen=True, kw_only=True, tag="signer", omit_defaults=True):
-    """An operator whose signatures nodes obey."""
-
-    name: Annotated[str, Meta(description="Name of the operator.")]
-    key: Annotated[str, Meta(description="The public key.")]
-    plan: Annotated[Texts, Meta(description="Scopes in which the operator may plan.")] = UNSET
-    apply: Annotated[Texts, Meta(description="Scopes in which the operator may apply.")] = UNSET
-    exec: Annotated[Texts, Meta(description="Scopes in which the operator may run single commands.")] = UNSET
-    maintain: Annotated[
-        Texts, Meta(description="Scopes in which the operator may disable, enable and converge nodes.")
-    ] = UNSET
-    data: Annotated[Flag, Meta(description="May write Hiera data.")] = UNSET
-    facts: Annotated[Flag, Meta(description="May assign facts.")] = UNSET
-    schedules: Annotated[Flag, Meta(description="May create schedules.")] = UNSET
-    admin: Annotated[Flag, Meta(description="May administer streams and nodes.")] = UNSET
-    timestamp: Annotated[Flag, Meta(description="May confirm that the signers list is the newest.")] = UNSET
-    roles: Annotated[Texts, Meta(description="Roles that policies of nodes refer to.")] = UNSET
-    expires: Annotated[Time, Meta(description="When the key expires.")] = UNSET
+    servers: Annotated[Texts, Meta(description="Servers that applied a revocation.")] = UNSET
 
 
 class BundleReferenceFields(Struct, frozen=True, kw_only=True):
@@ -465,6 +448,7 @@ RECORDS: tuple[type[Struct], ...] = (
     RolloutServerLine,
     OutputLine,
     GroupLine,
+    *SECRET_RECORDS,
     SlotLine,
     ImpactLine,
     ImpactSummaryLine,
@@ -475,6 +459,8 @@ RECORDS: tuple[type[Struct], ...] = (
     DocumentLine,
     MadeLine,
     SignerLine,
+    TokenLine,
+    JoinLine,
     BundleLine,
     ScheduleLine,
     ScheduledStartLine,

@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 
 from ccm_agent.clikit.text import safe
 from ccm_agent.model.outcome import Outcome
-from ccm_agent.model.wire import NodeState
+from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.render.report_page import OUTPUT_LIMIT, strip_noncharacters
 
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_ctl.render.report_page import ReportedNode, ReportedRun
 
-FAILURES = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED)
 """States of a node that are a failure; all others but success are an error."""
 
 _SUCCESS = (NodeState.STABLE, NodeState.CHANGED)
@@ -37,7 +36,7 @@ def _suite(one: ReportedNode) -> ElementTree.Element:
     session = ElementTree.SubElement(
         suite, "testcase", classname=_text(one.node), name="session", time=f"{one.seconds:.3f}"
     )
-    if one.state in FAILURES:
+    if one.state in FAILED_STATES:
         _add(session, "failure", str(one.state), one.reason)
     elif one.state not in _SUCCESS:
         _add(session, "error", str(one.state), one.reason)

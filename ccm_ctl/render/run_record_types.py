@@ -69,7 +69,7 @@ class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
     time: Annotated[Time, Meta(description="When it started.")] = UNSET
     targets: Targets = UNSET
     where: Where = UNSET
-    message: Annotated[Text, Meta(description="Why, as the requester said.")] = UNSET
+    message: Annotated[Text, Meta(description="The requester's reason.")] = UNSET
     nodes: Annotated[Count, Meta(description="How many nodes are expected.")] = UNSET
     offline: Annotated[Count, Meta(description="How many of them were offline at the start.")] = UNSET
     state: Annotated[

@@ -22,9 +22,10 @@ from ccm_ctl.dashboard.work_limiter import WorkLimiter
 from ccm_ctl.fleet.authors import read_authors
 from ccm_ctl.fleet.background_runs import BackgroundRuns
 from ccm_ctl.fleet.content import INLINE_LIMIT_BYTES, Content, as_bundle
-from ccm_ctl.fleet.discovery import TargetSpec, read_facts, read_inventory, resolve
+from ccm_ctl.fleet.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.hiera_explain import list_sources, read_masked_data
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.inventory import read_facts, read_inventory, require_nodes
 from ccm_ctl.fleet.open_runs import look_at_ends
 from ccm_ctl.fleet.run_request import prepare_own
 from ccm_ctl.fleet.stored_session import read_session_events
@@ -136,7 +137,7 @@ class StudioFleetPages:
         said = await read_body(request, EvaluateRequest)
 
         async def read() -> dict[str, Any]:
-            inventory = await read_inventory(self._fleet)
+            inventory = await require_nodes(self._fleet, [said.node])
             node = inventory.need(said.node)
             await read_facts(self._fleet, inventory, [node.name])
             return dict(node.facts)

@@ -164,7 +164,7 @@ class _Previews:
             for file, content in rendered.files.items():
                 yield self._shown(path, posixpath.join(name, file), f"{source} ({engine})", content, note)
             if not rendered.files:
-                yield PreviewedFile(path=path, name=name, origin=origin, error=f"{source} gives no files")
+                yield PreviewedFile(path=path, name=name, origin=origin, error=f"{source} produces no files")
         except CcmError as err:
             yield PreviewedFile(path=path, name=name, origin=origin, error=_said(err))
 

@@ -134,7 +134,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
     try:
         return decode_foreign(bytes(content), kind)
     except msgspec.MsgspecError as err:
-        raise UsageError("the body is not what this request takes") from err
+        raise UsageError("the body of the request is invalid") from err
 
 
 def manifest_schema() -> dict[str, object]:

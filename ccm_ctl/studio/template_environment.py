@@ -97,7 +97,7 @@ class _BudgetedWorker:
             self._room -= len(message)
             if self._room < 0:
                 raise TemplateLimitError(
-                    f"the templates of the manifest give more than {RENDERED_BYTES >> 20} MiB"
+                    f"the templates of the manifest produce more than {RENDERED_BYTES >> 20} MiB"
                 )
             return hear(message)
 
@@ -110,7 +110,7 @@ class _BudgetedWorker:
 def _refuse(name: str) -> Any:
     def refused(*_arguments: object) -> NoReturn:
         raise ExpressionError(
-            f"{name}() asks the broker, so it is evaluated on the node only; a plan shows it"
+            f"{name}() queries the broker, so it is evaluated on the node only; a plan shows it"
         )
 
     return refused

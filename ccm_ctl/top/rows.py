@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ccm_ctl.dashboard.attention_lines import AttentionLine
     from ccm_ctl.dashboard.feed import EventFrame
     from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.discovery import Node
     from ccm_ctl.fleet.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes import Node
     from ccm_ctl.fleet.run_list import ListedRun
     from ccm_ctl.top.fleet_watch import FleetWatch
 

@@ -82,6 +82,10 @@ def main() -> int:
 
 def build_all(out: Path, version: str, fast: bool, machines: list[str]) -> int:
     """What this machine can build."""
+    import vendor
+
+    for machine in machines:
+        vendor.strip_program(machine)
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", out.resolve()],
         cwd=PROJECT,

@@ -112,6 +112,21 @@ def for_machine(
     return [fetched.get(canonicalize_name(one.name), one) for one in distributions]
 
 
+def strip_program(machine: str) -> str:
+    """
+    The program that removes symbols from modules for this processor.
+
+    Raises:
+        SystemExit: It is not installed.
+    """
+    program, package = "strip", "binutils"
+    if machine != platform.machine():
+        program, package = f"{machine}-linux-gnu-strip", f"binutils-{machine}-linux-gnu"
+    if not shutil.which(program):
+        raise SystemExit(f"there is no {program} here; on Debian, apt-get install {package}")
+    return program
+
+
 def strip(library: Path, machine: str) -> None:
     """
     Remove the symbols of compiled modules that only a debugger uses.
@@ -119,11 +134,7 @@ def strip(library: Path, machine: str) -> None:
     Raises:
         SystemExit: There is no program for it, or it failed.
     """
-    program, package = "strip", "binutils"
-    if machine != platform.machine():
-        program, package = f"{machine}-linux-gnu-strip", f"binutils-{machine}-linux-gnu"
-    if not shutil.which(program):
-        raise SystemExit(f"there is no {program} here; on Debian, apt-get install {package}")
+    program = strip_program(machine)
     modules = sorted(str(path) for path in library.rglob("*.so*"))
     done = subprocess.run(
         [program, "--strip-unneeded", *modules], capture_output=True, text=True, check=False

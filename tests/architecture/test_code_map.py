@@ -37,3 +37,29 @@ def test_every_module_that_the_code_map_names_exists() -> None:
 
     assert len(sections()) > 8
     assert gone == []
+
+
+CHANGES = "Ten changes"
+FILES_LIMIT = 4
+FILE = re.compile(r"`((?:ccm_agent|ccm_ctl|docs)/[^`]+|mkdocs\.yml)`")
+
+
+def changes() -> dict[str, list[str]]:
+    """The files that each change opens, as the page lists them."""
+    section = next(text for text in sections() if text.startswith(CHANGES))
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
+    return {name.strip(): FILE.findall(files) for name, files in rows}
+
+
+def test_a_change_opens_four_files_at_most() -> None:
+    listed = changes()
+
+    assert len(listed) == 10
+    assert {name: files for name, files in listed.items() if not 1 <= len(files) <= FILES_LIMIT} == {}
+
+
+def test_files_that_a_change_opens_exist() -> None:
+    paths = [path for files in changes().values() for path in files if "<" not in path]
+
+    assert len(paths) > 10
+    assert [path for path in paths if not (TOP / path).is_file()] == []

@@ -126,7 +126,7 @@ def test_the_schemas_know_it(tree: Path, capsys: pytest.CaptureFixture[str]) -> 
     definitions = manifest_schema(Catalog().all())["$defs"]
 
     assert definitions["resource"]["properties"]["motto"] == {"$ref": "#/$defs/motto"}
-    assert definitions["motto_properties"]["properties"]["text"]["description"] == "What the file says."
+    assert definitions["motto_properties"]["properties"]["text"]["description"] == "The file's content."
 
     assert run(["schema", "motto"]) == 0
     assert json.loads(capsys.readouterr().out)["properties"]["ensure"]["enum"] == ["present", "absent"]
@@ -140,7 +140,7 @@ def test_generate_writes_its_schema_and_its_table(
     tables, schemas = generate.property_tables(), generate.type_schemas()
 
     page = tables[tree / "docs/resources/motto.md"]
-    assert "| `text` | What the file says. *(not in Choria CCM)* |" in page
+    assert "| `text` | The file's content. *(not in Choria CCM)* |" in page
     assert tree / "schemas/v1/resource_motto.json" in schemas
 
 
@@ -176,7 +176,7 @@ def test_existing_files_are_never_overwritten(tree: Path, capsys: pytest.Capture
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
 
     assert run(["dev", "new-type", "motto", str(tree)]) == 1
-    assert "there is a resource type `motto` already" in capsys.readouterr().err
+    assert "resource type `motto` already exists" in capsys.readouterr().err
 
     assert {
         path: path.read_bytes() for path in tree.rglob("*") if path.is_file() and path in before
@@ -187,7 +187,7 @@ def test_existing_files_are_never_overwritten(tree: Path, capsys: pytest.Capture
 def test_an_invalid_name_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dev", "new-type", name, str(tmp_path / "tree")]) == 1
 
-    assert "cannot be the name of a type" in capsys.readouterr().err
+    assert "is not a valid name of a type" in capsys.readouterr().err
     assert not (tmp_path / "tree").exists()
 
 

@@ -28,6 +28,18 @@ PHRASES = {
     r"which file is right": "checks this file",
     r"in unsigned operation$": "accept unsigned requests",
     r"it repeats no ": "it does not repeat",
+    r"what you (wrote|typed)": "your text",
+    r"\b(is|are) (kept|in \S+) no longer": "is no longer",
+    r"\b(bundles|keys|runs) begin so\b": "start with this",
+    r"has (ever )?come to (this broker|its end)": "connected, completed",
+    r"last heard of at|heartbeat came": "last heartbeat",
+    r"of the time of one\b": "from a version with",
+    r"gives? orders? all the time": "keep arriving",
+    r"the body calls itself": "the body has the protocol",
+    r"\bstands? after the command": "is after the command",
+    r"credentials stay good": "remain valid",
+    r"gets its turn by itself": "is included",
+    r"it did not say why": "no reason was given",
 }
 """Phrases, with what to write instead."""
 

@@ -112,10 +112,12 @@ def test_a_run_is_retried_on_the_chosen_nodes(hands: Hands, acting: Site) -> Non
     page.goto(f"{acting.address}/runs/{first}")
 
     hands.press(page.get_by_role("button", name="Retry …"))
+    hands.write(page.get_by_label("Message"), "the database is back")
     looks_well(page)
     hands.press(page.get_by_role("button", name="Retry on 2 nodes"))
 
     expect(page.get_by_text("Sends run")).to_be_visible()
+    expect(page.locator(".lead")).to_have_text("the database is back")
     hands.assert_not_lost()
     expect(page.get_by_role("group", name="Nodes by state")).to_contain_text("2 changed")
     expect(page.get_by_role("button", name="Retry …")).to_have_count(0)

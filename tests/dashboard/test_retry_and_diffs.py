@@ -62,6 +62,16 @@ def test_only_the_chosen_ends_are_retried(acting_page: Page, acting: Site) -> No
     expect(acting_page.get_by_role("button", name="Retry on 0 nodes")).to_be_disabled()
 
 
+def test_a_retry_with_a_message_that_is_too_long_is_refused(acting_page: Page, acting: Site) -> None:
+    first = a_failed_run(acting, "wordy")
+    send = POST.replace('"{}"', 'JSON.stringify({message: "m".repeat(1001)})')
+    token = acting_page.evaluate("async () => (await (await fetch('/api/session')).json()).action")
+
+    assert acting_page.evaluate(send, [f"/api/runs/{first}/retry", token]) == 400
+    runs = acting.fleet.ctl("run", "list", "--json").named("run")
+    assert [one["run"] for one in runs if one["name"] == "wordy"] == [first]
+
+
 def test_a_forged_retry_is_refused(acting_page: Page, acting: Site) -> None:
     first = a_failed_run(acting, "forged")
     path = f"/api/runs/{first}/retry"

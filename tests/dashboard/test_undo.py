@@ -99,11 +99,14 @@ def test_a_run_is_undone_after_its_preview(hands: Hands, acting: Site, folder: P
     # nothing has changed yet
     assert (folder / "web1.conf").read_text() == f"new {SCRIPT}\n"
 
+    hands.write(page.get_by_label("Message"), f"wrong port {SCRIPT}")
+    looks_well(page)
     hands.press(page.get_by_role("button", name="Undo on 2 nodes"))
 
     expect(page.get_by_role("heading", name="Run")).not_to_have_text(f"Run {run[:8]}")
     expect(page.get_by_role("group", name="Nodes by state")).to_contain_text("2 changed")
     expect(page.locator(".title .sub").first).to_contain_text(f"undo {run[:8]} by tester")
+    expect(page.locator(".lead")).to_have_text(f"wrong port {SCRIPT}")
     hands.assert_not_lost()
     looks_well(page)
     assert [(folder / f"{node}.conf").read_text() for node in ("web1", "web2")] == [f"old {SCRIPT}\n"] * 2

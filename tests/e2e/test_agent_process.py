@@ -35,7 +35,9 @@ def running_and_clean(one: Fleet) -> None:
     agent.configure(one.url)
     if agent.process is None or agent.process.poll() is not None:
         agent.start()
-        one.wait_for(lambda: agent.log.count("the agent is up") > agent.log.count("has stopped"), "the agent")
+        one.wait_for(
+            lambda: agent.log.count("the agent has started") > agent.log.count("has stopped"), "the agent"
+        )
         one.wait_present(["web1"])
     one.forget_files()
 
@@ -70,7 +72,7 @@ def test_sigterm_finishes_the_resource_in_progress_closes_the_session_and_sends_
     assert process is not None
 
     process.send_signal(signal.SIGTERM)
-    one.wait_for(lambda: "asked to stop" in agent.log, "the agent to hear of it")
+    one.wait_for(lambda: "stopping" in agent.log, "the agent to hear of it")
     one.open_gates()
 
     assert process.wait(WAIT_S) == 0
@@ -125,17 +127,17 @@ def test_sighup_reloads_valid_settings_and_keeps_the_old_ones_of_an_invalid_file
     agent.configure(one.url, routed_facts=["name"], queue_limit=3, log_format="text")
 
     process.send_signal(signal.SIGHUP)
-    one.wait_for(lambda: "the configuration was read again" in agent.log, "the reload")
+    one.wait_for(lambda: "the configuration was reloaded" in agent.log, "the reload")
     routed = lambda: one.ctl("node", "show", "web1", "--json").out  # noqa: E731
     one.wait_for(lambda: '"name":"web1"' in routed().replace(" ", ""), "the new route")
     (agent.directory / "agent.yaml").write_text("heartbaet: 5s\n")
     process.send_signal(signal.SIGHUP)
-    one.wait_for(lambda: "the configuration is not taken over" in agent.log, "the refusal")
+    one.wait_for(lambda: "the configuration was not reloaded" in agent.log, "the refusal")
 
     assert "did you mean `heartbeat`?" in agent.log
     assert '"keys":"queue_limit"' in agent.log
     # it was said in the new format, so no quotes stand around it
-    assert '"the configuration was read again"' not in agent.log
+    assert '"the configuration was reloaded"' not in agent.log
     assert process.poll() is None
 
 
@@ -202,8 +204,8 @@ def test_a_second_agent_on_a_state_folder_ends_and_names_the_first(one: Fleet) -
     state = agent.directory / "state"
     assert done.returncode == 1
     assert done.stderr.endswith(
-        f"ccm: {state}: process {agent.process.pid} is an agent with this state folder; "
-        "give each its own `state_dir`\n"
+        f"ccm: {state}: the agent of process {agent.process.pid} uses this state folder; "
+        "give each agent its own `state_dir`\n"
     )
 
 

@@ -65,7 +65,7 @@ def test_a_disabled_node_refuses_reports_it_and_converges_when_enabled(one: Flee
     enabled = ccm(agent, "enable")
     one.wait_for((agent.files / "own").exists, "the convergence of an enabled node")
 
-    assert said.out.endswith(": the disk is replaced\nthe agent knows it\n")
+    assert said.out.endswith(": the disk is replaced\nthe agent has been notified\n")
     assert (applied.code, applied.states) == (2, {"web1": "refused"})
     assert applied.reasons["web1"].startswith("disabled until ")
     assert applied.reasons["web1"].endswith(": the disk is replaced")
@@ -74,10 +74,10 @@ def test_a_disabled_node_refuses_reports_it_and_converges_when_enabled(one: Flee
     assert (
         once.code,
         "disabled until " in once.err,
-        once.err.endswith("; `ccm agent enable` ends that\n"),
+        once.err.endswith("; enable it with `ccm agent enable`\n"),
     ) == (1, True, True)
     assert node["disabled"]["why"] == "the disk is replaced"
-    assert enabled.out == "enabled\nthe agent knows it\n"
+    assert enabled.out == "enabled\nthe agent has been notified\n"
 
 
 def test_the_agent_converges_once_when_it_is_asked_and_tells_how_it_ended(one: Fleet) -> None:

@@ -109,7 +109,7 @@ def test_the_kept_bundle_is_damaged_on_disk(site: Fleet, name: str) -> None:
     (agent.files / "object").unlink()
 
     agent.start()
-    site.wait_for(lambda: agent.logged("a kept manifest is passed over"), "the damage to be seen")
+    site.wait_for(lambda: agent.logged("a stored manifest is skipped"), "the damage to be seen")
     site.broker.start()
 
     assert_converges(site, agent, "1", "object")

@@ -6,14 +6,16 @@ Other tests run the programs as forks of a process that has imported everything 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ccm_agent.cli.program import VERBS as CCM_VERBS
 from ccm_ctl.__main__ import VERBS as CCMCTL_VERBS
-from tests.support.fleet import TOP
+from tests.support.fleet import FILES, TOP, a_file, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -56,3 +58,57 @@ def test_each_command_starts_with_nothing_imported(module: str, verbs: list[str]
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+APPLY = """
+import os, runpy, sys
+found, manifest = sys.argv[1:]
+sys.argv = ["ccm", "apply", manifest]
+def end(code):
+    with open(found, "w") as file:
+        file.write("\\n".join(sys.modules))
+    leave(code)
+leave, os._exit = os._exit, end
+try:
+    runpy.run_module("ccm_agent", run_name="__main__")
+finally:
+    end(0)
+"""
+"""Applies a manifest, and writes the names of the modules that were imported for it."""
+
+OWN_MODULES = 141
+"""The most modules of ours for one file. The aim is 85: lower it with each cut."""
+
+UNNEEDED = {
+    "aiohttp",
+    "difflib",
+    "email",
+    "http",
+    "jinja2",
+    "nats",
+    "random",
+    "rich",
+    "secrets",
+    "tempfile",
+    "zoneinfo",
+}
+"""Libraries that one file does not need."""
+
+
+def test_one_file_needs_few_modules(tmp_path: Path) -> None:
+    path, found = tmp_path / "manifest.json", tmp_path / "modules"
+    path.write_text(manifest(a_file("x")).replace(FILES, str(tmp_path)))
+
+    subprocess.run(
+        [sys.executable, "-c", APPLY, str(found), str(path)],
+        cwd=TOP,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+    modules = set(found.read_text().split())
+    own = sorted(name for name in modules if name.startswith("ccm_agent"))
+    assert "ccm_agent.resources.file.providers.posix" in own
+    assert modules & UNNEEDED == set()
+    assert len(own) <= OWN_MODULES, own

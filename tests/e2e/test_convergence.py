@@ -171,4 +171,4 @@ def test_a_critical_check_restores_a_removed_resource(tmp_path: Path) -> None:
 
         everywhere(built, "guarded", "x")
         log = built.agents["web1"].log
-    assert log.count("a critical health check is acted upon") == 1
+    assert log.count("a critical health check starts an apply") == 1

@@ -480,9 +480,9 @@ def test_a_retry_asks_only_the_nodes_on_which_a_run_did_not_succeed(trio: Fleet)
     third = trio.ctl("run", "retry", second.run, path, "--only", "lost", "--yes")
 
     assert (other.code, without.code, third.code) == (1, 1, 1)
-    assert "is not what was applied" in other.err
+    assert "differs from what was applied" in other.err
     assert "name the file again" in without.err
-    assert "no node ended so" in third.err
+    assert "no node ended in that state" in third.err
     assert second.states == {"web2": "changed", "db1": "failed"}
 
 

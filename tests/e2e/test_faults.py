@@ -82,7 +82,7 @@ def test_the_broker_is_down_for_good(site: Fleet, name: str) -> None:
     agent.start()
     site.wait_for(lambda: agent.ended, "the first run")
 
-    while not agent.logged("the spool is full: events are given up"):
+    while not agent.logged("the spool is full: events are dropped"):
         corrected(site, agent, "1", interval_s=DAY)
     corrected(site, agent, "1", interval_s=DAY)
     site.wait_for(lambda: agent.ended[-1] in drifted(agent), "the last drift to be told")
@@ -197,7 +197,7 @@ def test_a_full_disk_is_named_by_the_run_the_list_and_the_doctor(site: Fleet, na
 
     assert (large.code, done.code) == (0, 0), done.err
     for one in (done, shown):
-        assert f"{name}: events wait in memory, where a restart loses them: " in one.err
+        assert f"{name}: events are only in memory, and a restart would lose them: " in one.err
         assert "the run cannot be undone: " in one.err
     assert not re.search(problem, " ".join(site.ctl("doctor").out.split()))
 

@@ -88,7 +88,7 @@ def test_a_hostile_template_fails_its_resource_and_the_agent_answers_meanwhile(
     assert max(answered) < PING_S
     assert agent.process is not None
     assert agent.process.poll() is None
-    assert agent.log.count("the agent is up") == 1
+    assert agent.log.count("the agent has started") == 1
 
 
 def test_costly_expressions_of_a_manifest_fail_the_run_and_the_agent_answers_meanwhile(one: Fleet) -> None:

@@ -24,13 +24,30 @@ LEFT_OUT = {
     "dashboard",
     "demo",
     "help",
+    "join list",
+    "join reset",
+    "join serve",
+    "node accept",
     "node add",
     "operator add",
     "rollout serve",
+    "secret history",
+    "secret init",
+    "secret list",
+    "secret put",
+    "secret remove",
+    "secret sync",
+    "secret who",
     "studio",
+    "token create",
+    "token list",
+    "token revoke",
     "top",
 }
-"""They print a script, help or credentials, or run until they are stopped."""
+"""
+They print a script, help or credentials, or run until they are stopped. Commands about joining and secrets need keys of their
+own: `tests/nats/test_joining.py` and `tests/e2e/test_secrets.py` run them.
+"""
 
 COMMANDS = """\
 init --security

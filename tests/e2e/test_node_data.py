@@ -113,7 +113,7 @@ def test_each_node_converges_on_its_own_document_and_reads_no_other(site: Fleet)
     assert {node: content(site, node) for node in NEW} == {node: f"of-{node}" for node in NEW}
     assert (told, exposed(site)) == (dict.fromkeys(NEW, ""), {})
     assert (stolen.code, stolen.states) == (2, {"web1": "failed"})
-    assert "the broker lets the node db1 alone read it" in json.dumps(stolen.records)
+    assert "only the node db1 may read it" in json.dumps(stolen.records)
     assert not (site.agents["web1"].files / "stolen").exists()
 
 
@@ -182,4 +182,4 @@ def test_agent_of_the_released_form_fails_on_an_unknown_format(site: Fleet, rele
     done = apply_with(site, "old1", "node/old1")
 
     assert (done.code, done.states) == (2, {"old1": "failed"})
-    assert "this agent is too old to read documents that are kept for one node" in json.dumps(done.records)
+    assert "this agent is too old to read documents that are stored for one node" in json.dumps(done.records)

@@ -173,7 +173,7 @@ def test_plan_of_an_operator_without_apply_runs_no_guard_and_no_check(guarded: G
     events = {event["type"]: event for event in done.resources}
     assert (shown.code, done.code) == (0, 0)
     assert "unknown until applied" in shown.out
-    assert "in a plan by pat, who may not apply here" in events["exec"]["unknown"]
+    assert "in a plan by pat, who may only plan here" in events["exec"]["unknown"]
     assert events["exec"]["skipped"]
     assert done.named("result")[0]["summary"]["unknown_count"] == 1
     assert list(guarded.files.iterdir()) == []
@@ -216,7 +216,7 @@ def test_a_broken_policy_stops_everything_and_is_visible(guarded: Guarded) -> No
     assert (done.code, done.states) == (2, {"web1": "refused"})
     assert "unknown key `rulez`" in done.reasons["web1"]
     assert pinged.code == 0
-    assert "Policy:       cannot be used" in status.out
+    assert "Policy:       invalid, so the node refuses all requests" in status.out
     assert (checked.code, "unknown key `rulez`" in checked.err) == (1, True)
     assert "policy" in why.out
     assert list(guarded.files.iterdir()) == []
@@ -233,8 +233,8 @@ def test_an_assignment_that_the_policy_refuses_reports_why(guarded: Guarded) -> 
         lambda: "policy" in guarded.as_("tester", "why", "web1").out, "the node to say that it refuses"
     )
     why = guarded.as_("tester", "why", "web1")
-    ended = guarded.as_("tester", "unassign", "site", "--targets", "node=web1")
+    guarded.as_("tester", "unassign", "site", "--targets", "node=web1")
 
     assert assigned.code == 0, assigned.err
-    assert "no rule of the node's policy allows tester" in why.out, ended.err
+    assert "no rule of the node's policy allows tester" in why.out, why.err
     assert list(guarded.files.iterdir()) == []

@@ -36,11 +36,13 @@ def _clean(three: Fleet) -> Iterator[None]:
 async def test_outcomes_come_one_by_one_and_the_run_is_on_record(three: Fleet) -> None:
     path, found = three.write("site.yaml", manifest(a_file("motd"))), []
     async with ccm_ctl.client(environ=three.environ) as client:
-        run = client.apply(path, all_nodes=True)
+        run = client.apply(path, all_nodes=True, message="new banner")
         async for outcome in run:
             found.append(outcome)
         again = await client.apply(path, targets=["node=web1", "node=web2"], noop=True).wait()
         nodes = await client.nodes("node=web1")
+        with pytest.raises(UsageError, match="message: 1001 characters"):
+            await client.apply(path, all_nodes=True, message="m" * 1001).wait()
 
     assert sorted((one.node, str(one.state), one.is_ok) for one in found) == [
         (name, "changed", True) for name in NODES
@@ -49,7 +51,9 @@ async def test_outcomes_come_one_by_one_and_the_run_is_on_record(three: Fleet) -
     assert {name: str(one.state) for name, one in again.items()} == {"web1": "stable", "web2": "stable"}
     assert [node.name for node in nodes] == ["web1"]
     shown = await asyncio.to_thread(three.ctl, "run", "list", "--json")
-    assert [record["state"] for record in shown.named("run") if record["run"] == run.id] == ["done"]
+    runs = {one["run"]: (one["state"], one.get("message")) for one in shown.named("run")}
+    assert runs[run.id] == ("done", "new banner")
+    assert len(runs) == 2
 
 
 def test_the_example_of_the_page_runs(three: Fleet, tmp_path: Path) -> None:

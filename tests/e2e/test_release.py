@@ -23,6 +23,23 @@ from tests.support.fleet import TOP
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
+def test_build_without_strip_names_the_package_to_install_and_makes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    build = [sys.executable, str(TOP / "deploy/packages/build.py"), "--out", str(tmp_path / "dist")]
+    done = subprocess.run(
+        build,
+        cwd=TOP,
+        env={**os.environ, "PATH": str(tmp_path / "bin")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == "there is no strip here; on Debian, apt-get install binutils\n"
+    assert not (tmp_path / "dist").exists()
+
+
 def test_sdist_and_wheel_of_a_clean_clone_know_their_commit(tmp_path: Path) -> None:
     try:
         urllib.request.urlopen(PYPI, timeout=10).close()

@@ -488,7 +488,7 @@ def test_a_paused_rollout_and_an_aborted_one_are_named_so_everywhere(four: Fleet
     assert [one["planned"] for one in planned["rollouts"] if one["run"] == run] == [True]
     assert (
         f"rollout {short} (apply site by tester) is paused: 1 node failed; the limit is 0; "
-        f"it has not asked this node yet; `ccmctl run resume {short}` continues it" in screen
+        f"this node has not started; `ccmctl run resume {short}` continues it" in screen
     )
     assert aborted.code == 0
     assert "\naborted by tester in wave 1 (1/1): wrong version\n\n" in shown_aborted.out

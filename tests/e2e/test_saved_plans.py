@@ -27,7 +27,7 @@ def test_a_saved_plan_is_applied_where_nothing_has_changed_since(trio: Fleet) ->
     assert Path(saved).stat().st_mode & 0o777 == 0o600
     assert (applied.code, applied.states) == (2, {"web1": "changed", "web2": "failed"}), applied.out
     (refused,) = [one for one in applied.records if one["record"] == "result" and one["node"] == "web2"]
-    assert refused["reason"].endswith(f"this has changed: file#{other}; plan again")
+    assert refused["reason"].endswith(f"these have changed: file#{other}; plan again")
     assert (mine.read_text(), other.read_text()) == ("new\n", "of another user\n")
     assert again.states == {"web1": "failed", "web2": "failed"}
 

@@ -136,11 +136,11 @@ def test_a_start_that_was_missed_for_too_long_is_skipped_and_said(three: Fleet) 
     served = three.ctl("rollout", "serve", "--once")
     done = status(three, "missed")
 
-    assert "is skipped: no rollout server began it within 1s" in served.err
+    assert "is skipped: no rollout server started it within 1s" in served.err
 
     assert (done.code, with_file(three, "begun")) == (1, set())
     [start] = done.named("scheduled_start")
-    assert start["reason"] == "no rollout server began it within 1s"
+    assert start["reason"] == "no rollout server started it within 1s"
     assert "run" not in start
 
 

@@ -145,7 +145,7 @@ def test_agents_killed_during_the_undo_leave_whole_files_and_the_next_undo_compl
     for agent, one in zip(agents, told, strict=True):
         assert one.startswith(f"{agent.name} has failed"), one
         assert "its last run failed: interrupted" in " ".join(one.split())
-    incomplete = f"undo of run {applied.run[:8]} has not come to its end; `ccmctl undo {applied.run[:8]} "
+    incomplete = f"undo of run {applied.run[:8]} has not completed; `ccmctl undo {applied.run[:8]} "
     assert all("is in the desired state" in one for one in later), (
         "a later run hides the failure, and not this"
     )
@@ -153,7 +153,7 @@ def test_agents_killed_during_the_undo_leave_whole_files_and_the_next_undo_compl
     assert [incomplete in " ".join(one.split()) for one in later] == [False, True, True, False]
     for agent in agents:
         site.wait_for(
-            lambda name=agent.name: "has not come to its end" not in site.ctl("why", name).out,
+            lambda name=agent.name: "has not completed" not in site.ctl("why", name).out,
             f"the record of {agent.name} to say that the undo is complete",
         )
     assert [contents(agent) for agent in agents] == [(OLD, OLD)] * 4

@@ -178,5 +178,5 @@ def test_a_node_that_was_killed_is_off_without_a_goodbye(ward: Fleet) -> None:
     wait_until(ward, "dead1", "offline")
 
     first, *_ = shown(ward, "dead1").splitlines()
-    assert first.startswith("dead1 is off: last heard of at 20")
+    assert first.startswith("dead1 is off: last heartbeat at 20")
     assert first.endswith(", without a goodbye: the machine, its network or its agent is down.")

@@ -70,11 +70,11 @@ def test_a_node_with_a_wrong_clock_refuses_with_that_reason(
     wrong = apply(secured, name, path)
 
     assert wrong.states == {name: "refused"}
-    assert wrong.reasons[name].startswith("this node's clock reads 20")
+    assert wrong.reasons[name].startswith("this node's clock shows 20")
     assert why in wrong.reasons[name]
     assert "left out" not in wrong.err
     shown = fleet.ctl("run", "show", wrong.run)
-    assert "refused  this node's clock reads 20" in shown.out
+    assert "refused  this node's clock shows 20" in shown.out
     told = fleet.ctl("why", name)
     assert told.out.startswith(
         f"{name} has a wrong clock, so it refuses signed requests and documents: {words}."
@@ -105,7 +105,7 @@ def test_an_agent_whose_clock_is_behind_starts_and_keeps_what_it_has(secured: Se
     agent.start()
 
     fleet.wait_for(kept.exists, "the agent to converge on what it has")
-    words = "the clock is behind: the signers list was signed"
+    words = "the clock is slow: the signers list was signed"
     fleet.wait_for(lambda: listed(secured, "battery1").get("wrong_clock", "").startswith(words), words)
     assert fleet.ctl("why", "battery1").out.startswith(
         f"battery1 has a wrong clock, so it refuses signed requests and documents: {words} 20"
@@ -114,7 +114,9 @@ def test_an_agent_whose_clock_is_behind_starts_and_keeps_what_it_has(secured: Se
     other = fleet.write("other.json", manifest(a_file("other")))
     assert apply(secured, "battery1", other).states == {"battery1": "refused"}
     assert fleet.ctl("assign", "kept", other, "--targets", "node=battery1", "--yes", "--json").code == 0
-    fleet.wait_for(lambda: "nothing new is taken" in agent.log or "in the future" in agent.log, "a refusal")
+    fleet.wait_for(
+        lambda: "new documents are refused" in agent.log or "in the future" in agent.log, "a refusal"
+    )
     assert not (agent.files / "other").exists()
 
     process = agent.process

@@ -75,7 +75,7 @@ def run(ccm: Path, folder: Path, *words: str, stdin: str = "") -> tuple[int, str
         ),
         pytest.param(
             "    - file:\n        /nowhere/x: {ensure: absent}",
-            "m.yaml:7:9: error: names under `file` stand in a list: write `- /nowhere/x:`",
+            "m.yaml:7:9: error: names under `file` must be a list: write `- /nowhere/x:`",
             False,
             id="names that are no list",
         ),
@@ -118,7 +118,7 @@ def test_a_missing_source_fails_its_file_and_nothing_after_it_is_done(ccm: Path,
     assert not (tmp_path / "after").exists()
 
 
-NO_BROKER = "nats://127.0.0.1:1: cannot connect to the broker: connection refused; is it running?"
+NO_BROKER = "nats://127.0.0.1:1: cannot connect to the broker: connection refused; check that it is running"
 NO_CONTEXT = (
     "nats context nope: DIR/nats/context/nope.json does not exist; `nats context ls` lists the contexts"
 )
@@ -134,7 +134,7 @@ NO_CONTEXT = (
         ),
         pytest.param(
             ["apply", "."],
-            ".: this is a directory: name the manifest in it, such as manifest.yaml",
+            ".: is a directory; give the manifest in it, such as manifest.yaml",
             id="a directory",
         ),
         pytest.param(
@@ -168,7 +168,7 @@ NO_CONTEXT = (
         ),
         pytest.param(
             ["session", "new", "--directory", "/proc/x"],
-            "cannot make the session directory /proc/x: No such file or directory",
+            "cannot create the session directory /proc/x: No such file or directory",
             id="no store",
         ),
         pytest.param(

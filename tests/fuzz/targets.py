@@ -23,6 +23,7 @@ import msgspec
 from ccm_agent.app_expressions import make_environment
 from ccm_agent.bus.kv import decode_note
 from ccm_agent.bus.object_descriptions import decode_meta
+from ccm_agent.bus.sealing import decrypt, unseal
 from ccm_agent.bus.streams import Stored
 from ccm_agent.model import outcome, stamped, wire
 from ccm_agent.model.errors import PropertyError
@@ -40,7 +41,9 @@ from ccm_ctl.fleet.documents import decode_removal
 from ccm_ctl.fleet.verified_reader import number_of
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
+from tests.support.signing import new_key
 
+_KEY = new_key()
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -275,6 +278,17 @@ OTHERS = [
             )
         ),
         [b'{"written_by": "anna", "message": "gone"}'],
+    ),
+    _function("ccm_agent.bus.join:read_token", "ccm1-eJyrVipKLVayUoiOBQAWlANU"),
+    Target(
+        "ccm_agent.bus.sealing:decrypt",
+        lambda data: decrypt("a", 1, bytes(32), _text(data)),
+        [base64.b64encode(bytes(48))],
+    ),
+    Target(
+        "ccm_agent.bus.sealing:unseal",
+        lambda data: unseal(_KEY, _text(data)),
+        [base64.b64encode(bytes(80))],
     ),
     Target("goss rules", _rules, [b"file:\n  /a:\n    exists: true\n    mode: {or: ['0644', '0600']}\n    contents: [/x/]\n"]),
     Target(

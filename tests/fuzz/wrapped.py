@@ -51,8 +51,8 @@ from ccm_agent.policy.document import parse_policy
 from ccm_agent.registration.entries import read_stored
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.unpack import unpack
-from ccm_agent.templates.goformat import format_time
 from ccm_agent.templates.golayout import parse_time
+from ccm_agent.templates.gotime import format_time
 from ccm_ctl.fleet.x509 import authority, private_key, read_certificate, read_private_key, server
 from tests.fuzz.target import Target
 

@@ -129,7 +129,9 @@ def test_a_package_brings_all_that_it_needs_and_its_life_is_the_nodes(host: Host
     host.sh("systemctl enable --now ccm-agent")
     old = host.pid
     host.manage("reinstall")
-    host.wait_for(lambda: host.log.count(f"the agent is up node=web1 version={NEWER}") == 2, "the next agent")
+    host.wait_for(
+        lambda: host.log.count(f"the agent has started node=web1 version={NEWER}") == 2, "the next agent"
+    )
     assert (host.service, host.pid != old) == (("active", "enabled"), True)
 
     identity = host.node.path("/var/lib/ccm/identity").read_text()

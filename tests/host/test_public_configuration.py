@@ -129,7 +129,7 @@ def test_a_typo_in_a_key_is_refused_by_name(node: testenv.Node, program: str) ->
         done: Any = node.run(program, "agent", "--config", CONFIG, check=False)
         node.run("systemctl", "reload", "ccm-agent")
         wait_for(
-            node, lambda: "the configuration is not taken over" in log(node), "the running agent to refuse it"
+            node, lambda: "the configuration was not reloaded" in log(node), "the running agent to refuse it"
         )
         active = node.run("systemctl", "is-active", "ccm-agent").stdout.strip()
     finally:

@@ -90,7 +90,7 @@ async def test_node_that_may_only_plan_cannot_command_through_stored_messages(se
         await unmarked_copy(thief, "$KV.CCM_RUNS.planner.x.request", f"{P}.node.ping.request.all")
 
         [(_, why)] = await refused.wait(1)
-        assert "not a request but an answer of the broker" in str(why)
+        assert "not a request but a reply of the broker" in str(why)
         assert heard.items == []
 
 

@@ -165,7 +165,7 @@ async def test_a_discarded_revision_is_reported_with_the_remedy(
         await operator.assign("site", motd(tmp_path), data=[URL], data_revision=first)
         state = await operator.stands("site", "failed")
 
-    assert (state.code, "assign again with the data as it is now" in state.reason) == (
+    assert (state.code, "assign again with the current data" in state.reason) == (
         "data.revision_gone",
         True,
     )

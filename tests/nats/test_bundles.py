@@ -308,12 +308,12 @@ def digest_of(content: bytes) -> str:
     ("name", "chunks", "described", "refusal"),
     [
         pytest.param("site", [b"one"], b"one", "", id="named and whole"),
-        pytest.param("site", [b"on"], b"one", "holds 2 of its 3 bytes", id="too short"),
-        pytest.param("site", [b"one", b"!"], b"one", "has another digest than it says", id="too long"),
-        pytest.param("site", [b"two"], b"one", "has another digest than it says", id="other bytes"),
+        pytest.param("site", [b"on"], b"one", "contains only 2 of its 3 bytes", id="too short"),
+        pytest.param("site", [b"one", b"!"], b"one", "does not match its digest", id="too long"),
+        pytest.param("site", [b"two"], b"one", "does not match its digest", id="other bytes"),
         pytest.param(digest_of(b"one"), [b"one"], b"one", "", id="a digest and whole"),
         pytest.param(
-            digest_of(b"one"), [b"two"], b"two", "under this digest has another one", id="a digest of others"
+            digest_of(b"one"), [b"two"], b"two", "does not match this digest", id="a digest of others"
         ),
     ],
 )

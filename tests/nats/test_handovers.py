@@ -13,7 +13,7 @@ from ccm_agent.bus.subjects import encode_token, request_subject
 from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
-from ccm_ctl.fleet.discovery import TargetSet
+from ccm_ctl.fleet.nodes import TargetSet
 from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.run_request import prepare

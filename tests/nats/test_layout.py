@@ -26,7 +26,9 @@ NAMES = [
     ("CCM_ASSIGNMENTS", "bucket"),
     ("CCM_RUNS", "bucket"),
     ("CCM_SLOTS", "bucket"),
+    ("CCM_SECRETS", "bucket"),
     ("CCM_TRUST", "bucket"),
+    ("CCM_JOINS", "bucket"),
     ("CCM_MANIFESTS", "objects"),
     ("CCM_EVENTS", "stream"),
     ("REGISTRATION", "stream"),
@@ -85,8 +87,8 @@ async def test_limits_raised_by_an_operator_are_never_lowered(operator) -> None:
         action=LayoutAction.UNCHANGED,
         replicas=1,
         details=(
-            "max_age stays unlimited (asked for 2.592e+06 s)",
-            "max_bytes stays 34359738368 (asked for 2147483648)",
+            "max_age stays unlimited (2.592e+06 s was requested)",
+            "max_bytes stays 34359738368 (2147483648 was requested)",
         ),
     )
 
@@ -132,7 +134,9 @@ async def test_facts_data_and_assignments_have_history_and_nodes_and_runs_do_not
         "CCM_ASSIGNMENTS": 20,
         "CCM_RUNS": 1,
         "CCM_SLOTS": 1,
+        "CCM_SECRETS": 1,
         "CCM_TRUST": 20,
+        "CCM_JOINS": 1,
     }
 
 
@@ -200,10 +204,10 @@ async def test_an_older_server_is_distinguished_and_named(operator) -> None:
     operator.server = replaced(server, version=(2, 12, 4))
 
     done = await make(operator)
-    with pytest.raises(BusSetupError, match=r"nats-server 2\.14 or newer is needed, this one is 2\.12\.4"):
+    with pytest.raises(BusSetupError, match=r"nats-server 2\.14 or newer is required, but this is 2\.12\.4"):
         await make(operator, LayoutOptions(schedules=True))
     operator.server = replaced(server, version=(2, 10, 29))
-    with pytest.raises(BusSetupError, match=r"nats-server 2\.11 or newer is needed"):
+    with pytest.raises(BusSetupError, match=r"nats-server 2\.11 or newer is required"):
         await make(operator)
 
     assert done[-1].action is LayoutAction.SKIPPED
@@ -220,7 +224,7 @@ async def test_without_jetstream_nothing_is_tried(tmp_path) -> None:
 
 
 async def test_more_copies_than_servers_are_an_error_only_when_asked_for(operator) -> None:
-    with pytest.raises(BusSetupError, match="ask for fewer replicas"):
+    with pytest.raises(BusSetupError, match="request fewer replicas"):
         await make(operator, LayoutOptions(replicas=3))
 
 
@@ -233,7 +237,7 @@ async def test_a_broker_without_enough_storage_raises(tmp_path) -> None:
         async with Connection(settings(server, "op")) as connection:
             await connection.connect_now()
 
-            with pytest.raises(BusSetupError, match="give the broker more storage"):
+            with pytest.raises(BusSetupError, match="add storage to the broker"):
                 await make(connection)
 
             assert [made.action for made in await make(connection, LayoutOptions(events_bytes=1 << 29))][

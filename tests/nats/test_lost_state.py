@@ -109,7 +109,7 @@ async def test_an_old_request_that_is_delivered_again_does_not_end_its_run_as_re
 
         answer = await stage.controller.answer(other.run, NODE)
         assert (answer.state, answer.code) == ("refused", "request.clock")
-        assert answer.reason.startswith("this node's clock reads 20")
+        assert answer.reason.startswith("this node's clock shows 20")
         answered = [body["state"] for name, body in stage.controller.heard if name == answers_of_first]
         assert answered == ["accepted"]
         assert stage.ran == ["changed /first"]
@@ -157,7 +157,7 @@ async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
     await put_back(stage, "CCM_ASSIGNMENTS", key, old, headers)
     async with stage.agent() as agent:
         reported = agent.agent._assignments._cache._reported
-        await until(lambda: "which the snapshot of the fleet names" in reported.get(key, ""))
+        await until(lambda: "which the snapshot of the fleet requires" in reported.get(key, ""))
         # the broker's whole backup is put back: the timestamp of the backup is too old
         for entry in before:
             assert entry is not None

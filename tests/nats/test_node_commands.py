@@ -126,4 +126,4 @@ def test_node_converges_now_and_the_operator_sees_the_result(secured: Secured) -
     [reply] = done.named("reply")
     assert (reply["state"], [one["name"] for one in reply["body"]["ended"]]) == ("changed", ["kept"])
     assert (web1.files / "kept").exists()
-    assert "converges now, asked by sam: drift" in told.out
+    assert "converges now, requested by sam: drift" in told.out

@@ -11,8 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ccm_agent.bus.accounts import Account
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.credentials import (
+    new_authority,
+    public_key,
+    scoped_credentials,
+    server_configuration,
+    user_credentials,
+)
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.node_data import NodeData, can_read_own, open_bucket, slot_key, slots_of
@@ -58,7 +65,10 @@ def with_credentials(directory: Path) -> str:
     """The users by credentials, in files; what the broker must know of them."""
     authority = new_authority()
     for name, allowed in USERS.items():
-        made = user_credentials(authority.of(allowed.account), name, allowed)
+        if allowed.account == Account.NODES:
+            made = scoped_credentials(authority.node_signer, public_key(authority.nodes), name, allowed.tags)
+        else:
+            made = user_credentials(authority.of(allowed.account), name, allowed)
         (directory / f"{name}.creds").write_text(made.text.reveal())
     return server_configuration(authority)
 
@@ -269,7 +279,7 @@ async def test_node_that_reads_anothers_document_is_told_which_node_may(server: 
         await put(ann, "node/db1", "one")
 
     async with node(server, "web1") as web1:
-        with pytest.raises(BusDeniedError, match="the broker lets the node db1 alone read it"):
+        with pytest.raises(BusDeniedError, match="only the node db1 may read it"):
             await web1.get("node/db1")
 
 

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.bus.accounts import Account
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.credentials import (
+    new_authority,
+    public_key,
+    scoped_credentials,
+    server_configuration,
+    user_credentials,
+)
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.objects import NatsObjects
@@ -52,20 +59,30 @@ USERS = {
 }
 
 
-def credentials(directory: Path) -> str:
-    """The same users by credentials that an account signed, in files; what the broker must know of it."""
+def credentials(directory: Path, *, is_scoped: bool) -> str:
+    """
+    The same users by credentials that an account signed, in files; what the broker must know of it.
+
+    Nodes' credentials contain their permissions, as those of earlier versions, or a scoped signing key signs them.
+    """
     authority = new_authority()
     for name, allowed in USERS.items():
-        made = user_credentials(authority.of(allowed.account), name, allowed)
+        if is_scoped and allowed.account == Account.NODES:
+            made = scoped_credentials(authority.node_signer, public_key(authority.nodes), name, allowed.tags)
+        else:
+            made = user_credentials(authority.of(allowed.account), name, allowed)
         (directory / f"{name}.creds").write_text(made.text.reveal())
     return server_configuration(authority)
 
 
-@pytest.fixture(scope="module", params=["users", "credentials"])
+@pytest.fixture(scope="module", params=["users", "credentials", "scoped"])
 def server(request, tmp_path_factory):
     """A broker with those users and the project's streams, made by the admin."""
     directory = tmp_path_factory.mktemp("nats")
-    known = users_configuration(USERS) if request.param == "users" else credentials(directory)
+    kind = request.param
+    known = (
+        users_configuration(USERS) if kind == "users" else credentials(directory, is_scoped=kind == "scoped")
+    )
     with secured_server(directory, known) as server:
         yield server
 
@@ -92,6 +109,8 @@ NODE_MAY_PUBLISH = [
     "$JS.API.DIRECT.GET.KV_CCM_DATA.$KV.CCM_DATA.common",
     "$JS.API.DIRECT.GET.KV_CCM_DATA",
     "$JS.API.DIRECT.GET.KV_CCM_NODE_DATA.$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS.$KV.CCM_SECRETS.wrap.web1.db-password",
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS.$KV.CCM_SECRETS.value.db-password.1",
     "$JS.API.DIRECT.GET.KV_CCM_TRUST.$KV.CCM_TRUST.signers",
     "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS",
     "$JS.API.DIRECT.GET.OBJ_CCM_MANIFESTS.$O.CCM_MANIFESTS.M.c2l0ZQ==",
@@ -147,6 +166,13 @@ NODE_MAY_NOT_PUBLISH = [
     "$JS.API.DIRECT.GET.KV_CCM_NODE_DATA.$KV.CCM_NODE_DATA.>",
     "$JS.API.DIRECT.GET.KV_CCM_NODE_DATA.>",
     "$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",
+    # data keys that are sealed to other nodes, what operators know about secrets, and questions whose body names the key
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS",
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS.$KV.CCM_SECRETS.wrap.web2=2Eexample=2Ecom.db-password",
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS.$KV.CCM_SECRETS.wrap.>",
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS.$KV.CCM_SECRETS.head.db-password",
+    "$JS.API.DIRECT.GET.KV_CCM_SECRETS.$KV.CCM_SECRETS.sealing",
+    "$KV.CCM_SECRETS.wrap.web1.db-password",
     "$JS.API.DIRECT.GET.CCM_SCHEDULES",
     # the API of streams and consumers
     "$JS.API.INFO",
@@ -215,6 +241,9 @@ OPERATOR_MAY_PUBLISH = [
     "$KV.CCM_ASSIGNMENTS.fact.role.web.app",
     "$KV.CCM_DATA.common",
     "$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",
+    "$KV.CCM_SECRETS.head.db-password",
+    "$KV.CCM_SECRETS.value.db-password.1",
+    "$KV.CCM_SECRETS.wrap.web1.db-password",
     "$KV.CCM_FACTS.web1",
     "$O.CCM_MANIFESTS.M.c2l0ZQ==",
     "$O.CCM_MANIFESTS.C.abc",
@@ -312,6 +341,8 @@ async def test_a_planner_changes_nothing(server) -> None:
         "$KV.CCM_ASSIGNMENTS.all.app",
         "$KV.CCM_DATA.common",
         "$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",
+        "$KV.CCM_SECRETS.head.db-password",
+        "$KV.CCM_SECRETS.sealing",
         "$KV.CCM_FACTS.web1",
         *(f"{P}.node.{word}.request.all" for word in MAINTENANCE),
         "choria.ccm.schedule.manifest.plan.request.all.nightly",

@@ -124,7 +124,7 @@ def test_an_entry_is_created_shown_and_removed(ccm: Run, stream: None) -> None:
         "",
     )
     assert removed == (0, f"INFO  Registration entry removed {fields}\n", "")
-    assert again == (0, f"WARN  There is no such registration entry {fields}\n", "")
+    assert again == (0, f"WARN  No matching registration entry {fields}\n", "")
     assert gone == (0, "No results found\n", "")
 
 
@@ -156,7 +156,7 @@ def test_entries_are_shown_as_data(ccm: Run, stream: None) -> None:
         (("create", *WEB, "--ttl", "soon"), "`soon` is not a duration"),
         (("create", *WEB, "-A", "x"), "--annotation x: write NAME=VALUE"),
         (("create", "--cluster", "prod"), "missing option '--service'"),
-        (("query", "a.b"), "'a.b': no part of a registration"),
+        (("query", "a.b"), "'a.b': not valid in a registration"),
         (("init", "--replicas", "7"), "--replicas 7"),
         (("init", "--max-age", "x"), "--max-age: `x` is not a duration"),
         (("query", "--context", "OTHER"), "nats context OTHER"),

@@ -18,7 +18,13 @@ from msgspec import Struct
 
 from ccm_agent.bus.accounts import Account, grants
 from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.credentials import (
+    new_authority,
+    public_key,
+    scoped_credentials,
+    server_configuration,
+    user_credentials,
+)
 from ccm_agent.bus.layout import LayoutOptions, make, make_audit
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import subject_matches
@@ -81,7 +87,10 @@ def with_credentials(directory: Path) -> str:
     """The same users by credentials, in files; what the broker must know of them."""
     authority = new_authority()
     for name, allowed in matrix.USERS.items():
-        made = user_credentials(authority.of(allowed.account), name, allowed)
+        if allowed.account == Account.NODES:
+            made = scoped_credentials(authority.node_signer, public_key(authority.nodes), name, allowed.tags)
+        else:
+            made = user_credentials(authority.of(allowed.account), name, allowed)
         (directory / f"{name}.creds").write_text(made.text.reveal())
     return server_configuration(authority)
 

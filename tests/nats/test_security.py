@@ -102,7 +102,7 @@ def test_beyond_the_role_the_broker_refuses(secured: Secured) -> None:
         in done.err
     )
     assert (
-        "the broker does not allow bob to create or change it; `ccmctl operator add --admin` grants that"
+        "the broker does not allow bob to create or change it; grant it with `ccmctl operator add --admin`"
         in made.err
     )
     assert not (secured.fleet.agents["web1"].files / "never").exists()
@@ -117,17 +117,46 @@ def test_clients_without_operator_credentials_are_refused(secured: Secured) -> N
     assert "bucket CCM_NODES: the broker does not allow web1 to read it" in node.err
 
 
-def test_revoked_credentials_are_void_once_the_server_has_read_its_configuration(secured: Secured) -> None:
+def test_revoked_credentials_are_void_at_once_on_running_servers(secured: Secured) -> None:
     secured.give("operator", "eve")
     before = secured.as_("eve", "ping", "-t", "node=web1")
 
-    assert secured.fleet.ctl("operator", "revoke", "eve").code == 0
-    secured.fleet.broker.reload((secured.keys / "nats-security.conf").read_text())
+    revoked = secured.fleet.ctl("operator", "revoke", "eve", "--json")
     after = secured.as_("eve", "ping", "-t", "node=web1")
 
-    assert (before.code, after.code) == (0, 1), before.out + before.err
+    assert (before.code, revoked.code, after.code) == (0, 0, 1), before.out + before.err
+    assert revoked.named("made")[0]["servers"] == [secured.fleet.broker.settings.name]
     assert "refused our credentials" in after.err
     assert secured.as_("bob", "ping", "-t", "node=web1").code == 0
+
+
+def test_revoked_node_loses_its_connection_at_once_and_others_keep_theirs(secured: Secured) -> None:
+    creds = secured.give("node", "lost1")
+    secured.fleet.add("lost1", nats={"url": secured.fleet.environ["NATS_URL"], "creds": str(creds)})
+    before = secured.as_("tester", "ping", "-t", "node=lost1")
+    others = secured.fleet.agents["web1"].log.count("connected to the broker")
+
+    revoked = secured.fleet.ctl("node", "revoke", "lost1")
+    secured.fleet.wait_for(
+        lambda: "refused our credentials" in secured.fleet.agents["lost1"].log, "the node to be refused"
+    )
+
+    assert (before.code, revoked.code) == (0, 0)
+    assert "In effect on nats." in revoked.out
+    assert secured.as_("tester", "ping", "-t", "node=web1").code == 0
+    assert secured.fleet.agents["web1"].log.count("connected to the broker") == others
+
+
+def test_revocation_without_a_reachable_server_says_how_to_apply_it(secured: Secured) -> None:
+    secured.give("operator", "sam")
+
+    revoked = secured.fleet.ctl("operator", "revoke", "sam", environ={"NATS_URL": "nats://127.0.0.1:1"})
+    before = secured.as_("sam", "ping", "-t", "node=web1")
+    secured.fleet.broker.reload((secured.keys / "nats-security.conf").read_text())
+    after = secured.as_("sam", "ping", "-t", "node=web1")
+
+    assert "No server was reached. To apply this, copy " in revoked.out
+    assert (revoked.code, before.code, after.code) == (0, 0, 1)
 
 
 def test_node_refuses_a_revoked_operator_whom_the_broker_still_lets_in(secured: Secured) -> None:
@@ -139,7 +168,9 @@ def test_node_refuses_a_revoked_operator_whom_the_broker_still_lets_in(secured: 
         "the node to know mal",
     )
 
+    admits_mal = (secured.keys / "nats-security.conf").read_text()
     assert secured.fleet.ctl("operator", "revoke", "mal").code == 0
+    secured.fleet.broker.reload(admits_mal)
     secured.fleet.wait_for(
         lambda: (
             "the signers list has changed" in secured.fleet.agents["web1"].log.rpartition("mal")[2]
@@ -168,7 +199,7 @@ def test_node_and_operator_in_one_fleet_are_reported_to_demand_signatures(secure
     nodes = secured.as_("bob", "nodes", "--json").named("node")
 
     assert [one["signatures"] for one in nodes if one["node"] == "web1"] == [True]
-    assert "unsigned operation" not in secured.fleet.agents["web1"].log
+    assert "unsigned requests are accepted" not in secured.fleet.agents["web1"].log
 
 
 def test_credentials_expire_at_the_given_time(secured: Secured) -> None:
@@ -193,7 +224,7 @@ def test_seeds_are_readable_only_by_their_owner_and_never_printed(secured: Secur
     public = (secured.keys / "nats-security.conf").read_text() + (secured.keys / "users.jsonl").read_text()
 
     assert stat.S_IMODE(os.stat(secured.keys).st_mode) == 0o700
-    names = ("account", "audit", "nodes", "operator", "ops", "root", "system")
+    names = ("account", "audit", "join", "node_signer", "nodes", "operator", "ops", "root", "system")
     private = (*(f"{name}.seed" for name in names), "tester.creds", "users.jsonl")
     assert {name: modes[name] for name in private} == dict.fromkeys(private, 0o600)
     assert len(seeds) == len(names)
@@ -210,5 +241,5 @@ def test_operator_with_schedules_adds_and_removes_them(secured: Secured) -> None
     removed = secured.as_("tim", "schedule", "rm", "yearly", "--yes")
 
     assert refused.code == 1
-    assert "`ccmctl operator add --schedules` grants that" in refused.err
+    assert "grant it with `ccmctl operator add --schedules`" in refused.err
     assert (added.code, added.err, removed.code) == (0, "", 0)

@@ -150,7 +150,7 @@ async def test_a_bucket_that_does_not_exist_is_reported_as_before(broker: Connec
     with pytest.raises(NoRespondersError) as caught:
         await NatsKeyValue(broker, "none").get("common")
 
-    assert str(caught.value).startswith("the broker has no bucket none (`nats kv add none` creates it)")
+    assert str(caught.value).startswith("the broker has no bucket none (create it with `nats kv add none`)")
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ async def test_revoked_operator_commands_nothing_once_nobody_has_confirmed_the_l
         assert await stage.ask(ann, "stable /planned", MANIFEST_PLAN) == ("accepted", "")
         await until(lambda: len(stage.ran) == 2)
         assert stage.ran == ["changed /before-the-limit", "stable /planned"]
-        await until(lambda: "nothing new is taken" in agent.agent._context.assigned.refusal)
+        await until(lambda: "new documents are refused" in agent.agent._context.assigned.refusal)
         assert agent.agent._context.assigned.facts == {"role": "web"}
 
     # a restart does not help the attacker, nor does a timestamp of the past

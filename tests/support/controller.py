@@ -466,5 +466,6 @@ def fleet_on(bus: MemoryBus, trust: Trust | None = None) -> Fleet:
         trust=trust,
         signers=SignedBucket(bus.bucket("CCM_TRUST"), "CCM_TRUST", bus.signatory),
         slots=bus.bucket("CCM_SLOTS"),
+        secrets=SignedBucket(bus.bucket("CCM_SECRETS"), "CCM_SECRETS", bus.signatory),
         signatory=bus.signatory,
     )

@@ -158,13 +158,15 @@ class Host:
         """Have another version back, and wait for its agent, if some other is installed."""
         if self.installed == version:
             return
-        begun = self.log.count("the agent is up")
+        begun = self.log.count("the agent has started")
         words = {
             "apt": f"apt-get install -y -q --allow-downgrades ccm-agent={version}-*",
             "dnf": f"dnf downgrade -y -q ccm-agent-{version}",
         }
         self.sh(words[self.kind])
-        self.wait_for(lambda: self.log.count("the agent is up") > begun, f"the agent of version {version}")
+        self.wait_for(
+            lambda: self.log.count("the agent has started") > begun, f"the agent of version {version}"
+        )
 
     def configure(self, **settings: Any) -> None:
         """Write the agent's configuration."""

@@ -96,9 +96,8 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         before: A script that brings about what the page presumes.
         scenes: Likewise, just before a block, by the beginning of its text.
         machine: As `before`, on the machine for the blocks that are marked `run: machine`.
-        by_hand: What a reader does at a line that is only a comment, by the beginning of the line; "" for nothing.
         replace: Words of the page that have to be others in a test, in commands and in output. In the values of this and of
-            `by_hand`, {port} is a free port, {tmp} the page's folder, {home} the reader's.
+            `scenes`, {port} is a free port, {tmp} the page's folder, {home} the reader's.
         needs: Programs that this machine must have.
         status: Commands that do not end with 0: how each begins, and its exit status.
         not_run: How many blocks are marked `not run`.
@@ -108,7 +107,6 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     before: str = ""
     scenes: dict[str, str] = {}
     machine: str = ""
-    by_hand: dict[str, str] = {}
     replace: dict[str, str] = {}
     needs: list[str] = []
     status: dict[str, int] = {}
@@ -123,7 +121,7 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 for name, text in texts.items()
             }
 
-        return msgspec.structs.replace(self, by_hand=put(self.by_hand), replace=put(self.replace))
+        return msgspec.structs.replace(self, scenes=put(self.scenes), replace=put(self.replace))
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -222,12 +220,7 @@ def replaced(text: str, words: Mapping[str, str]) -> str:
 
 def _typed(line: str, setting: Setting) -> str:
     if line.startswith("# "):
-        for beginning, action in setting.by_hand.items():
-            if line.startswith(beginning):
-                return action
-        raise AssertionError(
-            f"`{line}` asks the reader to act: say in pages.yaml, under by_hand, how the test does it"
-        )
+        raise AssertionError(f"`{line}` asks the reader to act: end the block there, and write it as text")
     line = replaced(line, setting.replace)
     return f"until_ctrl_c {line}" if "Ctrl-C" in line.partition("#")[2] else line
 

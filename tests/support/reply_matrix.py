@@ -41,6 +41,7 @@ ATTACKERS = {
 VICTIMS = {
     "web1": node_permissions("web1", ["10.0.0.1"], reads_registrations=True),
     "ann": operator_permissions("ann", EVERYTHING),
+    "serves": operator_permissions("serves", Role(join=True, facts=True)),
     "admin": operator_permissions(
         "admin", Role(apply=(">",), data=True, facts=True, schedules=True, admin=True)
     ),
@@ -57,8 +58,10 @@ STORED = {
     "KV_CCM_NODE_DATA": ("$KV.CCM_NODE_DATA.web1.node=2Fweb1.0",),
     "KV_CCM_ASSIGNMENTS": ("$KV.CCM_ASSIGNMENTS.all.app",),
     "KV_CCM_RUNS": (f"$KV.CCM_RUNS.ann.{RUN}",),
+    "KV_CCM_SECRETS": ("$KV.CCM_SECRETS.wrap.web1.db", "$KV.CCM_SECRETS.value.db.1"),
     "KV_CCM_SLOTS": ("$KV.CCM_SLOTS.pg.web1",),
     "KV_CCM_TRUST": ("$KV.CCM_TRUST.signers",),
+    "KV_CCM_JOINS": ("$KV.CCM_JOINS.node.web1",),
     "OBJ_CCM_MANIFESTS": ("$O.CCM_MANIFESTS.M.c2l0ZQ==", "$O.CCM_MANIFESTS.C.abc"),
     "CCM_EVENTS": (
         f"{PROTOCOL}.session.start.{RUN}.web1",
@@ -89,12 +92,13 @@ ARRIVES = {
     (Account.OPS, "inbox"): {Account.OPS},
     (Account.OPS, "event"): {Account.OPS},
     (Account.OPS, "spoken"): {Account.OPS},
+    (Account.OPS, "join"): {Account.OPS},
 }
 """
 Whom an answer reaches that a user of an account has sent to a subject of a kind: delivered, and to be refused by who gets it.
 
-A request or an event counts by its signature, a poke makes its receiver read what is stored, and an inbox has a name that nobody
-else knows. What is not in here reaches no one, and nothing is stored anywhere.
+A request, an event or a request to join counts by its signature, a poke makes its receiver read what is stored, and an inbox has
+a name that nobody else knows. What is not in here reaches no one, and nothing is stored anywhere.
 """
 
 ARRIVES_IN_CLUSTER = ARRIVES | {
@@ -140,6 +144,7 @@ def kind_of(subject: str) -> str:
         f"{SESSION_ANSWER}.": "spoken",
         f"{SESSION_PROGRESS}.": "spoken",
         "_INBOX_": "inbox",
+        f"{PROTOCOL}.join.": "join",
     }
     for prefix, kind in prefixes.items():
         if subject.startswith(prefix):

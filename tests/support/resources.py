@@ -15,8 +15,8 @@ from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.contract import AnyType, Decision
-from ccm_agent.resources.converge import ResolvedResource, converge
+from ccm_agent.resources.contract import AnyType, Decision, ResolvedResource
+from ccm_agent.resources.converge import converge
 from ccm_agent.testing.files import FakeFiles
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -28,7 +28,7 @@ from ccm_agent.model.wire import (
 )
 from ccm_ctl.fleet.assignments import Standing
 from ccm_ctl.fleet.convergence import EXPIRED, REFUSED, AbsentSince, judge
-from ccm_ctl.fleet.discovery import Node
+from ccm_ctl.fleet.nodes import Node
 from ccm_ctl.fleet.run import LIMIT_S, LOST_AFTER_S, Run
 from tests.support.diagrams import START, TOP, StateDiagram, fences, read_state_diagram
 

@@ -200,6 +200,7 @@ def test_sample_is_the_same_for_the_same_seed(checks: list[Check]) -> None:
 def test_sample_of_the_checks_is_killed() -> None:
     tree = Tree(
         tests=(
+            "tests/unit/bus/test_join.py",
             "tests/unit/bus/test_node_state.py",
             "tests/unit/bus/test_signing.py",
             "tests/unit/bus/test_trust.py",

@@ -49,13 +49,10 @@ def test_console_block_is_typed_command_by_command() -> None:
     ]
 
 
-def test_step_that_a_reader_does_by_hand_must_be_known() -> None:
-    block = Block(line=1, language="sh", text="# restart the broker\nls\n")
+def test_block_with_a_step_by_hand_is_refused_because_it_cannot_be_pasted() -> None:
+    block = Block(line=1, language="sh", text="ls\n# restart the broker\nls\n")
 
-    assert commands([block], Setting(by_hand={"# restart": "restart"})) == [
-        Command(line=2, text="restart\nls\n")
-    ]
-    with pytest.raises(AssertionError, match="asks the reader to act"):
+    with pytest.raises(AssertionError, match="`# restart the broker` asks the reader to act"):
         commands([block], Setting())
 
 

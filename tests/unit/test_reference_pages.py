@@ -58,10 +58,26 @@ def in_row(spelling: str, part: str) -> bool:
     return bool(re.search(rf"^\| `.*(?<![\w-]){re.escape(spelling)}(?![\w-]).*` \| \S", part, re.MULTILINE))
 
 
+WITHOUT = re.compile(r" \(without (?P<names>[^)]*)\)")
+
+
+def options_of_groups(named: str, parts: dict[str, str]) -> Iterator[str]:
+    """The rows of the sections that a command names, without those that it excludes."""
+    for link in re.finditer(rf"\[([\w ]+)\]\(\w+\.md#[\w-]+\)({WITHOUT.pattern})?", named):
+        lacks = re.findall(r"--[\w-]+", link["names"] or "")
+        if link[1] != "Common options":
+            yield from (
+                row
+                for row in parts[link[1]].splitlines(keepends=True)
+                if not any(in_row(name, row) for name in lacks)
+            )
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_pages_have_every_command_with_its_options_and_no_other(name: str) -> None:
     parts = command_sections(name)
-    common = parts["Common options"]
+    by_all = {*re.findall(r"--\w+", parts["Common options"].partition(". ")[0])}
+    of_program = (REFERENCE / "commands" / f"{name}.md").read_text()
     shown = {context.command_path: context for context in walk(name, PROGRAMS[name], None)}
 
     assert {title for title in parts if title.split()[0] == name} == set(shown)
@@ -72,13 +88,16 @@ def test_pages_have_every_command_with_its_options_and_no_other(name: str) -> No
             *(line for line in parts[group].splitlines() if " on this page: " in line),
         ]
         named = "".join(line for line in lines if line.startswith("[Common options]"))
+        groups = "".join(options_of_groups(named, parts))
         properties = "".join(line for line in lines if line.startswith("[Properties of "))
         for option in context.command.get_params(context):
-            if not isinstance(option, click.Option) or option.hidden or "--help" in option.opts:
+            if not isinstance(option, click.Option) or option.hidden or by_all & {*option.opts}:
                 continue
             for spelling in (*option.opts, *option.secondary_opts):
                 whole = rf"(?<![\w-]){re.escape(spelling)}(?![\w-])"
-                is_named = re.search(whole, named) and in_row(spelling, common)
+                is_named = in_row(spelling, groups) or (
+                    re.search(whole, WITHOUT.sub("", named)) and in_row(spelling, of_program)
+                )
                 is_property = re.search(whole, properties)
                 assert in_row(spelling, parts[path]) or is_named or is_property, f"{path} {spelling}"
 
@@ -117,7 +136,15 @@ def test_page_has_every_error_code_with_its_meaning() -> None:
 
 
 NO_CODES = {
-    *("agent.lock", "agent.sock", "policy.yaml", "resource.py", "dashboard.key", "ccm.json"),  # files
+    *(
+        "agent.lock",
+        "agent.sock",
+        "join.seed",
+        "policy.yaml",
+        "resource.py",
+        "dashboard.key",
+        "ccm.json",
+    ),  # files
     *("agent.log", "agent.yaml", "dashboard.err", "dashboard.out"),  # files of the demo
     "data.greeting",  # a key of a first manifest
     *("ccm.types", "ccm.providers"),  # entry points
@@ -166,7 +193,6 @@ CONSTANTS = ("CONTEXT_VARIABLES", "SERVER_VARIABLES", "CREDS_VARIABLES")
 
 READ_BY_ANOTHER_NAME = {
     "ccm_agent/bus/choose_broker.py": CONSTANTS,
-    "ccm_agent/cli/ensure_shared.py": ("CCM_SESSION_STORE", "CCM_HIERA_DATA"),
     "ccm_agent/clikit/program.py": ("_CCM_COMPLETE", "_CCMCTL_COMPLETE"),
     "ccm_agent/system/render_process.py": ("TZ",),
     "ccm_agent/templates/engines/go/__init__.py": (),  # a template names it
@@ -237,7 +263,7 @@ def test_page_has_every_field_of_an_event_with_its_meaning(title: str, kind: typ
 
     for field in msgspec.structs.fields(kind):
         part = parts["Events"] if field.encode_name in also else parts[title]
-        assert re.search(rf"^\| `{field.encode_name}` \|( \w[^|]* \|)? \S.* \|$", part, re.MULTILINE), (
+        assert re.search(rf"^\| `{field.encode_name}` \|( \w?[^|]* \|)? \S.* \|$", part, re.MULTILINE), (
             field.name
         )
 

@@ -67,9 +67,7 @@ class BundleCache:
             FileError: It cannot be kept.
         """
         if not _DIGEST.fullmatch(bundle.digest):
-            raise ProtocolError(
-                f"{bundle.digest!r}: no SHA-256; the request names no bundle that could be fetched"
-            )
+            raise ProtocolError(f"{bundle.digest!r}: not a SHA-256 digest, so the bundle cannot be fetched")
         folder = self._folder / bundle.digest
         async with self._lock:
             if not await asyncio.to_thread(_touched, folder):
@@ -79,7 +77,7 @@ class BundleCache:
 
     def _keep(self, packed: bytes, digest: str, folder: Path) -> None:
         if hashlib.sha256(packed).hexdigest() != digest:
-            raise ProtocolError(f"{digest}: what the broker holds under this digest has another one")
+            raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest")
         half = self._folder / f"{digest}.new"
         try:
             make_private_folder(self._folder)
@@ -88,7 +86,7 @@ class BundleCache:
             half.rename(folder)
             self._prune(folder)
         except OSError as err:
-            raise FileError(f"{folder}: cannot keep the bundle: {err.strerror}") from err
+            raise FileError(f"{folder}: cannot store the bundle: {err.strerror}") from err
         finally:
             shutil.rmtree(half, ignore_errors=True)
 
@@ -183,7 +181,7 @@ class PackedManifest:
         try:
             await asyncio.to_thread(self._origin_file.write, origin)
         except FileError as err:
-            log.warning("what is known of a source is not kept", extra={"reason": str(err)})
+            log.warning("the state of a source cannot be saved", extra={"reason": str(err)})
 
     def _open(self) -> None:
         origin = self._origin_file.load()
@@ -192,18 +190,18 @@ class PackedManifest:
         except FileNotFoundError:
             return
         except OSError as err:
-            log.warning("a kept manifest cannot be read", extra={"source": self._name, "reason": str(err)})
+            log.warning("a stored manifest cannot be read", extra={"source": self._name, "reason": str(err)})
             return
         digest = hashlib.sha256(content).hexdigest()
         if origin is None or origin.digest != digest or origin.url != self._name:
             # one of the two files is older: the bytes alone do not say where they came from
-            log.warning("a kept manifest is passed over", extra={"source": self._name})
+            log.warning("a stored manifest is skipped", extra={"source": self._name})
             return
         try:
             self.unpacked = self._unpack(content, digest)
             self.origin = origin
         except CcmError as err:
-            log.warning("a kept manifest cannot be used", extra={"source": self._name, "reason": str(err)})
+            log.warning("a stored manifest cannot be used", extra={"source": self._name, "reason": str(err)})
 
     def _take(self, content: bytes, origin: Origin) -> Unpacked:
         before = self.unpacked
@@ -212,7 +210,7 @@ class PackedManifest:
             replace_file(self._folder / "packed.tar.gz", [content])
         except OSError as err:
             # it can be applied all the same; a process that starts without a network will not have it
-            log.warning("a manifest is not kept", extra={"source": self._name, "reason": str(err)})
+            log.warning("a manifest cannot be stored", extra={"source": self._name, "reason": str(err)})
         else:
             self._store_origin(origin)
         self.origin, self.unpacked = origin, unpacked
@@ -223,7 +221,7 @@ class PackedManifest:
         try:
             self._origin_file.write(origin)
         except FileError as err:
-            log.warning("what is known of a source is not kept", extra={"reason": str(err)})
+            log.warning("the state of a source cannot be saved", extra={"reason": str(err)})
 
     def _unpack(self, content: bytes, digest: str) -> Unpacked:
         folder = self._folder / digest

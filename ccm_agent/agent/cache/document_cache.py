@@ -105,7 +105,7 @@ class CachedBucket(ForwardingReader):
             if kept is None:
                 return None
             trouble = ProtocolError(
-                f"kv://{self._bucket}/{key} was deleted; put a document there, {{}} for none"
+                f"kv://{self._bucket}/{key} was deleted; store a document there, `{{}}` for none"
             )
         self._report(key, trouble)
         if kept is None:
@@ -132,7 +132,7 @@ class CachedBucket(ForwardingReader):
             raise plain_refused(
                 self._bucket,
                 entry.key,
-                "the document before it was, so this one may be a copy that a node caused",
+                "the previous document was written by `ccmctl`, so this one may be a copy made by a node",
             )
 
     @property
@@ -157,7 +157,7 @@ class CachedBucket(ForwardingReader):
                 self._revision_guard.check_pinned(self._bucket, entry)
             if not self._is_pinned(key, revision, entry.value):
                 raise ProtocolError(
-                    f"kv://{self._bucket}/{key}: at revision {revision} the broker has another document than the one with number "
+                    f"kv://{self._bucket}/{key}: at revision {revision} the broker's document is not the one with number "
                     f"{self._numbers[revision, key]}, which was assigned; assign again with --refresh"
                 )
             await _store_entry(path, entry)
@@ -347,7 +347,7 @@ class CachedDownload:
                 return await self._inner.fetch(transfer)
         except TimeoutError:
             raise DownloadError(
-                f"{mask_url(transfer.url)}: not fetched in {FETCH_S:g} s; is the server slow?"
+                f"{mask_url(transfer.url)}: not fetched in {FETCH_S:g} s; check the server and the network"
             ) from None
 
     async def _keep(self, path: Path, name: str, done: Transferred) -> None:

@@ -164,7 +164,7 @@ class AssignmentReconciler:
                     await self._read()
                     await self._decide(group)
                 except Exception:  # noqa: BLE001 - one bad moment must not end the assignments
-                    self._limited.exception("assignments could not be looked at")
+                    self._limited.exception("assignments could not be checked")
                 await self.states.save()
                 self._is_up.set()
                 self._save_later(group)
@@ -366,7 +366,7 @@ class AssignmentReconciler:
         """Assignments that vanished from the bucket, and whose pinned data is that of another broker now."""
         self._without_data &= self._cache.vanished
         reason = (
-            "it is gone from the bucket without having been unassigned, and so is the data that it pins; "
+            "it was not unassigned, but it and the data that it pins are gone from their buckets; "
             "assign it again, or unassign it"
         )
         return {

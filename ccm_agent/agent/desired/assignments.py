@@ -116,20 +116,23 @@ def read_assignment(revision_guard: RevisionGuard, entry: KeyValueEntry) -> Stor
         assignment = msgspec.convert(document.body, Assignment)
     except msgspec.ValidationError as err:
         raise ProtocolError(
-            f"{BUCKET}/{entry.key}: no assignment: {err}; write it with `ccmctl assign`"
+            f"{BUCKET}/{entry.key}: not a valid assignment: {err}; write it with `ccmctl assign`"
         ) from err
     if assignment_key(assignment.scope, assignment.name) != entry.key:
         raise ProtocolError(
-            f"{BUCKET}/{entry.key}: says that it is {assignment.name} for {assignment.scope}, which belongs to another key"
+            f"{BUCKET}/{entry.key}: the document is for {assignment.name} of {assignment.scope}, which has another key"
         )
     if assignment.mode not in MODES:
         raise ProtocolError(
-            f"{BUCKET}/{entry.key}: unknown mode {assignment.mode}; is this agent older than the `ccmctl` that wrote it?"
+            f"{BUCKET}/{entry.key}: unknown mode {assignment.mode}; upgrade the agent if it is older than the `ccmctl` "
+            "that wrote it"
         )
     if assignment.data_revision < 0:
-        raise ProtocolError(f"{BUCKET}/{entry.key}: no revision is below 0; write it with `ccmctl assign`")
+        raise ProtocolError(f"{BUCKET}/{entry.key}: its revision is negative; write it with `ccmctl assign`")
     if assignment.next is not None and not _can_follow(assignment.next, assignment):
-        raise ProtocolError(f"{BUCKET}/{entry.key}: its next revision is not one of {assignment.name}")
+        raise ProtocolError(
+            f"{BUCKET}/{entry.key}: its next revision is not a valid one of {assignment.name}"
+        )
     return StoredAssignment(
         key=entry.key,
         number=assignment.number or document.number,
@@ -199,7 +202,7 @@ def _sentence(first: str, second: str, both: Collection[str]) -> str:
     more = f" and {len(both) - len(named)} more" if len(both) > len(named) else ""
     return (
         f"the assignments {first} and {second} both manage {', '.join(named)}{more}: "
-        "neither is applied here until one of them leaves it to the other or is unassigned"
+        "neither is applied here; remove the resource from one of them, or unassign one"
     )
 
 

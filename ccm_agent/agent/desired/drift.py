@@ -132,7 +132,7 @@ class Drift:
             await asyncio.shield(self._writing)
             self._kept = now
         except FileError as err:
-            log.warning("what is settled is not kept on disk", extra={"reason": str(err)})
+            log.warning("settled drift cannot be saved", extra={"reason": str(err)})
 
     async def forget(self) -> None:
         """The source was removed: delete what is stored about it. Its loop must have ended."""
@@ -155,7 +155,9 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as err:
-        log.warning("what is settled is left on disk", extra={"path": str(path), "reason": str(err)})
+        log.warning(
+            "settled drift cannot be removed from disk", extra={"path": str(path), "reason": str(err)}
+        )
 
 
 def _reference(event: TransactionEvent) -> str:
@@ -201,17 +203,17 @@ class Remediation:
         if summary is None or not summary.health_check_critical_count:
             return False
         if self._is_disabled():
-            log.warning("a critical health check is left alone: the node is disabled", extra=self._what)
+            log.warning("a critical health check is ignored: the node is disabled", extra=self._what)
             return False
         now = self._clock.monotonic()
         if len(self._acted) == REMEDIATIONS_AN_HOUR and now - self._acted[0] < HOUR_S:
             log.warning(
-                "a critical health check is left alone: it was acted upon twice in the last hour",
+                "a critical health check is ignored: it started two applies in the last hour",
                 extra=self._what,
             )
             return False
         self._acted.append(now)
         if self._metrics is not None:
             self._metrics.remediated(self._name)
-        log.warning("a critical health check is acted upon", extra=self._what)
+        log.warning("a critical health check starts an apply", extra=self._what)
         return True

@@ -53,7 +53,7 @@ CHECK = "check"
 FULL_PAUSE_S = 5.0
 """When the queue is full, a run is offered again after this time."""
 
-NOT_STARTED = "was not started: the agent stops, or reads its configuration again"
+NOT_STARTED = "was not started: the agent is stopping or reloading its configuration"
 
 
 class ConvergenceResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

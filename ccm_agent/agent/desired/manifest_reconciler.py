@@ -288,7 +288,7 @@ class ManifestReconciler:
             return await self._data.listen()
         except BusError as err:
             # without notifications a change of the data waits for the next interval
-            log.error("changes of data cannot be listened to", extra={"reason": str(err)})
+            log.error("changes of data cannot be watched", extra={"reason": str(err)})
             return nothing
 
     def _make_sources(self) -> list[ConfiguredManifest]:
@@ -302,7 +302,7 @@ class ManifestReconciler:
             try:
                 origin = make_origin(url, self._ports, cache, place)
             except ManifestError as err:
-                log.error("a source is left out", extra={"reason": str(err)})
+                log.error("a source is skipped", extra={"reason": str(err)})
                 context.events.refused("manifests", str(err))
                 continue
             drift = Drift(f"{origin.name}#{place}", context.state / "converged", self._drift_context)

@@ -119,7 +119,7 @@ def make_origin(url: str, ports: SourcePorts, cache: Path, place: int = 0) -> Ma
     if scheme == "obj" and bucket and key:
         return ObjectOrigin(name, ports.objects(bucket), key, packed, ports.check_object)
     raise ManifestError(
-        f"{name} is not a manifest: write a path, http://…, https://… or obj://BUCKET/KEY into `manifests`"
+        f"{name} is not a valid source; set `manifests` to a path, http://…, https://… or obj://BUCKET/KEY"
     )
 
 
@@ -136,7 +136,7 @@ class FileOrigin:
     async def current(self) -> ManifestSource:
         """The manifest to apply now."""
         if not self.name.startswith("/"):
-            raise ManifestError(f"{self.name}: write an absolute path into `manifests`")
+            raise ManifestError(f"{self.name}: must be an absolute path in `manifests`")
         text = await self._files.read(self.name, MANIFEST_LIMIT_BYTES)
         digest = hashlib.sha256(text).hexdigest()
         return ManifestSource(
@@ -182,7 +182,7 @@ class _PackedOrigin:
     def _ready(self) -> ManifestSource:
         source = self.last_good()
         if source is None:
-            raise ManifestError(f"{self.name}: there is no manifest yet")
+            raise ManifestError(f"{self.name}: no manifest has been fetched yet")
         return source
 
 
@@ -207,7 +207,9 @@ class WebOrigin(_PackedOrigin):
             async with asyncio.timeout(FETCH_S):
                 done = await self._download.fetch(transfer)
         except TimeoutError:
-            raise DownloadError(f"{self.name}: not fetched in {FETCH_S:g} s; is the server slow?") from None
+            raise DownloadError(
+                f"{self.name}: not fetched in {FETCH_S:g} s; check the server and the network"
+            ) from None
         if done.is_unchanged:
             if self._refused:
                 raise self._refused[1]
@@ -258,7 +260,7 @@ class ObjectOrigin(_PackedOrigin):
         subject, signature = await self._objects.signature(self._key)
         signed = self._check(subject, digest, signature)
         if signed < newest:
-            raise ProtocolError(f"{self.name}: it was signed before the one that this node has; refused")
+            raise ProtocolError(f"{self.name}: refused: it was signed before the one that this node has")
         return signed
 
     async def listen(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
@@ -271,7 +273,9 @@ class ObjectOrigin(_PackedOrigin):
         try:
             return await self._objects.watch_changes(self._key, notified)
         except BusError as err:
-            log.info("changes of an object are not notified", extra={"source": self.name, "reason": str(err)})
+            log.info(
+                "changes of an object cannot be watched", extra={"source": self.name, "reason": str(err)}
+            )
             return _nothing
 
     async def current(self) -> ManifestSource:
@@ -286,7 +290,7 @@ class ObjectOrigin(_PackedOrigin):
         at_least, self._at_least = self._at_least, 0
         digest = await self._objects.digest(self._key, at_least)
         if digest is None:
-            raise NotFoundError(f"{self.name}: not there; put it into the object store")
+            raise NotFoundError(f"{self.name}: not found; put it into the object store")
         known = self._packed.origin
         if known and known.digest == digest and self._packed.unpacked:
             return self._ready()

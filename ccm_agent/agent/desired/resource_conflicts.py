@@ -90,6 +90,6 @@ class ResourceConflicts:
                 return await context.engine.managed(source, options)
         except (CcmError, TimeoutError) as err:
             log.warning(
-                "what an assignment manages is not known", extra={"assignment": name, "reason": str(err)}
+                "the resources of an assignment are unknown", extra={"assignment": name, "reason": str(err)}
             )
             return None

@@ -101,7 +101,7 @@ class DocumentWatcher:
                 )
             except BusError as err:
                 # without notifications a change waits for the next interval
-                log.warning("changes of data cannot be listened to", extra={"url": url, "reason": str(err)})
+                log.warning("changes of data cannot be watched", extra={"url": url, "reason": str(err)})
                 continue
             if url in self._read:
                 await self._look(url)
@@ -116,7 +116,7 @@ class DocumentWatcher:
         try:
             entry = await self._bucket(bucket).get(key)
         except BusError as err:
-            log.info("data cannot be looked at", extra={"url": url, "reason": str(err)})
+            log.info("data cannot be checked", extra={"url": url, "reason": str(err)})
             return
         revision = entry.revision if entry else 0
         if entry is None:
@@ -218,7 +218,7 @@ class ExternalData:
                 async with asyncio.timeout(FETCH_S):
                     has_changed = await self._look()
             except (CcmError, TimeoutError) as err:
-                log.info("data cannot be looked at", extra={"url": mask_url(self._url), "reason": str(err)})
+                log.info("data cannot be checked", extra={"url": mask_url(self._url), "reason": str(err)})
                 return
         if has_changed:
             log.info("data has changed", extra={"url": mask_url(self._url)})

@@ -152,7 +152,7 @@ class EventPublisher:
 
     def _give_up(self, event: Spooled, err: BusError) -> None:
         log.error(
-            "an event cannot be sent and is given up", extra={"subject": event.subject, "reason": str(err)}
+            "an event cannot be sent and is dropped", extra={"subject": event.subject, "reason": str(err)}
         )
         self._spool.give_up(event.seq)
         self._on_lost(self._spool.lost)
@@ -218,7 +218,7 @@ class AgentEventPublisher:
         """Events were given up; the spool does not count them any more."""
         details = {"events": count, "places": self._spool.lost_places}
         self._spool.reported(count)
-        self._append(AGENT_LOST_EVENTS, f"{count} events were given up: the spool was full", details)
+        self._append(AGENT_LOST_EVENTS, f"{count} events were dropped: the spool was full", details)
 
     def key_changed(self, key: NodeKey) -> None:
         """The node signs with another key, or with another certificate, from here on."""
@@ -267,7 +267,7 @@ class AgentEventPublisher:
 
     def converges(self, by: str, why: str) -> None:
         """An operator asked the node to converge now."""
-        words = f"converges now, asked by {by}"
+        words = f"converges now, requested by {by}"
         self._append(AGENT_CONVERGE, f"{words}: {why}" if why else words, {"by": by, "why": why})
 
     def _append(self, protocol: str, message: str, details: dict[str, Any]) -> None:

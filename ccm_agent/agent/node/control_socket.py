@@ -120,7 +120,11 @@ class ControlSocket:
             await self._agent.reload_maintenance()
         elif ask != STATUS:
             await _say(
-                writer, {"end": "error", "reason": f"this agent does not know `{ask}`; is it an older one?"}
+                writer,
+                {
+                    "end": "error",
+                    "reason": f"this agent does not support `{ask}`; upgrade it if it is older than this program",
+                },
             )
             return
         await _say(writer, {"end": ask, "status": await self._agent.local_status.now()})
@@ -201,21 +205,23 @@ def ask(
                 for line in lines:
                     told: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
                     if told.get("end") == "error":
-                        raise HostError(f"{told.get('reason', 'the agent refuses')}")
+                        raise HostError(f"{told.get('reason', 'the agent refused the request')}")
                     if "end" in told:
                         return told
                     on_line(told)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except PermissionError as err:
-        raise FileError(f"{folder}: {err.strerror}; are you root?") from err
+        raise FileError(f"{folder}: {err.strerror}; run this as root") from err
     except TimeoutError as err:
-        raise HostError(f"{folder}: the agent has been silent for {SILENCE_S:g} s; see its log") from err
+        raise HostError(f"{folder}: the agent sent nothing for {SILENCE_S:g} s; see its log") from err
     except (BrokenPipeError, ConnectionResetError):
         pass
     except (OSError, msgspec.DecodeError) as err:
-        raise HostError(f"{folder}: the agent cannot be asked: {err}") from err
-    raise HostError(f"{folder}: the agent ended, or refused, before it had answered; see its log")
+        raise HostError(f"{folder}: the agent cannot be reached: {err}") from err
+    raise HostError(
+        f"{folder}: the agent exited or closed the connection before the end of its answer; see its log"
+    )
 
 
 def _connected(folder: Path) -> socket.socket:
@@ -334,7 +340,7 @@ def check_owner(folder: Path) -> None:
     """
     if folder.is_dir() and folder.stat().st_uid != os.geteuid():
         raise UsageError(
-            f"{folder}: belongs to the user {folder.stat().st_uid}, whose agent does not run; run this as that user"
+            f"{folder}: belongs to the user {folder.stat().st_uid}, whose agent is not running; run this as that user"
         )
 
 
@@ -349,9 +355,9 @@ def _told(folder: Path) -> str:
 
 def _check(folder: Path) -> None:
     if not folder.is_dir():
-        raise FileError(f"{folder}: there is no such state folder; has the agent been installed and started?")
+        raise FileError(f"{folder}: the state folder does not exist; install and start the agent first")
     if not os.access(folder, os.R_OK | os.X_OK):
-        raise FileError(f"{folder}: only its owner may look; are you root?")
+        raise FileError(f"{folder}: only its owner may read it; run this as root")
 
 
 def _size(folder: Path) -> int:

@@ -94,7 +94,7 @@ class AssignedFacts:
             document = self._revision_guard.check(BUCKET, entry)
             if not isinstance(document.body, dict):
                 raise ProtocolError(
-                    f"{BUCKET}/{self._node}: facts are a mapping; write them with `ccmctl facts set`"
+                    f"{BUCKET}/{self._node}: facts must be a mapping; write them with `ccmctl facts set`"
                 )
         except ProtocolError as err:
             is_new = self.refusal != str(err)
@@ -133,7 +133,8 @@ def routed_facts(
             routed.setdefault(path, value)
     if len(routed) > ROUTED_LIMIT:
         log.warning(
-            "more facts are assigned than are routed", extra={"facts": len(routed), "limit": ROUTED_LIMIT}
+            "too many facts for targets; requests for the rest do not reach this node",
+            extra={"facts": len(routed), "limit": ROUTED_LIMIT},
         )
         routed = dict(sorted(routed.items())[:ROUTED_LIMIT])
     return routed

@@ -109,7 +109,7 @@ class MetricsServer:
                 listening = await loop.create_server(connections, self._address, self._port)
             except (OSError, UnicodeError) as err:  # the latter of a name that no host can have
                 log.error(
-                    "metrics are not served: is the port taken?",
+                    "metrics are not served: the port may be in use",
                     extra={**where, "reason": getattr(err, "strerror", None) or str(err)},
                 )
                 await asyncio.sleep(self._retry_s)
@@ -139,7 +139,7 @@ def add_gauges(registry: MetricsRegistry, context: AgentContext, publisher: Even
             f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)
         ),
         CallbackMetric(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
-        CallbackMetric(f"{prefix}_connected", "The broker is there", lambda: context.link.connected),
+        CallbackMetric(f"{prefix}_connected", "The broker is connected", lambda: context.link.connected),
         CallbackMetric(
             f"{prefix}_disabled",
             "An operator disabled the agent",

@@ -209,7 +209,7 @@ class NodePresence:
         body = encode_message(record)
         while len(body) > FACTS_LIMIT_BYTES and record.facts:
             largest = max(record.facts, key=lambda family: len(encode_message(record.facts[family])))
-            log.warning("facts are too large to be published whole", extra={"left_out": largest})
+            log.warning("facts are too large to be published completely", extra={"left_out": largest})
             del record.facts[largest]
             body = encode_message(record)
         return body

@@ -64,8 +64,8 @@ class NatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     creds: Annotated[str, Meta(description="Credentials file: a JWT and its seed.")] = ""
     nkey: Annotated[str, Meta(description="File with an nkey seed.")] = ""
     user: Annotated[str, Meta(description="User name.")] = ""
-    password_file: Annotated[str, Meta(description="File that holds the password, and nothing else.")] = ""
-    token_file: Annotated[str, Meta(description="File that holds a token, and nothing else.")] = ""
+    password_file: Annotated[str, Meta(description="File that contains only the password.")] = ""
+    token_file: Annotated[str, Meta(description="File that contains only a token.")] = ""
     tls: Annotated[TlsConfig | None, Meta(description="Certificates for TLS.")] = None
     insecure: Annotated[
         bool,
@@ -83,21 +83,21 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = "5m"
     health_check_interval: Annotated[
         Duration,
-        Meta(description="Time between runs of health checks alone; empty: they run only with each apply."),
+        Meta(description="Time between health checks without an apply; empty: only applies check health."),
     ] = ""
     manifests: Annotated[
         list[str], Meta(description="Sources: a file, `obj://bucket/key.tar.gz`, `https://host/x.tar.gz`.")
     ] = []
     external_data_url: Annotated[
-        str, Meta(description="A hiera document over each manifest's data: `file://`, `kv://`, `https://`.")
+        str, Meta(description="A hiera document over manifests' own data: `file://`, `kv://`, `https://`.")
     ] = ""
     cache_dir: Annotated[
-        str, Meta(description="Where fetched manifests are kept; if empty, `sources` in `state_dir`.")
+        str, Meta(description="Where fetched manifests are stored; if empty, `sources` in `state_dir`.")
     ] = ""
     monitor_port: Annotated[int, Meta(ge=0, le=65535, description="Port of `/metrics`; 0: none.")] = 0
     log_level: Annotated[
         Literal["debug", "info", "warn", "error"],
-        Meta(description="The least severe messages that are logged."),
+        Meta(description="The lowest severity that is logged."),
     ] = "info"
     nats_context: Annotated[str, Meta(description="A context of the `nats` program, as `nats.context`.")] = ""
     registration: Annotated[
@@ -111,11 +111,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     registration_settle: Annotated[
         Duration,
         Meta(
-            description="How long after an outage of the broker missing services still count as registered; 0s disables this. "
-            "Unless set, twice `interval`."
+            description="How long after an outage of the broker missing services are still treated as registered; 0s disables "
+            "this. Default: twice `interval`."
         ),
     ] = ""
-    identity: Annotated[str, Meta(description="This node's name on the bus; its FQDN unless set.")] = ""
+    identity: Annotated[str, Meta(description="This node's name on the bus. Default: its FQDN.")] = ""
     nats: Annotated[NatsConfig, Meta(description="The broker.")] = NatsConfig()
     state_dir: Annotated[
         str, Meta(description="Directory of the files that outlive the process: identity, ledger, spool.")
@@ -154,7 +154,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         bool | None,
         Meta(
             description="Accept only hiera documents that `ccmctl` wrote, which name their key and a growing number. "
-            "Unless set, true where signatures are demanded; false also accepts plain documents, which are not signed."
+            "Default: true where signatures are required; false also accepts plain documents, which are not signed."
         ),
     ] = None
     trusted_root: Annotated[
@@ -169,14 +169,14 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     unsigned_objects: Annotated[
         bool,
         Meta(
-            description="Accept manifests from `obj://` sources that are not signed, where signatures are demanded."
+            description="Accept manifests from `obj://` sources that are not signed, even where signatures are required."
         ),
     ] = False
     policy_file: Annotated[
         str,
         Meta(
-            description="The node's policy: what this agent does for whom. Unless set, `policy.yaml` beside this file, if it is "
-            "there."
+            description="The node's policy: which requests this agent accepts, and from whom. Default: `policy.yaml` beside "
+            "this file, if it exists."
         ),
     ] = ""
     queue_limit: Annotated[int, Meta(ge=1, le=1000, description="How many requests may wait.")] = 16
@@ -185,13 +185,13 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     ] = 256
     undo_keep: Annotated[
         Duration,
-        Meta(description="How long the node keeps what undoes a run; 0s: it keeps nothing."),
+        Meta(description="How long a run can be undone; 0s disables undo."),
     ] = "7d"
     undo_max_mib: Annotated[
         int,
         Meta(
             ge=0,
-            description="Size of the earlier contents of files that the node keeps for this, of the newest runs; 0: nothing.",
+            description="Disk space for the earlier contents of files that undo needs; the newest runs are kept. 0: none.",
         ),
     ] = 256
     template_cpu: Annotated[
@@ -208,7 +208,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     )
     drain: Annotated[
         Duration,
-        Meta(description="How long a stop waits for the current resource, which then continues on its own."),
+        Meta(description="How long a stop waits for the current resource, which then runs on its own."),
     ] = "60s"
     log_format: Annotated[
         Literal["text", "json"], Meta(description="Form of log lines on standard error.")
@@ -342,19 +342,19 @@ def parse_config(text: str, source: str = "") -> Settings:
             refuse(f"`{key}`: {err.message}", key)
             return minimum_s
         if value < minimum_s:
-            refuse(f"`{key}` is {written}: it must be at least {minimum_s:g}s", key)
+            refuse(f"`{key}` is {written}, but must be at least {minimum_s:g}s", key)
         return value
 
     def absolute(key: str) -> str:
         written: str = getattr(config, key)
         if written and not written.startswith("/"):
-            refuse(f"`{key}` is `{written}`: write an absolute path", key)
+            refuse(f"`{key}` is `{written}`, but must be an absolute path", key)
         return written
 
     def stream(key: str) -> str:
         written: str = getattr(config, key)
         if not _STREAM.fullmatch(written):
-            refuse(f"`{key}` is `{written}`: a stream's name has only letters, digits, - and _", key)
+            refuse(f"`{key}` is `{written}`: a stream's name can contain only letters, digits, - and _", key)
         return written
 
     heartbeat_s = seconds("heartbeat", MINIMUM_HEARTBEAT_S)
@@ -457,14 +457,14 @@ def read_secret(path: str) -> Secret:
     except (OSError, UnicodeDecodeError) as err:
         raise FileError(f"{path}: cannot read the secret: {err}") from err
     if not text:
-        raise FileError(f"{path}: empty: put the secret into it, and nothing else")
+        raise FileError(f"{path}: is empty; it must contain only the secret")
     return Secret(text)
 
 
 def _public_key(key: str, refuse: Refuse) -> str:
     if key and not is_public_key(key):
         refuse(
-            f"`trusted_root` is `{key}`: it is not a public key; `ccmctl signers` shows the fleet's",
+            f"`trusted_root` is `{key}`: not a public key; find the fleet's with `ccmctl signers`",
             "trusted_root",
         )
     return key
@@ -482,9 +482,9 @@ def _broker(config: AgentConfig, refuse: Refuse) -> BrokerSettings:
     nats = config.nats
     context = nats.context or config.nats_context
     if nats.url and nats.context:
-        refuse("`url` and `context` both name the broker: keep one", "nats", "url")
+        refuse("`url` and `context` both select the broker; remove one of them", "nats", "url")
     if nats.tls and bool(nats.tls.cert) != bool(nats.tls.key):
-        refuse("`cert` and `key` belong together: give both or neither", "nats", "tls")
+        refuse("`cert` and `key` must be set together", "nats", "tls")
     servers = tuple(url.strip() for url in nats.url.split(",") if url.strip())
     return BrokerSettings(
         context="" if servers else context or DEFAULT_CONTEXT,

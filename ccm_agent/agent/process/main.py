@@ -73,7 +73,7 @@ class SystemdNotifier:
                 sender.setblocking(False)
                 sender.sendto(state.encode(), address)
         except OSError as err:
-            log.debug("the service manager does not listen", extra={"reason": str(err)})
+            log.debug("the service manager does not accept notifications", extra={"reason": str(err)})
 
 
 BuildAgent = Callable[[Settings], AbstractAsyncContextManager[Agent]]
@@ -174,7 +174,7 @@ async def serve_once(
             # not a task of the group: its refusal would cancel the agent, which must finish the current resource
             once = asyncio.create_task(agent.converge_once(), name="service:once")
             await asyncio.wait([life, once], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-            why = f"it was not over after {limit_s:g} s" if not life.done() else "it was stopped"
+            why = f"it did not end within {limit_s:g} s" if not life.done() else "it was stopped"
             stop.set()
             await life
             if once.done():
@@ -217,7 +217,7 @@ async def _signals(
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        log.info("asked to stop")
+        log.info("stopping")
         notifier.stopping()
         stop.set()
 
@@ -227,7 +227,7 @@ async def _signals(
             # a few kilobytes, at an operator's command: a thread would only change the order of events
             _reload(path, agent)
         except CcmError as err:
-            log.error("the configuration is not taken over", extra={"reason": str(err)})
+            log.error("the configuration was not reloaded", extra={"reason": str(err)})
             agent.reload_policy()  # a tightened policy must not wait for the configuration to be mended
         notifier.ready(f"node {agent.node}")
 
@@ -251,7 +251,7 @@ def merge_reloaded(now: Settings, read: Settings) -> tuple[Settings, list[str]]:
 def _reload(path: Path, agent: Agent) -> None:
     settings, keys = merge_reloaded(agent.settings, read_config(path))
     if keys:
-        log.warning("a restart is needed for some of the configuration", extra={"keys": ", ".join(keys)})
+        log.warning("some configuration changes need a restart of the agent", extra={"keys": ", ".join(keys)})
     set_up_logging(settings.log_level, settings.log_format, secrets=agent.secrets)
     agent.reload(settings)
-    log.info("the configuration was read again")
+    log.info("the configuration was reloaded")

@@ -43,11 +43,13 @@ def determine_identity(configured: str, state_dir: Path) -> str:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         kept = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-        identity = check_node(configured or kept or _fully_qualified())
+        identity = check_node(configured or kept or fully_qualified())
         if identity != kept:
             replace_file(path, [f"{identity}\n".encode()])
     except (OSError, UnicodeDecodeError) as err:
-        raise FileError(f"{state_dir}: cannot keep this node's identity: {err}; may we write there?") from err
+        raise FileError(
+            f"{state_dir}: cannot save this node's identity: {err}; make the folder writable for this user"
+        ) from err
     return identity
 
 
@@ -92,10 +94,13 @@ def _made_up_id(state_dir: Path) -> str:
             replace_file(path, [os.urandom(16).hex().encode()])
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as err:
-        raise FileError(f"{path}: cannot keep a machine id: {err}; may we write there?") from err
+        raise FileError(
+            f"{path}: cannot save a machine id: {err}; make the folder writable for this user"
+        ) from err
 
 
-def _fully_qualified() -> str:
+def fully_qualified() -> str:
+    """This host's name; UsageError if it has none but `localhost`. Blocking."""
     name = socket.getfqdn().rstrip(".").lower()
     # a host without a domain may be called `localhost.localdomain`, as every other is
     if name.partition(".")[0] in ("localhost", ""):
@@ -161,11 +166,13 @@ class StateLock:
             owner = os.pread(self._fd, 20, 0).decode(errors="replace").strip() or "another"
             self.release()
             raise LockError(
-                f"{self._path.parent}: process {owner} is an agent with this state folder; give each its own `state_dir`"
+                f"{self._path.parent}: the agent of process {owner} uses this state folder; give each agent its own `state_dir`"
             ) from err
         except OSError as err:
             self.release()
-            raise FileError(f"{self._path}: cannot lock: {err.strerror}; may we write there?") from err
+            raise FileError(
+                f"{self._path}: cannot lock: {err.strerror}; make the folder writable for this user"
+            ) from err
 
     def release(self) -> None:
         """Unlock it."""
@@ -179,12 +186,12 @@ def _refuse_shared(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()):
         raise FileError(
-            f"{folder}: user {found.st_uid} owns it, and would command this agent: give it to root"
+            f"{folder}: user {found.st_uid} owns it and could control this agent; run `chown root {folder}`"
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise FileError(
-            f"{folder}: others may write there (mode {stat.S_IMODE(found.st_mode):04o}), and would command this agent: "
-            f"chmod 0700 {folder}"
+            f"{folder}: other users can write there (mode {stat.S_IMODE(found.st_mode):04o}) and could control this "
+            f"agent; run `chmod 0700 {folder}`"
         )
 
 
@@ -209,5 +216,5 @@ def state_began(folder: Path, now_ms: int) -> int:
         file.write(now_ms)
     except FileError as err:
         # the next start reads the log as one of an earlier version; this process does not
-        log.warning("when the state began is not saved", extra={"reason": str(err)})
+        log.warning("the time when the state began cannot be saved", extra={"reason": str(err)})
     return now_ms

@@ -174,11 +174,11 @@ class Authenticator:
         if not self.root or self.signers.issued <= self._now_ms() + SKEW_MS:
             return ""
         signed = datetime.fromtimestamp(self.signers.issued / 1000, UTC)
-        return f"the clock is behind: the signers list was signed {format_moment(signed)}"
+        return f"the clock is slow: the signers list was signed {format_moment(signed)}"
 
     @property
     def staleness(self) -> str:
-        """Why this node obeys plans only: its signers list may be outdated. "" when it may rely on it."""
+        """Why this node accepts only plans: its signers list may be outdated. "" when it may rely on it."""
         return self.freshness.problem(self.signers, self._now_ms()) if self.root else ""
 
     def make_state_reader(self) -> StateReader | None:
@@ -209,7 +209,7 @@ class Authenticator:
         self.freshness.open()
         if not self.is_demanded:
             log.warning(
-                "unsigned operation: this agent obeys every client that can publish on the broker",
+                "unsigned requests are accepted: any client that can publish on the broker can control this agent",
                 extra={"fix": "`ccmctl init --security`, then credentials from `ccmctl node add`"},
             )
         if self._trust is not None and self._trust.signers is not None:
@@ -223,7 +223,7 @@ class Authenticator:
         try:
             newest = self._read(kept.signers, MAX_TIME_MS)
         except ProtocolError as err:
-            log.warning("the kept signers list is passed over", extra={"reason": str(err)})
+            log.warning("the stored signers list is skipped", extra={"reason": str(err)})
             return
         if newest.number > self.signers.number:
             self.signers = newest
@@ -246,7 +246,7 @@ class Authenticator:
             return False
         if newest.number < self.freshness.newest.signers:
             raise ProtocolError(
-                f"signers list {newest.number} is older than {self.freshness.newest.signers}, which a timestamp names"
+                f"signers list {newest.number} is older than {self.freshness.newest.signers}, which a timestamp requires"
             )
         await self._keep(signed)
         self.signers = newest
@@ -295,7 +295,7 @@ class Authenticator:
         if found is None:
             return Principal()
         if why := self.wrong_clock:
-            raise WrongClockError(f"{why}, and this node's clock reads {self._read_clock()}; set it right")
+            raise WrongClockError(f"{why}, and this node's clock shows {self._read_clock()}; correct it")
         claims, signer = found
         # the right to make schedules is the right to apply anywhere, as on the broker
         is_allowed = (
@@ -304,12 +304,11 @@ class Authenticator:
         if not is_allowed:
             action = "schedule" if incoming.scheduled else ".".join(incoming.protocol.split(".")[-3:-1])
             raise NotAuthorizedError(
-                f"{signer.name} may not send {action} requests to {incoming.scope}; "
-                "`ccmctl operator add --help` shows how that is allowed"
+                f"{signer.name} may not send {action} requests to {incoming.scope}; to allow it, see `ccmctl operator add --help`"
             )
         why = self.staleness
         if why and (incoming.scheduled or incoming.protocol not in WHILE_STALE):
-            raise StaleSignersError(f"plans only: {why}; `ccmctl doctor` shows what to do")
+            raise StaleSignersError(f"only plans are accepted: {why}; see `ccmctl doctor`")
         run, due = scheduled_run_id(incoming) if incoming.scheduled else ("", None)
         if incoming.protocol not in QUESTIONS:
             self._refuse_earlier(incoming, due.timestamp() * 1000 if due is not None else claims.issued)
@@ -319,7 +318,7 @@ class Authenticator:
         return _principal(signer, is_plan_only=bool(why) or _is_plan_only(incoming, signer))
 
     def _wrong_clock(self, err: SignatureTimeError) -> WrongClockError:
-        return WrongClockError(f"this node's clock reads {self._read_clock()}: {err.message}")
+        return WrongClockError(f"this node's clock shows {self._read_clock()}: {err.message}")
 
     def _read_clock(self) -> str:
         return format_moment(self._clock.now())
@@ -363,8 +362,7 @@ class Authenticator:
         self.refuse_new(subject)
         if not signer.may_assign(ALL):
             raise SignatureError(
-                f"{subject}: {signer.name} signed it, and may not apply to all nodes; "
-                "what nodes fetch by themselves takes that right"
+                f"{subject}: {signer.name} signed it, but may not apply to all nodes, which signed sources require"
             )
         return claims.issued
 
@@ -376,7 +374,9 @@ class Authenticator:
             ProtocolError: Its signers list is too old: who signed it may have been revoked.
         """
         if why := self.wrong_clock or self.staleness:
-            raise ProtocolError(f"{name}: nothing new is taken: {why}; what was obeyed last stays in force")
+            raise ProtocolError(
+                f"{name}: new documents are refused: {why}; the last accepted one stays in effect"
+            )
 
     def deletion(self, bucket: str, entry: KeyValueEntry) -> int:
         """
@@ -394,7 +394,7 @@ class Authenticator:
             return Principal(), 0
         claims, signer = found
         if not signer.may_write(bucket, entry.key):
-            raise SignatureError(f"{bucket}/{entry.key}: {signer.name} signed it and may not write there")
+            raise SignatureError(f"{bucket}/{entry.key}: {signer.name} signed it, but may not write there")
         return _principal(signer), claims.number
 
     def _verified(
@@ -417,7 +417,7 @@ class Authenticator:
             if not self.takes_unsigned:
                 raise
             self._limited.warning(
-                "unsigned or not by a listed signer, and taken for now", extra={"reason": str(err)}
+                "accepted for now: it is unsigned, or its signer is not listed", extra={"reason": str(err)}
             )
             return None
 

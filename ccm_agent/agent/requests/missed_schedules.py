@@ -159,16 +159,15 @@ class MissedSchedules:
         age_s = (self._clock.now() - due).total_seconds()
         if age_s > STALE_S and not self._was_missed(incoming):
             raise ProtocolError(
-                f"{incoming.subject}: it was due {format_moment(due)} and is too late; is this host's clock right?"
+                f"{incoming.subject}: it was due {format_moment(due)}, which is too long ago; check this host's clock"
             )
         if age_s < -STALE_S:
             raise ProtocolError(
-                f"{incoming.subject}: it is due {format_moment(due)}, which is to come; are the clocks right?"
+                f"{incoming.subject}: it is due {format_moment(due)}, which is in the future; check the clocks"
             )
         if not self._is_known(run) and not self._is_above_latest(incoming, age_s):
             raise ProtocolError(
-                f"{incoming.subject}: it was due {format_moment(due)} and is sent again: "
-                "it was taken before, or a later one was; refused"
+                f"{incoming.subject}: refused: it was due {format_moment(due)}, and it or a later one was already accepted"
             )
         return run, due
 
@@ -226,7 +225,7 @@ class MissedSchedules:
             # the next reading of the facts is the next try
             self._is_due = True
             if str(err) != self._trouble:
-                log.info("what was due cannot be read now", extra={"reason": str(err)})
+                log.info("due requests cannot be read now", extra={"reason": str(err)})
             self._trouble = str(err)
         else:
             self._trouble = ""
@@ -247,7 +246,7 @@ class MissedSchedules:
                 incoming = await self._requests.last_due(subject)
             except ProtocolError as err:
                 self._limited.warning(
-                    "a due request is passed over", extra={"subject": subject, "reason": str(err)}
+                    "a due request is skipped", extra={"subject": subject, "reason": str(err)}
                 )
                 continue
             self._judge(subject, incoming)

@@ -107,11 +107,9 @@ class NodeCommands:
         if asked.lock is not None and asked.lock.release:
             return await self._unlock(asked.lock, principal)
         if asked.until is not None and asked.until <= now:
-            raise Refusal(
-                "maintenance.past", f"{asked.until.isoformat()} has passed; is the node's clock right?"
-            )
+            raise Refusal("maintenance.past", f"{asked.until.isoformat()} has passed; check the node's clock")
         if not (asked.lock or asked).why.strip():
-            raise Refusal("maintenance.why", "it gives no reason")
+            raise Refusal("maintenance.why", "the reason is missing")
         if asked.lock is not None:
             return await self._lock(asked.lock, now, asked.until, principal)
         disabled = Disabled(since=now, until=asked.until, why=_cut(asked.why), by=_cut(principal.title))
@@ -122,13 +120,13 @@ class NodeCommands:
         self, asked: LockChange, now: datetime, until: datetime | None, principal: Principal
     ) -> dict[str, Any]:
         if until is None or (until - now).total_seconds() > LONGEST_LOCK_S + LOCK_GRACE_S:
-            raise Refusal("lock.time", f"a lock ends after {LONGEST_LOCK_S // 86_400} days at most")
+            raise Refusal("lock.time", f"a lock can last at most {LONGEST_LOCK_S // 86_400} days")
         resources = list(dict.fromkeys(asked.resources))
         for resource in resources:
             if parse_reference(resource) is None or len(resource) > TEXT_LIMIT:
                 raise Refusal("lock.resource", f"{_cut(resource)}: is not type#name")
         if not resources:
-            raise Refusal("lock.resource", "it names no resource")
+            raise Refusal("lock.resource", "the request does not name a resource")
         why, by = _cut(asked.why), _cut(principal.title)
         locks = [ResourceLock(resource=one, since=now, until=until, why=why, by=by) for one in resources]
         await self._context.locks.lock(locks)

@@ -172,7 +172,7 @@ class RequestHandler:
             body = await self._bodies[incoming.protocol]()
             await self._answer(request.run, AnswerState.DONE, body=body)
         else:
-            reason = f"this agent does not know {incoming.protocol}; is it older than the controller?"
+            reason = f"this agent does not support {incoming.protocol}; upgrade the agent if it is older than the controller"
             await self._refuse(incoming, request, Refusal("request.unknown", reason))
 
     def build_job(self, entry: RequestLogEntry) -> QueuedRun | None:
@@ -281,7 +281,7 @@ class RequestHandler:
         if incoming.scheduled:
             request.run, due = self._missed.identify_run(incoming)
         if not is_id(request.run):
-            raise ProtocolError(f"{incoming.subject}: the request has no run id that could be answered")
+            raise ProtocolError(f"{incoming.subject}: the request has no valid run id")
         return request, due
 
     async def _take_on(
@@ -311,7 +311,7 @@ class RequestHandler:
             await self._supersede(offer.superseded, job)
 
     async def _supersede(self, old: QueuedRun, new: QueuedRun) -> None:
-        reason = f"a newer request for {old.name} came: run {short_id(new.run)}"
+        reason = f"replaced by a newer request for {old.name}: run {short_id(new.run)}"
         self._request_log.end(old.run, NodeState.SUPERSEDED, reason, "run.superseded")
         await self._answer(old.run, AnswerState.SUPERSEDED, reason=reason, code="run.superseded")
 
@@ -334,7 +334,10 @@ class RequestHandler:
         run, is_kill = (request.stop, request.kill) if isinstance(request, StopRequest) else ("", False)
         if not is_id(run):
             await self._answer(
-                request.run, AnswerState.REFUSED, reason="it names no run to stop", code="run.unknown"
+                request.run,
+                AnswerState.REFUSED,
+                reason="the request does not name a run to stop",
+                code="run.unknown",
             )
             return
         waiting = self._run_queue.withdraw(run)
@@ -344,7 +347,7 @@ class RequestHandler:
             known = self._request_log.find(run)
             if known is None:
                 # a stop that overtook its run: the run is not started when it comes
-                reason = f"stopped by {principal.title} before it came"
+                reason = f"stopped by {principal.title} before it arrived"
                 self._request_log.end(run, NodeState.STOPPED, reason, UNRECEIVED_CODE)
                 if not is_called:
                     return

@@ -154,7 +154,7 @@ class RequestLog:
             try:
                 self._take_in(_decoder.decode(payload))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                log.error("a record of the ledger is not understood", extra={"path": str(self._journal.path)})
+                log.error("a record of the ledger cannot be read", extra={"path": str(self._journal.path)})
         self._forget()
         return [entry for entry in self._entries.values() if not entry.outcome]
 

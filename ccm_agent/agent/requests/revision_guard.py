@@ -101,7 +101,11 @@ class RevisionGuard:
         newest = self._newest(f"{bucket}/{entry.key}")
         if document.number < newest:
             name = f"{bucket}/{entry.key}"
-            why = "which was seen before" if name in self.numbers else "which the snapshot of the fleet names"
+            why = (
+                "which was seen before"
+                if name in self.numbers
+                else "which the snapshot of the fleet requires"
+            )
             raise ProtocolError(f"{name}: number {document.number} is older than {newest}, {why}")
         self._take(bucket, entry)
         return document
@@ -163,8 +167,8 @@ class RevisionGuard:
             return
         if newest is None or newest.value:
             raise ProtocolError(
-                f"{name}: it was there, and it is gone without having been deleted; the last known one stays in force until "
-                "`ccmctl` writes or deletes it"
+                f"{name}: it disappeared without being deleted; the last known one stays in effect until `ccmctl` "
+                "writes or deletes it"
             )
         self._authenticator.refuse_new(name)
         number = self._authenticator.deletion(bucket, newest)

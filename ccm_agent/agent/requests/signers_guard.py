@@ -67,7 +67,7 @@ class SignersGuard:
             return False
         if self.newest.pieces and not found.pieces:
             raise ProtocolError(
-                f"{TIMESTAMP_SUBJECT}: the timestamp has no snapshot, and the one before has; run `ccmctl signers renew`"
+                f"{TIMESTAMP_SUBJECT}: the timestamp has no snapshot, but the previous one has; run `ccmctl signers renew`"
             )
         self.newest = found
         await self._file.save(_StoredTimestamp(root=self._root, timestamp=found))
@@ -94,8 +94,8 @@ class SignersGuard:
             return ""
         if self.newest.signers > signers.number:
             return (
-                f"signers list {self.newest.signers} exists, and the broker has not delivered it: this node has "
-                f"{signers.number}"
+                f"signers list {self.newest.signers} exists, but the broker has not delivered it; "
+                f"this node has {signers.number}"
             )
         confirmed = self._confirmed(signers)
         if now_ms <= confirmed + signers.max_age_s * 1000:
@@ -109,7 +109,7 @@ class SignersGuard:
     def lack(self, signers: SignersList, now_ms: int) -> str:
         """Why there is no timestamp within the maximum age of the list; "" when there is one."""
         if not self.newest.issued:
-            return "no timestamp of the signers list was read yet, so new documents cannot be distinguished from old ones"
+            return "no timestamp of the signers list was read yet, so outdated documents cannot be detected"
         if now_ms <= self.newest.issued + signers.max_age_s * 1000:
             return ""
         moment = datetime.fromtimestamp(self.newest.issued / 1000, UTC)

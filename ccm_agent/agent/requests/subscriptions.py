@@ -123,7 +123,7 @@ class Subscriptions:
                 scopes, self._queue.put, lambda subject, err: context.events.refused(subject, str(err))
             )
         except BusDeniedError as err:
-            log.error("the broker does not let this node listen", extra={"reason": str(err)})
+            log.error("the broker does not allow this node to subscribe", extra={"reason": str(err)})
         context.scopes, context.record.facts = scopes, facts
         self._missed.expect()
         context.presence.request_heartbeat()
@@ -137,22 +137,25 @@ class Subscriptions:
     def _report_limits(self) -> None:
         """Put into the node's record what keeps it from requests and documents."""
         record, authenticator = self._context.record, self._context.authenticator
-        if authenticator.wrong_clock != record.wrong_clock:
-            record.wrong_clock = authenticator.wrong_clock
-            self._report_change(
-                record.wrong_clock,
-                "this node takes nothing new until its clock is right",
-                "this node's clock is right again",
-            )
-        if authenticator.staleness != record.plans_only:
-            record.plans_only = authenticator.staleness
-            self._report_change(
-                record.plans_only,
-                "this node obeys plans only",
-                "this node obeys all requests of listed operators again",
-            )
+        was, record.wrong_clock = record.wrong_clock, authenticator.wrong_clock
+        self._report_change(
+            was,
+            record.wrong_clock,
+            "this node refuses everything new until its clock is correct",
+            "this node's clock is correct again",
+        )
+        was, record.plans_only = record.plans_only, authenticator.staleness
+        self._report_change(
+            was,
+            record.plans_only,
+            "this node accepts only plans",
+            "this node accepts all requests of listed operators again",
+        )
 
-    def _report_change(self, reason: str, begun: str, ended: str) -> None:
+    def _report_change(self, was: str, reason: str, begun: str, ended: str) -> None:
+        """Log a limit that began, changed or ended (""), and put it into the next heartbeat."""
+        if reason == was:
+            return
         if reason:
             log.warning(begun, extra={"reason": reason})
         else:
@@ -266,7 +269,10 @@ class SignersReader:
             await self._bucket.watch_changes(SIGNERS_KEY, changed)
             await self._bucket.watch_changes(TIMESTAMP_KEY, confirmed)
         except BusError as err:
-            log.info("changes of the signers list are read at intervals only", extra={"reason": str(err)})
+            log.info(
+                "changes of the signers list cannot be watched; the list is read at intervals",
+                extra={"reason": str(err)},
+            )
 
     async def read(self) -> None:
         """Read the list and its timestamp; what cannot be read or used is logged once, and both stay as they are."""

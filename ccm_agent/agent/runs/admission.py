@@ -185,11 +185,11 @@ def disable(folder: Path, disabled: Disabled) -> None:
         FileError: We may not write there, or the disk is full.
     """
     if not folder.is_dir():
-        raise FileError(f"{folder}: there is no such state folder; has the agent been installed and started?")
+        raise FileError(f"{folder}: the state folder does not exist; install and start the agent first")
     try:
         _replace(folder, msgspec.json.encode(disabled))
     except OSError as err:
-        raise FileError(f"{folder / FILE}: cannot write: {err.strerror}; are you root?") from err
+        raise FileError(f"{folder / FILE}: cannot write: {err.strerror}; run this as root") from err
 
 
 def enable(folder: Path) -> bool:
@@ -204,7 +204,7 @@ def enable(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as err:
-        raise FileError(f"{folder / FILE}: cannot remove: {err.strerror}; are you root?") from err
+        raise FileError(f"{folder / FILE}: cannot remove: {err.strerror}; run this as root") from err
     return True
 
 
@@ -288,7 +288,7 @@ class ResourceLocks:
             raise Refusal("lock.unreadable", self._trouble)
         kept = {one.resource: one for one in (*self.current, *locks)}
         if len(kept) > LOCKS_LIMIT:
-            raise Refusal("lock.many", f"{len(kept)} locks, and {LOCKS_LIMIT} is the limit: unlock some")
+            raise Refusal("lock.many", f"too many locks: {len(kept)} of at most {LOCKS_LIMIT}; unlock some")
         await self._save(list(kept.values()))
 
     async def release(self, resources: Collection[str]) -> list[str]:
@@ -307,7 +307,7 @@ class ResourceLocks:
         try:
             await asyncio.to_thread(replace_file, self._path, [msgspec.json.encode(locks)])
         except OSError as err:
-            raise FileError(f"{self._path}: cannot write: {err.strerror}; is the disk full?") from err
+            raise FileError(f"{self._path}: cannot write: {err.strerror}; check the free disk space") from err
         self._locks, self._trouble = locks, ""
         self._record.locks = locks
 
@@ -337,7 +337,9 @@ def read_policy(path: Path, types: Collection[str], *, is_required: bool) -> Pol
     except FileNotFoundError as err:
         if not is_required:
             return None
-        raise FileError(f"{path}: there is no such file; write the policy, or remove `policy_file`") from err
+        raise FileError(
+            f"{path}: the file does not exist; create the policy, or remove `policy_file`"
+        ) from err
     except OSError as err:
         raise FileError(f"{path}: cannot read the policy: {err.strerror or err}") from err
 
@@ -362,13 +364,13 @@ def _content(path: Path) -> bytes:
 def _refuse_shared(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise FileError(
-            f"{path}: user {found.st_uid} owns it and would decide the policy: give it to root with `chown root {path}`"
+            f"{path}: user {found.st_uid} owns it and could change the policy; run `chown root {path}`"
         )
     is_sticky_folder = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_folder:
         raise FileError(
-            f"{path}: others may write to it (mode {stat.S_IMODE(found.st_mode):04o}) and would decide the policy: "
-            f"`chmod go-w {path}`"
+            f"{path}: other users can write to it (mode {stat.S_IMODE(found.st_mode):04o}) and could change the policy; "
+            f"run `chmod go-w {path}`"
         )
 
 
@@ -407,13 +409,13 @@ class NodePolicy:
         except CcmError as err:
             self._policy, self.trouble = None, str(err)
             log.error(
-                "the policy cannot be used: nothing that comes over the bus is run",
+                "the policy is invalid: nothing from the bus is run",
                 extra={"reason": str(err)},
             )
             return
         self._policy, self.trouble = policy, ""
         if policy is not None:
-            log.info("the policy was read", extra={"path": path, "digest": policy.digest})
+            log.info("the policy was loaded", extra={"path": path, "digest": policy.digest})
         elif before is not None or had_trouble:
             log.warning("the policy file is gone: the node has no policy", extra={"path": path})
 
@@ -427,7 +429,8 @@ class NodePolicy:
         """
         presence.record.policy = self._policy is not None
         presence.set_warning(
-            "policy", f"its policy cannot be used, so it runs nothing: {self.trouble}" if self.trouble else ""
+            "policy",
+            f"its policy is invalid, so it runs nothing from the bus: {self.trouble}" if self.trouble else "",
         )
         if self.trouble:
             refused("policy", self.trouble)
@@ -444,7 +447,7 @@ class NodePolicy:
         is_own = principal.is_local and not principal.is_from_broker
         if self.trouble and not is_own and action not in LOOK_ACTIONS:
             return refuse_all(
-                f"the node's policy cannot be used, so nothing that comes over the bus is run: {self.trouble}"
+                f"the node's policy is invalid, so the node refuses all requests from the bus: {self.trouble}"
             )
         return rule_on(self._policy, principal, action, mode, self._clock.now())
 

@@ -163,7 +163,7 @@ class Recovery:
         try:
             self._checkpoints.drop()
         except FileError as err:
-            log.warning("a run that is over is still kept", extra={"reason": str(err)})
+            log.warning("the checkpoint of a finished run cannot be removed", extra={"reason": str(err)})
 
     def _take_over(self, run: str, body: bytes) -> None:
         """The run had reported its end, and was killed before the request log had it."""
@@ -223,7 +223,7 @@ def interrupted_summary(
             _sum_up(summary, spooled)
         except msgspec.DecodeError as err:
             # another version wrote it; its number counts, what it says is in the stream or on its way
-            log.warning("an event in the spool is not understood", extra={"run": run, "reason": str(err)})
+            log.warning("an event in the spool cannot be read", extra={"run": run, "reason": str(err)})
     summary.number += 1
     summary.events_sent = summary.number
     summary.unique_resources = summary.total_resources

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 MOVED_NAMED = 10
 """So many resources that changed since a plan are named."""
 
-RESTARTED = "left at a restart of the agent, which begins it again"
+RESTARTED = "interrupted by a restart of the agent, which starts it again"
 
 
 class RunExecutor:
@@ -176,8 +176,8 @@ class RunExecutor:
         except CcmError as err:
             reason, code = str(err), err.code
         except Exception as err:  # a run must not end the agent
-            log.exception("a run failed in an unexpected way", extra={"run": job.run})
-            reason, code = f"{type(err).__name__}: {err}; this is a fault of the agent", "ccm.fault"
+            log.exception("a run failed unexpectedly", extra={"run": job.run})
+            reason, code = f"{type(err).__name__}: {err}; this is a bug in the agent", "ccm.fault"
         return None if report.is_closed else report.finish(engine, reason=reason, code=code)
 
     async def _leave_to_next(self, job: QueuedRun, report: RunReport) -> None:
@@ -187,7 +187,7 @@ class RunExecutor:
             summary = report.totals()
             summary.reason, summary.code = RESTARTED, PAUSED
             report.finish(summary)
-        log.info("a run is left to the next process", extra={"run": job.run})
+        log.info("a run is handed over to the next process", extra={"run": job.run})
 
     async def _apply(self, job: QueuedRun, report: RunReport, done: list[TransactionEvent]) -> SessionSummary:
         request = job.request
@@ -300,14 +300,14 @@ class RunExecutor:
             more = f" and {len(moved) - MOVED_NAMED} more" if len(moved) > MOVED_NAMED else ""
             names = ", ".join(one[:200] for one in moved[:MOVED_NAMED]) or summary.reason
             raise PlanError(
-                f"nothing was changed: since the plan {short_id(run)} this has changed: {names}{more}; plan again"
+                f"nothing was changed: since the plan {short_id(run)}, these have changed: {names}{more}; plan again"
             )
 
     async def _source(self, request: ManifestRequest) -> ManifestSource:
         content = request.content
         if request.undo:
             if content.bundle is not None or content.manifest or request.part or request.keep or request.plan:
-                raise ProtocolError(f"{request.name}: the request names a manifest and a run to undo")
+                raise ProtocolError(f"{request.name}: the request has both a manifest and a run to undo")
             record = await self._context.undo.find(request.undo)
             return ManifestSource(name=request.name, undo=record)
         if content.bundle is None:
@@ -317,9 +317,7 @@ class RunExecutor:
             return ManifestSource(text=text, name=request.name, digest=request.digest)
         bundle = content.bundle
         if request.digest and request.digest != bundle.digest:
-            raise ProtocolError(
-                f"{request.name}: the request names two digests for one bundle; send it again"
-            )
+            raise ProtocolError(f"{request.name}: the request has two digests for one bundle; send it again")
         manifest = inner_path(bundle.manifest, request.name)
         folder = await self._context.bundles.unpacked(bundle)
         return ManifestSource(
@@ -417,7 +415,7 @@ class RunExecutor:
     def _find_losses(self, run: str) -> list[str]:
         """What this node could not keep of a run that ends now."""
         events, undo = self._context.spool.trouble, self._context.undo.problem(run)
-        found = [f"events wait in memory, where a restart loses them: {events}"] if events else []
+        found = [f"events are only in memory, and a restart would lose them: {events}"] if events else []
         return [*found, f"the run cannot be undone: {undo}"] if undo else found
 
     def _note_last(self, summary: SessionSummary) -> None:

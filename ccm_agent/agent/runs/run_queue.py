@@ -126,7 +126,7 @@ def build_run(protocol: str, request: Request, deadline: datetime | None, princi
     elif isinstance(request, ManifestRequest):
         name = request.name
     else:
-        raise ProtocolError(f"{protocol}: no request that becomes a run")
+        raise ProtocolError(f"{protocol}: not a request that starts a run")
     return QueuedRun(
         run=request.run,
         action=ACTIONS[protocol],
@@ -365,6 +365,6 @@ def command_properties(request: ExecRequest) -> dict[str, object]:
         InputError: The request has no command, or one that no program can be given.
     """
     if not any(request.argv) or "\0" in "".join(request.argv):
-        raise InputError("the request has no command that could be run")
+        raise InputError("the request has no command")
     properties: dict[str, object] = {"name": shlex.join(request.argv), "logoutput": True, "provider": "posix"}
     return properties | ({"timeout": f"{request.timeout_s:f}s"} if request.timeout_s else {})

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ccm_agent.engine.run_state import SharedRunState
     from ccm_agent.manifest.expressions import Expressions
     from ccm_agent.model.data import Resolved
-    from ccm_agent.resources.converge import ResolvedResource
+    from ccm_agent.resources.contract import ResolvedResource
     from ccm_agent.templates.env import Environment
 
 CONTENT_LIMIT_BYTES = 16 << 20
@@ -105,6 +105,9 @@ def _read(
     constants, definitions = read_definitions(document, hostname)
     for data in (*(overlay.data for overlay in overlays), state.options.data or {}):
         constants = merge.deep(constants, data)
+    constants = state.secrets.opened(constants)
+    # constants are put into files without a template that could refuse them
+    state.secrets.require_opened(constants)
     return constants, definitions
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ccm_agent.manifest.document import ManifestDocument
 
 NOT_HERE = {
-    "user": "make users with an `exec` of a CCM manifest",
+    "user": "create users with an `exec` of a CCM manifest",
     "git": "fetch with an `archive` of a CCM manifest",
-    "link": "make links with an `exec` of a CCM manifest",
-    "import": "put the module's definitions here",
+    "link": "create links with an `exec` of a CCM manifest",
+    "import": "copy the module's definitions here",
 }
 """TinyCM's other types, and what to do instead."""
 
@@ -106,7 +106,7 @@ def _definitions_in(part: ManifestPart) -> Iterator[ResourceDefinition]:
     if len(part.value) != 1:
         kind = part.value.get("type") if "name" in part.value else None
         written = f"`{kind}: {{name: …}}`" if kind in KEYS else "`file: {name: …}`"
-        part.fail(f"a definition is one type with its properties below it: write {written}")
+        part.fail(f"a definition must be one type with its properties: write {written}")
     kind, body = next(iter(part.value.items()))
     if kind not in KEYS:
         if kind in NOT_HERE:
@@ -139,7 +139,7 @@ def _check(part: ManifestPart, kind: str, said: dict[str, Any]) -> None:
         words = WORDS.get((kind, key))
         if words is not None and value not in words:
             either = ", ".join(words)
-            part.fail(f"`{key}` is `{value}`, and must be one of {either}", kind, key)
+            part.fail(f"`{key}` is `{value}`, but must be one of {either}", kind, key)
     names = said.get("name")
     if not names or not (isinstance(names, str) or _are_texts(names)):
         part.fail("`name` is missing: it must be a text, or a list of texts", kind)
@@ -169,7 +169,7 @@ def _mask(part: ManifestPart, kind: str, value: Any) -> str:
     found = _MASK.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         part.fail(
-            f"`{MASK}` is `{value}`, and must be three digits from 0 to 7, or x where it does not matter: 7xx",
+            f"`{MASK}` is `{value}`, but must be three digits from 0 to 7, or x where it does not matter: 7xx",
             kind,
             MASK,
         )
@@ -237,7 +237,5 @@ def _ordered(found: dict[str, ResourceDefinition]) -> list[ResourceDefinition]:
                 heapq.heappush(ready, numbers[later])
     if len(order) < len(found):
         stuck = [identifier for identifier, needs in waits.items() if needs]
-        found[stuck[0]].parts[0].fail(
-            f"these come after each other, so none can be first: {', '.join(stuck)}", kind=ManifestError
-        )
+        found[stuck[0]].parts[0].fail(f"dependency cycle: {', '.join(stuck)}", kind=ManifestError)
     return order

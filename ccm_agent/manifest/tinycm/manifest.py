@@ -138,7 +138,8 @@ def _read(text: str, line: int, source: str) -> ManifestPart | None:
         return None
     if not isinstance(value, dict):
         raise DocumentError(
-            "each document of a TinyCM manifest is a mapping, not a list or a text", place=Place(source, line)
+            "each document of a TinyCM manifest must be a mapping, not a list or a text",
+            place=Place(source, line),
         )
     return ManifestPart(value=value, text=text, line=line, source=source)
 
@@ -170,7 +171,7 @@ def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) 
     if header.value.get("plugins"):
         header.fail("TinyCM's plugins are not supported: remove `plugins`", "plugins", kind=ManifestError)
     if "host" in header.value and "hosts" in header.value:
-        header.fail("`host` and `hosts` are the same: make them one", "hosts")
+        header.fail("`host` and `hosts` are aliases; merge them", "hosts")
     constants = dict(_mapping(header, header.value.get("global"), "global"))
     key = "hosts" if "hosts" in header.value else "host"
     filters = header.value.get(key)
@@ -181,7 +182,7 @@ def collect_constants(header: ManifestPart | None, hostname: Callable[[], str]) 
     name = hostname() if filters else ""
     for number, one in enumerate(filters):
         if not isinstance(one, dict) or set(one) != {"filter", "constants"}:
-            header.fail(f"each of `{key}` is a mapping with `filter` and `constants`", key, number)
+            header.fail(f"each of `{key}` must be a mapping with `filter` and `constants`", key, number)
         if _matches(header, one["filter"], name, (key, number, "filter")):
             constants.update(_mapping(header, one["constants"], key, number, "constants"))
     return constants

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
-from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType, UndoRules
 from ccm_agent.resources.file.command import COMMAND
 from ccm_agent.resources.file.model import FileProperties, FileState
 from ccm_agent.resources.file.resource import (
@@ -17,7 +17,6 @@ from ccm_agent.resources.file.resource import (
     reach,
 )
 from ccm_agent.resources.file.undo import earlier, identify
-from ccm_agent.resources.undo import UndoRules
 
 
 def _make_posix(context: ResourceContext) -> Any:

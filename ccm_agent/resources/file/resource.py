@@ -129,11 +129,11 @@ def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     mode, source = written.get("mode"), written.get("source")
     if isinstance(mode, str):
         if MASK.fullmatch(mode) and "x" in mode:
-            yield "mode", "has no `x` in a `mode`"
+            yield "mode", "does not support `x` in a `mode`"
         elif mode.startswith(("0o", "0O")):
-            yield "mode", f"does not understand `mode: {mode}`, write the digits alone"
+            yield "mode", f"does not accept `mode: {mode}`, write only the digits"
         elif len(mode) == 3 and mode.isdigit() and written.get("ensure") != DIRECTORY:
-            yield "mode", f"never finds a file right with `mode: {mode}`, write `0{mode}`"
+            yield "mode", f"never accepts a file's mode for `mode: {mode}`, write `0{mode}`"
     if isinstance(source, str) and source.startswith(SCHEMES):
         yield "source", "does not fetch its `source` from the web"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.model.undo import EarlierState, KeepFile
 from ccm_agent.resources.file.model import DIRECTORY, FileProperties, FileState
-from ccm_agent.resources.undo import EarlierState, KeepFile
 
 if TYPE_CHECKING:
     from ccm_agent.model.undo import Identity

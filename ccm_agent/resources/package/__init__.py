@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccm_agent.model.resource import PRESENT
-from ccm_agent.resources.contract import CommandLine, Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.contract import (
+    CommandLine,
+    Probe,
+    ProviderSpec,
+    ResourceContext,
+    ResourceType,
+    UndoRules,
+)
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, check_when_applied, decide, has_changed, reach
 from ccm_agent.resources.package.undo import earlier, identify
-from ccm_agent.resources.undo import UndoRules
 
 
 def _make_apt(context: ResourceContext) -> Any:

@@ -100,7 +100,7 @@ def _refuse(message: str, field: str) -> NoReturn:
 def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Find extensions of Choria CCM in properties as written; see `ResourceType`."""
     if not written.get("engine"):
-        yield "engine", "must be told the `engine`"
+        yield "engine", "requires an `engine`"
 
 
 def reach(wanted: ScaffoldProperties) -> HostAccess:

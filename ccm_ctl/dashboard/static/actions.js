@@ -1,5 +1,5 @@
 // Actions on a run. Each asks once more; the server decides who may.
-import { html, useState, ask, go, plural, session, unusable, Problem, runPath } from "./lib.js";
+import { html, useState, ask, go, plural, session, unusable, MessageField, Problem, runPath } from "./lib.js";
 import { Undo } from "./undo.js";
 
 const ACTIONS = {
@@ -60,6 +60,7 @@ function Retry({ run }) {
   const [state, set] = useState({ error: null, isBusy: false });
   const found = RETRIED.filter((one) => run.counts[one]);
   const [left, setLeft] = useState([]);
+  const [message, setMessage] = useState("");
   if (session.right !== "act" || !["request", "schedule"].includes(run.cause) || !RETRIED_ACTIONS.includes(run.action) || !found.length) return null;
   if (run.rollout && !["done", "aborted"].includes(run.rollout.phase)) return null;
   const states = found.filter((one) => !left.includes(one));
@@ -68,7 +69,7 @@ function Retry({ run }) {
     event.preventDefault();
     set({ error: null, isBusy: true });
     try {
-      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states, alongside: isConcurrent(state) } });
+      const said = await ask(`/api/runs/${run.run}/retry`, { method: "POST", body: { states, message, alongside: isConcurrent(state) } });
       go(runPath(said.run));
     } catch (error) {
       set({ error, isBusy: false });
@@ -80,6 +81,7 @@ function Retry({ run }) {
     ${isOpen && html`<form class="actions" onSubmit=${act}>
       <p>Sends exactly the same request to the nodes that ended so:</p>
       ${found.map((one) => html`<label class="inline" key=${one}><input type="checkbox" checked=${!left.includes(one)} onChange=${(event) => setLeft(event.target.checked ? left.filter((each) => each !== one) : [...left, one])} /> ${run.counts[one]} ${one}</label>`)}
+      <${MessageField} value=${message} onInput=${setMessage} />
       <button type="submit" class="primary" ...${unusable(state.isBusy || !count)}>Retry on ${plural(count, "node")}${isConcurrent(state) && " all the same"}</button>
     </form>`}
     <${Problem} error=${state.error} />

@@ -254,6 +254,9 @@ export function Draft({ value, onDone, ...rest }) {
   return html`<input ...${rest} value=${draft ?? value} onInput=${(event) => set(event.target.value)} onChange=${done} onBlur=${() => set(null)} />`;
 }
 
+// Why a run is started, as `--message` of ccmctl.
+export const MessageField = ({ value, onInput }) => html`<label class="inline">Message (optional) <input value=${value} maxlength="1000" onInput=${(event) => onInput(event.target.value)} /></label>`;
+
 export function Problem({ error }) {
   return error ? html`<p class="problem" role="alert">${error.message || String(error)}</p>` : null;
 }

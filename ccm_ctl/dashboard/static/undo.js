@@ -1,5 +1,5 @@
 // The undo of a run: a preview, which changes nothing, then the undo itself. The server decides who may, and on which nodes.
-import { html, useEffect, useRef, useState, ask, go, plural, session, unusable, withQuery, Problem, runPath } from "./lib.js";
+import { html, useEffect, useRef, useState, ask, go, plural, session, unusable, withQuery, MessageField, Problem, runPath } from "./lib.js";
 import { Group } from "./diffs.js";
 
 const LOOK_MS = 1000;
@@ -59,6 +59,7 @@ function Found({ said }) {
 // `chosen` is the node that the address names, "all", or "" while the undo is closed.
 export function Undo({ run, chosen }) {
   const [state, set] = useState({ plan: null, node: "", error: null, isBusy: false });
+  const [message, setMessage] = useState("");
   const form = useRef(null);
   const isOpen = Boolean(chosen);
   const nodes = run.undoable || [];
@@ -90,7 +91,7 @@ export function Undo({ run, chosen }) {
   };
   const isConcurrent = state.error?.code === "rollout.concurrent";
   const undo = async () => {
-    const started = await send("undo", { node: state.node, plan: state.plan.run, alongside: isConcurrent });
+    const started = await send("undo", { node: state.node, plan: state.plan.run, message, alongside: isConcurrent });
     if (started) go(runPath(started.run));
   };
   return html`<div>
@@ -109,7 +110,7 @@ export function Undo({ run, chosen }) {
       ${state.plan.warnings.map((text) => html`<p class="problem" key=${text}>${text}</p>`)}
       <${Problem} error=${error} />
       ${said ? html`<${Found} said=${said} />` : !error && html`<p class="quiet" aria-busy="true">Asking the nodes …</p>`}
-      ${said?.is_done && said.would_change && html`<div class="actions"><button type="button" class="danger" ...${unusable(state.isBusy, undo)}>${verb} on ${plural(state.plan.nodes, "node")}${isConcurrent && " all the same"}</button></div>`}
+      ${said?.is_done && said.would_change && html`<div class="actions"><${MessageField} value=${message} onInput=${setMessage} /><button type="button" class="danger" ...${unusable(state.isBusy, undo)}>${verb} on ${plural(state.plan.nodes, "node")}${isConcurrent && " all the same"}</button></div>`}
     </section>`}
     <${Problem} error=${state.error} />
   </div>`;

@@ -8,6 +8,7 @@ from ccm_ctl.fleet.doctor.audit_checks import audit_checks
 from ccm_ctl.fleet.doctor.broker_checks import broker_checks
 from ccm_ctl.fleet.doctor.key_checks import key_checks
 from ccm_ctl.fleet.doctor.node_checks import node_checks
+from ccm_ctl.fleet.doctor.secret_checks import secret_checks
 from ccm_ctl.fleet.doctor.signer_checks import signer_checks
 from ccm_ctl.fleet.doctor.stream_checks import stream_checks
 
@@ -19,4 +20,4 @@ if TYPE_CHECKING:
 def all_checks(server: ServerInfo | None) -> list[Check]:
     """Every check that applies to this broker; without a connection those that need one give `unknown`."""
     own = [*broker_checks(), *key_checks(), *signer_checks(), *audit_checks()]
-    return [*own, *stream_checks(server), *node_checks()]
+    return [*own, *stream_checks(server), *node_checks(), *secret_checks()]

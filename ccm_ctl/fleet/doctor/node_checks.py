@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence, Sized
 
 from ccm_agent.model.durations import format_duration
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeRecord
-from ccm_ctl.fleet.discovery import Node, read_inventory
 from ccm_ctl.fleet.doctor.results import (
     Check,
     CheckResult,
@@ -24,7 +23,9 @@ from ccm_ctl.fleet.doctor.results import (
     problem,
     warning,
 )
+from ccm_ctl.fleet.inventory import read_inventory
 from ccm_ctl.fleet.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
+from ccm_ctl.fleet.nodes import Node
 
 IDS = (
     "nodes.records",

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusSetupError
-from ccm_ctl.fleet.discovery import FACTS_AT_ONCE, read_facts
 from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
 from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
+from ccm_ctl.fleet.inventory import FACTS_AT_ONCE, read_facts
 from ccm_ctl.fleet.node_state import (
     LeftOutReasons,
     VerifiedServices,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.model.rollout_records import RolloutPlan
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
     from ccm_ctl.fleet.impact.changes import ManifestResources, NodeChange
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 

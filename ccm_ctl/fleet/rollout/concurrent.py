@@ -71,7 +71,9 @@ async def find_concurrent_rollouts(
     except BusDeniedError:
         return []  # these credentials cannot see rollouts
     for run in open_runs:
-        if run == besides or len(found) == MOST:
+        if len(found) == MOST:
+            break
+        if run == besides:
             continue
         try:
             recorded, stored = await History(fleet).load(run), await store.require(run)

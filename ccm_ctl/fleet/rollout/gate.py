@@ -21,19 +21,8 @@ if TYPE_CHECKING:
 LENGTH_LIMIT = 4096
 """Characters of a gate."""
 
-COUNTED = {
-    NodeState.STABLE: "stable",
-    NodeState.CHANGED: "changed",
-    NodeState.FAILED: "failed",
-    NodeState.STOPPED: "stopped",
-    NodeState.REFUSED: "refused",
-    NodeState.SUPERSEDED: "superseded",
-    NodeState.EXPIRED: "expired",
-    NodeState.UNREACHABLE: "unreachable",
-    NodeState.LOST: "lost",
-    NodeState.OFFLINE: "offline",
-}
-"""The name under which a gate sees how many nodes are in a state."""
+COUNTED = {state: state.value for state in NodeState if state.is_final and state is not NodeState.SKIPPED}
+"""The name under which a gate sees how many nodes are in a state. Nothing is skipped before a gate has been evaluated."""
 
 HEALTH = ("ok", "warning", "critical", "unknown")
 """Results of health checks that a gate sees below `health`."""

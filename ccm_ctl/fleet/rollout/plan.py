@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ccm_agent.model.rollout_records import Size
-    from ccm_ctl.fleet.discovery import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes import Inventory, TargetSet
 
 WAVES_LIMIT = 100
 """The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""

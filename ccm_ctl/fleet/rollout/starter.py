@@ -226,7 +226,7 @@ class RolloutStarter:
         late_s = (self._fleet.clock.now() - one.due).total_seconds()
         limit_s = one.rollout.start_within_s
         if late_s > limit_s:
-            return f"no rollout server began it within {format_duration(limit_s)}"
+            return f"no rollout server started it within {format_duration(limit_s)}"
         if not starts.run:
             return ""
         found = await RolloutStore(self._fleet).read(starts.run)

@@ -189,7 +189,7 @@ def _decode(entry: KeyValueEntry, name: str) -> ScheduleStarts:
     try:
         starts = decode_foreign(entry.value, ScheduleStarts)
     except msgspec.MsgspecError as err:
-        raise ProtocolError(f"it is not what a rollout server stores: {err}") from err
+        raise ProtocolError(f"it is not a record of a rollout server: {err}") from err
     if starts.name != name:
         raise ProtocolError("it is of another schedule")
     return starts

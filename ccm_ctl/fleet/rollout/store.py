@@ -229,7 +229,7 @@ class RolloutStore:
             except RevisionError:
                 continue
             return number
-        raise RevisionError(f"{short_id(order.run)}: another program gives orders all the time; try again")
+        raise RevisionError(f"{short_id(order.run)}: other orders keep arriving; try again")
 
     async def open_rollouts(self, left_out: list[str] | None = None) -> list[RolloutState]:
         """The rollouts that are not over, oldest first; the keys of those that cannot be read are added to `left_out`."""

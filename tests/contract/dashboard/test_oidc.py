@@ -428,7 +428,7 @@ async def hanging(_: web.Request) -> web.Response:
     [
         pytest.param(status_of(500), "HTTP status 500", id="fails"),
         pytest.param(
-            status_of(302, Location="http://127.0.0.1:1/"), "sends to another address", id="redirects"
+            status_of(302, Location="http://127.0.0.1:1/"), "redirects to another address", id="redirects"
         ),
         pytest.param(huge, "more than 256 KiB", id="is huge"),
         pytest.param(deep, "is not valid", id="is nested deeply"),

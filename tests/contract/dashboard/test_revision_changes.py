@@ -150,7 +150,7 @@ async def test_without_its_bundle_a_revision_has_no_made_up_lines() -> None:
     assert lines_of(before)[MANIFEST] == ["-a: 1", "+a: 2"]
     assert (after["diff"], back["diff"]) == ({}, {})
     assert "is no longer stored" in after["problem"]
-    assert "cannot come back" in back["problem"]
+    assert "cannot be restored" in back["problem"]
 
 
 async def test_lines_are_of_verified_revisions_only() -> None:

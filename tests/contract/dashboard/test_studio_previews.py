@@ -211,7 +211,7 @@ def test_templates_of_a_manifest_share_an_allowance_of_time_and_output(
     monkeypatch.setattr(template_environment, "RENDER_S", -1.0)
     (late,) = files_of(worker, folder, scaffold("engine: jet"))
 
-    assert "give more than" in large.error
+    assert "produce more than" in large.error
     assert "take more than" in late.error
 
 

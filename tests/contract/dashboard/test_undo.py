@@ -112,6 +112,25 @@ async def test_an_undo_starts_after_its_preview_and_names_the_user() -> None:
     assert (undo["action"], undo["undo"], undo["user"]) == ("undo", run, "ann")
 
 
+async def test_the_message_of_an_undo_is_in_its_request_and_record() -> None:
+    async with served() as site:
+        nodes = await add_nodes(site, [event("/etc/motd", 2)])
+        run = await apply(site, nodes)
+        await site.sign_in()
+        plan, _ = await preview(site, run)
+        too_long, refused = await post(site, f"{run}/undo", plan=plan, message="m" * 1001)
+        previewed = [one.get("message") for node in nodes for one in node.heard]
+        status, said = await post(site, f"{run}/undo", plan=plan, message=" the wrong banner ")
+        async with asyncio.timeout(10):
+            await reached(lambda: len(requests(nodes)) == 4)
+        _, undo = await site.ask("GET", f"/api/runs/{said['run']}")
+
+    assert (too_long, refused["error"]) == (400, "message: 1001 characters; at most 1000 are kept")
+    assert previewed == [None, None]
+    assert (status, undo["message"]) == (200, "the wrong banner")
+    assert [one.get("message") for node in nodes for one in node.heard[1:]] == ["the wrong banner"] * 2
+
+
 async def test_an_undo_of_one_node_goes_to_this_node_alone() -> None:
     async with served() as site:
         nodes = await add_nodes(site, [event("/etc/motd", 2)])

@@ -128,7 +128,7 @@ async def test_a_schedule_that_nobody_signed_is_marked() -> None:
         when="@every 60s", stored=NOW, request=request,
     )  # fmt: skip
     reader = await open_reader(scene.adapt(fleet_on(MemoryBus(MemoryBroker(lambda: NOW), "op"))))
-    scene.schedules = [plain.judged(reader), replace(plain, name="own")]
+    scene.schedules = [reader.judged(plain), replace(plain, name="own")]
     async with served(adapt=scene.adapt) as site:
         await site.sign_in()
         _, listed = await site.ask("GET", "/api/schedules")

@@ -30,7 +30,7 @@ async def test_facts_that_are_gone_stay_in_force_and_a_signed_removal_ends_them(
     assert await facts.read()
     stored = list(broker.buckets[BUCKET])
     broker.buckets[BUCKET].clear()
-    with pytest.raises(ProtocolError, match="it is gone without having been deleted"):
+    with pytest.raises(ProtocolError, match="disappeared without being deleted"):
         await facts.read()
     assert facts.facts == {"role": "web"}
 

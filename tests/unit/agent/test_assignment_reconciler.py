@@ -204,8 +204,8 @@ async def test_two_that_manage_the_same_are_both_refused_and_named(world: World)
         conflict_after = (await world.operator.record()).conflict
 
     sentence = (
-        "the assignments base and site both manage file#/shared: neither is applied here until one of them "
-        "leaves it to the other or is unassigned"
+        "the assignments base and site both manage file#/shared: neither is applied here; "
+        "remove the resource from one of them, or unassign one"
     )
     assert [(one.reason, one.code) for one in refused] == [(sentence, "assignment.conflict")] * 2
     assert (record.conflict, conflict_after) == (sentence, "")

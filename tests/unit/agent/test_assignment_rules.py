@@ -119,13 +119,13 @@ def test_an_assignment_is_read_out_of_its_stamp(tmp_path: Path) -> None:
     ("found", "why"),
     [
         pytest.param(entry(key="all.other"), "was copied here", id="another key's"),
-        pytest.param(entry(name="other"), "belongs to another key", id="another name"),
-        pytest.param(entry(scope="node.web1"), "belongs to another key", id="another scope"),
-        pytest.param(entry(scope="planet"), "no scope", id="no scope"),
+        pytest.param(entry(name="other"), "which has another key", id="another name"),
+        pytest.param(entry(scope="node.web1"), "which has another key", id="another scope"),
+        pytest.param(entry(scope="planet"), "not a valid scope", id="not a valid scope"),
         pytest.param(entry(mode="ponder"), "unknown mode ponder", id="an unknown mode"),
-        pytest.param(entry(data_revision=-1), "no revision is below 0", id="no revision"),
+        pytest.param(entry(data_revision=-1), "its revision is negative", id="no revision"),
         pytest.param(entry(deadline="2030-01-01T00:00:00"), "with a timezone", id="a time of nowhere"),
-        pytest.param(entry(bundle=None), "no assignment", id="no bundle"),
+        pytest.param(entry(bundle=None), "not a valid assignment", id="no bundle"),
         pytest.param(entry(number=1), "older than 2", id="an older number"),
     ],
 )

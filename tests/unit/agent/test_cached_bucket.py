@@ -199,7 +199,7 @@ async def test_last_good_document_of_a_deleted_key_is_kept_and_reported_once(
     bucket, _ = await at.process()
     found.append(await bucket.get("common"))
 
-    gone = ("CCM_DATA/common", "kv://CCM_DATA/common was deleted; put a document there, {} for none")
+    gone = ("CCM_DATA/common", "kv://CCM_DATA/common was deleted; store a document there, `{}` for none")
     assert found == [seen] * 3
     assert at.refused == [gone] * 2, "once for each process"
 
@@ -253,8 +253,9 @@ async def test_without_signatures_a_plain_document_after_a_stamped_one_is_refuse
     assert at.refused == [
         (
             "CCM_DATA/common",
-            "kv://CCM_DATA/common was not written by `ccmctl`, and the document before it was, so this one may be a copy that a "
-            "node caused: write it with `ccmctl data put common`, or set `stamped_data: false` in the node's configuration",
+            "kv://CCM_DATA/common was not written by `ccmctl`, and the previous document was written by `ccmctl`, so "
+            "this one may be a copy made by a node: write it with `ccmctl data put common`, or set `stamped_data: "
+            "false` in the node's configuration",
         )
     ]
 
@@ -337,7 +338,7 @@ async def test_a_past_revision_counts_if_an_operator_signed_it_who_may(tmp_path:
     bucket, _ = await at.process(authenticator=node)
 
     assert value(await bucket.as_of("common", 1)) == stamped("text", 1)
-    for revision, reason in ((2, "eve signed it and may not write there"), (3, "not in signers list")):
+    for revision, reason in ((2, "eve signed it, but may not write there"), (3, "not in signers list")):
         with pytest.raises(ProtocolError, match=reason):
             await bucket.as_of("common", revision)
 

@@ -194,7 +194,7 @@ async def test_a_run_of_the_nodes_own_is_reported_as_far_as_it_came_and_counts_a
     summary = msgspec.json.decode(told.body, type=SessionSummary)
     assert (summary.state, summary.changed_resources, summary.total_resources) == ("changed", 1, 2)
     assert (summary.reason, summary.code) == (
-        "left at a restart of the agent, which begins it again",
+        "interrupted by a restart of the agent, which starts it again",
         "run.paused",
     )
     assert ended.result() is None

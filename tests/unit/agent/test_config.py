@@ -146,7 +146,7 @@ monitor_address: 0.0.0.0
         ),
         pytest.param(
             "interval: 10s\n",
-            "c.yaml:1:1: `interval` is 10s: it must be at least 30s",
+            "c.yaml:1:1: `interval` is 10s, but must be at least 30s",
             id="too often",
         ),
         pytest.param(
@@ -156,17 +156,17 @@ monitor_address: 0.0.0.0
         ),
         pytest.param(
             "state_dir: var/lib\n",
-            "c.yaml:1:1: `state_dir` is `var/lib`: write an absolute path",
+            "c.yaml:1:1: `state_dir` is `var/lib`, but must be an absolute path",
             id="a relative path",
         ),
         pytest.param(
             "nats: {url: 'nats://a', context: b}\n",
-            "c.yaml:1:8: `url` and `context` both name the broker: keep one",
+            "c.yaml:1:8: `url` and `context` both select the broker; remove one of them",
             id="two brokers",
         ),
         pytest.param(
             "nats: {tls: {cert: /a}}\n",
-            "c.yaml:1:8: `cert` and `key` belong together: give both or neither",
+            "c.yaml:1:8: `cert` and `key` must be set together",
             id="half a certificate",
         ),
     ],

@@ -176,14 +176,14 @@ async def test_invalid_requests_get_no_answer_and_do_no_harm(world: World, quest
 
 async def test_an_unknown_question_is_refused(world: World) -> None:
     async with reachable(world):
-        with pytest.raises(HostError, match="this agent does not know `dance`"):
+        with pytest.raises(HostError, match="this agent does not support `dance`"):
             await asked(world, "dance")
 
 
 async def test_the_socket_is_for_its_owner_alone_and_another_user_is_sent_away(world: World) -> None:
     async with reachable(world, users=(os.geteuid() + 1,)):
         mode = (world.folder / SOCKET).stat().st_mode & 0o777
-        with pytest.raises(HostError, match="ended, or refused, before it had answered"):
+        with pytest.raises(HostError, match="exited or closed the connection before the end of its answer"):
             await asked(world, STATUS)
 
     assert mode == 0o600

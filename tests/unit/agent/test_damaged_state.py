@@ -18,7 +18,7 @@ def test_a_file_that_holds_anything_is_skipped(
     (tmp_path / "a.json").write_bytes(content)
 
     assert StateFile(tmp_path / "a.json", dict[str, Any]).load() is None
-    assert "a file of state is passed over" in caplog.text
+    assert "a state file is skipped" in caplog.text
 
 
 def test_damaged_disabled_state_does_not_stop_the_agent(tmp_path: Path) -> None:

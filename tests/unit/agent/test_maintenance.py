@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_read_disables_and_looks_the_same_each_time(
 
 
 def test_a_state_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="there is no such state folder"):
+    with pytest.raises(FileError, match="the state folder does not exist"):
         disable(tmp_path / "none", FOUR_HOURS)
 
     assert not (tmp_path / "none").exists()

@@ -481,7 +481,7 @@ async def test_request_replayed_after_the_request_log_expired_is_refused(
 
     assert fleet.applied == ["nightly"]
     assert told["message"] == (
-        f"{due.subject}: it was due 2026-11-21 12:01:00Z and is too late; is this host's clock right?"
+        f"{due.subject}: it was due 2026-11-21 12:01:00Z, which is too long ago; check this host's clock"
     )
 
 
@@ -512,7 +512,7 @@ async def test_an_older_due_request_is_not_taken_again_when_the_ledger_has_forgo
         why = await replayed(fleet, old)
 
     assert fleet.applied == ["old", "new"]
-    assert why.endswith("is sent again: it was taken before, or a later one was; refused")
+    assert why.endswith("and it or a later one was already accepted")
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
@@ -723,4 +723,4 @@ async def test_request_on_the_subject_of_a_schedule_that_no_schedule_sent_is_ref
         await fleet.settled(one)
 
     assert fleet.applied == []
-    assert told["message"] == f"{subject}: only a schedule sends requests there; refused"
+    assert told["message"] == f"{subject}: refused: only schedules may send requests there"

@@ -172,7 +172,7 @@ async def test_node_converges_now_and_answers_at_the_end_with_what_came_of_it(tm
     assert (ended["name"], ended["state"], ended["changed"]) == ("/etc/site.yaml", "changed", 1)
     assert ended["run"] == at.engine.applied[1][1].run
     assert at.told(AGENT_CONVERGE) == [
-        (f"converges now, asked by {MARIA}: after the fix", {"by": MARIA, "why": "after the fix"})
+        (f"converges now, requested by {MARIA}: after the fix", {"by": MARIA, "why": "after the fix"})
     ]
 
 

@@ -509,7 +509,7 @@ async def test_a_policy_that_is_broken_by_an_edit_does_not_leave_the_old_one_in_
         allowed = await at.ask(apply())
 
     assert (refused[1], shared[1], allowed[0]) == ("policy.broken", "policy.broken", "accepted")
-    assert "others may write" in shared[2]
+    assert "other users can write" in shared[2]
 
 
 async def test_a_configured_policy_that_is_missing_is_an_error(tmp_path: Path) -> None:
@@ -520,7 +520,7 @@ async def test_a_configured_policy_that_is_missing_is_an_error(tmp_path: Path) -
         allowed = await at.ask(apply())
 
     assert (refused[1], allowed[0]) == ("policy.broken", "accepted")
-    assert "there is no such file" in refused[2]
+    assert "the file does not exist" in refused[2]
 
 
 def test_assignments_and_objects_count_as_coming_from_the_bus(tmp_path: Path) -> None:

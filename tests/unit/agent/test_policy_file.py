@@ -50,7 +50,7 @@ def test_a_missing_file_means_no_policy_unless_the_configuration_names_it(tmp_pa
     with pytest.raises(FileError) as caught:
         read_policy(path, TYPES, is_required=True)
 
-    assert "there is no such file" in str(caught.value)
+    assert "the file does not exist" in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o646, 0o622])
@@ -58,7 +58,7 @@ def test_a_file_to_which_others_may_write_is_refused(tmp_path: Path, mode: int) 
     with pytest.raises(FileError) as caught:
         read_policy(write(tmp_path, mode=mode), TYPES, is_required=False)
 
-    assert f"others may write to it (mode {mode:04o})" in str(caught.value)
+    assert f"other users can write to it (mode {mode:04o})" in str(caught.value)
     assert "chmod go-w" in str(caught.value)
 
 
@@ -69,7 +69,7 @@ def test_a_folder_in_which_others_may_put_another_file_is_refused(tmp_path: Path
     with pytest.raises(FileError) as caught:
         read_policy(path, TYPES, is_required=False)
 
-    assert f"{tmp_path}: others may write" in str(caught.value)
+    assert f"{tmp_path}: other users can write" in str(caught.value)
 
 
 def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ async def test_a_second_apply_finds_what_the_first_has_changed(at: PlanNode) -> 
         at.engine.applied.clear()
 
         at.assert_refused(
-            await at.apply(plan), f"since the plan {plan[:8]} this has changed: file#/a; plan again"
+            await at.apply(plan), f"since the plan {plan[:8]}, these have changed: file#/a; plan again"
         )
 
 
@@ -140,7 +140,7 @@ async def test_data_of_another_revision_are_named(at: PlanNode) -> None:
         plan = await at.plan(data=[DATA])
         at.revisions[DATA] = 4
 
-        at.assert_refused(await at.apply(plan, data=[DATA]), f"this has changed: {DATA}; plan again")
+        at.assert_refused(await at.apply(plan, data=[DATA]), f"these have changed: {DATA}; plan again")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ async def test_a_restart_during_the_comparison_leaves_it_to_the_next_process(
         summary = await at.controller.summary(run, NODE)
 
     if has_moved:
-        at.assert_refused(summary, f"since the plan {plan[:8]} this has changed: file#/b; plan again")
+        at.assert_refused(summary, f"since the plan {plan[:8]}, these have changed: file#/b; plan again")
     else:
         assert (summary["state"], summary["changed_resources"]) == ("changed", 1)
         assert at.engine.looks == [True, False]

@@ -71,7 +71,7 @@ async def test_piece_that_the_timestamp_does_not_name_is_refused(tmp_path: Path,
     assert await stage.reader.lowest(NAMES[:1]) == {NAMES[0]: 7}
     await stage.bucket.put(piece_key(0), piece)
 
-    with pytest.raises(ProtocolError, match="not the part of the snapshot"):
+    with pytest.raises(ProtocolError, match="this part of the snapshot does not match"):
         await SnapshotReader(stage.bucket, stage.node).lowest(NAMES)
 
 
@@ -128,7 +128,7 @@ async def test_timestamp_without_a_snapshot_is_refused_after_one_with_a_snapshot
     restarted = await asyncio.to_thread(authenticator, tmp_path, stage.trust)
     for node in (stage.node, restarted):
         node.freshness.notified()
-        with pytest.raises(ProtocolError, match="has no snapshot, and the one before has"):
+        with pytest.raises(ProtocolError, match="has no snapshot, but the previous one has"):
             await node.read_timestamp(stage.bucket)
     assert await stage.reader.lowest(NAMES[:1]) == {NAMES[0]: 7}
 

@@ -221,7 +221,7 @@ async def test_object_that_was_signed_before_the_one_at_hand_is_refused(world: W
 
 @pytest.mark.parametrize("url", ["ftp://a/b.tar.gz", "obj://bucket", "obj:///key"])
 def test_an_invalid_source_is_refused(world: World, url: str) -> None:
-    with pytest.raises(ManifestError, match="is not a manifest"):
+    with pytest.raises(ManifestError, match="is not a valid source"):
         make_origin(url, world.ports, world.folder)
 
 

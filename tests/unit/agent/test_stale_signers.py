@@ -84,7 +84,9 @@ async def test_a_change_is_refused_until_the_list_is_confirmed(stage: Stage, pro
     await stage.ask(protocol)
 
     await stage.clock.advance(HOUR_S + 1)
-    with pytest.raises(StaleSignersError, match="plans only: no administrator has confirmed signers list 1"):
+    with pytest.raises(
+        StaleSignersError, match="only plans are accepted: no administrator has confirmed signers list 1"
+    ):
         await stage.ask(protocol)
     await stage.ask(MANIFEST_PLAN)
 
@@ -98,7 +100,7 @@ async def test_a_list_that_a_timestamp_names_and_the_broker_withholds_makes_the_
     newer = sign_signers(stage.keys.root, stage.keys.listed(max_age_s=HOUR_S))
     assert await stage.confirm(signers=2)
 
-    with pytest.raises(StaleSignersError, match="signers list 2 exists, and the broker has not delivered it"):
+    with pytest.raises(StaleSignersError, match="signers list 2 exists, but the broker has not delivered it"):
         await stage.ask(MANIFEST_APPLY)
     await stage.put(SIGNERS_KEY, newer)
     assert await stage.node.read_list(stage.bucket)
@@ -110,7 +112,7 @@ async def test_a_list_that_is_older_than_the_one_of_the_timestamp_is_refused(sta
     await stage.confirm(signers=3)
 
     await stage.put(SIGNERS_KEY, between)
-    with pytest.raises(ProtocolError, match="signers list 2 is older than 3, which a timestamp names"):
+    with pytest.raises(ProtocolError, match="signers list 2 is older than 3, which a timestamp requires"):
         await stage.node.read_list(stage.bucket)
     assert stage.node.signers.number == 1
     await stage.put(SIGNERS_KEY, newest)
@@ -130,7 +132,7 @@ async def test_nothing_new_is_taken_while_the_list_is_stale_and_what_is_known_st
         lambda: stage.guard.check_absence("CCM_FACTS", "web1", stage.deletion(6)),
         lambda: stage.node.object("object", "d" * 64, signature),
     ):
-        with pytest.raises(ProtocolError, match="nothing new is taken"):
+        with pytest.raises(ProtocolError, match="new documents are refused"):
             take()
 
     await stage.confirm(signers=1)
@@ -143,7 +145,7 @@ async def test_nothing_new_is_taken_while_the_list_is_stale_and_what_is_known_st
 async def test_a_document_that_is_there_is_no_deletion(stage: Stage) -> None:
     await stage.guard.seen(stage.guard.check("CCM_FACTS", stage.facts(5, "web")))
 
-    with pytest.raises(ProtocolError, match="gone without having been deleted"):
+    with pytest.raises(ProtocolError, match="disappeared without being deleted"):
         stage.guard.check_absence("CCM_FACTS", "web1", stage.facts(6, "web"))
 
 

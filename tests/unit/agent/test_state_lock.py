@@ -15,7 +15,7 @@ def test_a_folder_is_for_one_agent_at_a_time_and_the_error_names_it(tmp_path: Pa
         second.take()
 
     assert str(caught.value) == (
-        f"{tmp_path}/state: process {os.getpid()} is an agent with this state folder; give each its own `state_dir`"
+        f"{tmp_path}/state: the agent of process {os.getpid()} uses this state folder; give each agent its own `state_dir`"
     )
     first.release()
     second.take()
@@ -48,8 +48,8 @@ def test_a_folder_in_which_others_may_write_is_refused(tmp_path: Path, mode: int
         StateLock(tmp_path / "state").take()
 
     assert str(caught.value) == (
-        f"{tmp_path}/state: others may write there (mode {mode:04o}), and would command this agent: "
-        f"chmod 0700 {tmp_path}/state"
+        f"{tmp_path}/state: other users can write there (mode {mode:04o}) and could control this agent; "
+        f"run `chmod 0700 {tmp_path}/state`"
     )
     assert list((tmp_path / "state").iterdir()) == []
 
@@ -63,7 +63,7 @@ def test_a_folder_of_another_owner_is_refused(tmp_path: Path) -> None:
         StateLock(tmp_path / "state").take()
 
     assert str(caught.value) == (
-        f"{tmp_path}/state: user 65534 owns it, and would command this agent: give it to root"
+        f"{tmp_path}/state: user 65534 owns it and could control this agent; run `chown root {tmp_path}/state`"
     )
 
 
@@ -88,4 +88,4 @@ def test_so_is_a_folder_of_sources_elsewhere_that_exists(tmp_path: Path) -> None
     with pytest.raises(FileError) as caught:
         claim.take()
 
-    assert str(caught.value).startswith(f"{cache}: others may write there (mode 0777)")
+    assert str(caught.value).startswith(f"{cache}: other users can write there (mode 0777)")

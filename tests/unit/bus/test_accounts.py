@@ -24,7 +24,7 @@ from ccm_agent.bus.permissions import Role, node_permissions, operator_permissio
 from ccm_agent.bus.subjects import stored_patterns, subject_matches
 from ccm_agent.model import wire
 
-EVERYTHING = Role(apply=(">",), data=True, facts=True, schedules=True)
+EVERYTHING = Role(apply=(">",), data=True, facts=True, schedules=True, join=True)
 KEYS = {account: f"A{account.value}" for account in Account}
 MOVING = [pytest.param(False, id="for good"), pytest.param(True, id="while a fleet moves")]
 
@@ -73,7 +73,21 @@ def test_services_that_change_something_have_a_wildcard() -> None:
 
 def test_operators_offer_no_stream() -> None:
     """In a cluster an answer that is sent onto it would go on to the nodes."""
-    assert exports(Account.OPS, grants()) == []
+    assert {one.kind for one in exports(Account.OPS, grants())} == {ExportKind.SERVICE}
+
+
+def test_operators_answer_nodes_that_join_and_nothing_else() -> None:
+    assert [(one.subject, one.to) for one in exports(Account.OPS, grants())] == [
+        ("io.choria.ccm.v1.join.request.*", (Account.JOIN,)),
+        ("io.choria.ccm.v1.join.renewal.>", (Account.NODES,)),
+    ]
+
+
+def test_the_holder_of_a_token_reaches_the_join_service_alone() -> None:
+    taken = [one.subject for one in imports(Account.JOIN, grants())]
+
+    # The server itself needs the first one: see `accounts._questions`.
+    assert taken == ["$JS.API.INFO", "io.choria.ccm.v1.join.request.*"]
 
 
 def test_nodes_offer_requests_alone_as_a_service() -> None:
@@ -87,7 +101,7 @@ def test_operators_hear_events_as_a_stream() -> None:
     assert {one.kind for one in grants() if Account.OPS in one.to and one.owner == Account.NODES} == {
         ExportKind.STREAM
     }
-    assert not [one for one in grants() if one.owner == Account.OPS]
+    assert {one.kind for one in grants() if one.owner == Account.OPS} == {ExportKind.SERVICE}
 
 
 @pytest.mark.parametrize("moving", MOVING)
@@ -188,7 +202,7 @@ def test_claims_are_as_jwts_have_them() -> None:
         "local_subject": "$JS.API.DIRECT.GET.KV_CCM_DATA",
         "type": "service",
     } in found["imports"]
-    assert found["exports"] == []
+    assert {each["type"] for each in found["exports"]} == {"service"}
     assert {
         "name": "$JS.API.DIRECT.GET.KV_CCM_DATA",
         "subject": "$JS.API.DIRECT.GET.KV_CCM_DATA",

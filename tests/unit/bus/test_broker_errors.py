@@ -37,15 +37,15 @@ def test_a_subject_is_named_by_its_stream_or_bucket(subject: str, place: str) ->
     [
         (
             "$JS.API.DIRECT.GET.KV_site",
-            "the broker has no bucket site (`nats kv add site` creates it), or it has no leader now",
+            "the broker has no bucket site (create it with `nats kv add site`), or it has no leader now",
         ),
         (
             "$JS.API.DIRECT.GET.CCM_EVENTS",
-            "the broker has no stream CCM_EVENTS (`ccmctl init` creates it), or it has no leader now",
+            "the broker has no stream CCM_EVENTS (create it with `ccmctl init`), or it has no leader now",
         ),
         (
             "$O.CCM_MANIFESTS.M.x",
-            "the broker has no object store CCM_MANIFESTS (`ccmctl init` creates it), or it has no leader now",
+            "the broker has no object store CCM_MANIFESTS (create it with `ccmctl init`), or it has no leader now",
         ),
     ],
 )

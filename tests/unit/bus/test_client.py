@@ -41,7 +41,7 @@ def test_a_missing_answer_is_explained_by_its_cause(met: OSError | None, why: st
 
     told = client._explained(URL, nats.errors.NoServersError())
 
-    assert str(told) == f"{URL}: cannot connect to the broker: {why}; is it running?"
+    assert str(told) == f"{URL}: cannot connect to the broker: {why}; check that it is running"
 
 
 @pytest.mark.parametrize("err", [TypeError(), binascii.Error("padding")])
@@ -50,7 +50,10 @@ def test_a_file_that_holds_no_credentials_is_named(err: Exception) -> None:
 
     told = client._explained(URL, err)
 
-    assert str(told) == "/x.creds: holds no credentials; `ccmctl node add` and `operator add` make them"
+    assert (
+        str(told)
+        == "/x.creds: contains no credentials; create some with `ccmctl node add` or `ccmctl operator add`"
+    )
 
 
 INBOX = b"_INBOX_op.7"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.bus.denials import PUBLISH, denied, no_inbox
+from ccm_agent.bus.permissions import operator_flag_for
 from ccm_agent.bus.settings import BusSettings
 
-OPERATOR = BusSettings(servers=("nats://b:4222",), identity="ann", program="ccmctl")
+OPERATOR = BusSettings(
+    servers=("nats://b:4222",), identity="ann", program="ccmctl", operator_flag=operator_flag_for
+)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,8 @@ OPERATOR = BusSettings(servers=("nats://b:4222",), identity="ann", program="ccmc
         (
             PUBLISH,
             "$JS.API.STREAM.CREATE.CCM_EVENTS",
-            "stream CCM_EVENTS: the broker does not allow ann to create or change it; `ccmctl operator add --admin` grants that",
+            "stream CCM_EVENTS: the broker does not allow ann to create or change it; "
+            "grant it with `ccmctl operator add --admin`",
         ),
         (
             PUBLISH,
@@ -26,7 +30,7 @@ OPERATOR = BusSettings(servers=("nats://b:4222",), identity="ann", program="ccmc
         (
             PUBLISH,
             "$KV.CCM_DATA.a",
-            "bucket CCM_DATA, key a: the broker does not allow ann to publish there; `ccmctl operator add --data` grants that",
+            "bucket CCM_DATA, key a: the broker does not allow ann to publish there; grant it with `ccmctl operator add --data`",
         ),
         (
             "subscribe to it",

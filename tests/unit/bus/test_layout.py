@@ -47,7 +47,14 @@ def test_buckets_that_agents_read_notice_with_headers_only() -> None:
             "headers_only": True,
         }
         for bucket in ("CCM_FACTS", "CCM_DATA", "CCM_ASSIGNMENTS", "CCM_TRUST")
-    } | {"KV_CCM_NODES": None, "KV_CCM_RUNS": None, "KV_CCM_NODE_DATA": None, "KV_CCM_SLOTS": None}
+    } | {
+        "KV_CCM_NODES": None,
+        "KV_CCM_RUNS": None,
+        "KV_CCM_NODE_DATA": None,
+        "KV_CCM_SECRETS": None,
+        "KV_CCM_SLOTS": None,
+        "KV_CCM_JOINS": None,
+    }
 
 
 def test_nothing_that_nodes_write_is_republished() -> None:

@@ -55,7 +55,9 @@ def test_permission_covers_the_documents_of_one_node(node: str, key: str, is_all
 
 
 def test_agent_without_support_for_index_entries_does_not_read_them_as_documents() -> None:
-    with pytest.raises(CcmError, match="this agent is too old to read documents that are kept for one node"):
+    with pytest.raises(
+        CcmError, match="this agent is too old to read documents that are stored for one node"
+    ):
         resolve_document(TOO_OLD_TEXT.encode(), {}, "kv://CCM_DATA/node/db1")
 
 

@@ -90,6 +90,6 @@ def test_a_certificate_for_another_node_is_warned_of(path: Path, caplog: pytest.
         caplog.clear()
         with caplog.at_level("WARNING"):  # tests of ccmctl set another level
             NodeKey(str(path)).read(name)
-        warned[name] = "readers will not believe this node's events" in caplog.text
+        warned[name] = "readers will reject this node's events" in caplog.text
 
     assert warned == {"web1": True, "db1": False}

@@ -49,7 +49,7 @@ def test_entry_that_a_certified_key_signed_is_of_its_node() -> None:
         pytest.param(signed(b"gone"), certificate(), "changed after signing", id="another body"),
         pytest.param(signed(subject=f"{SUBJECT}2"), certificate(), "the signature is for", id="another key"),
         pytest.param(signed(kind=SignatureKind.EVENT), certificate(), "for a event", id="another kind"),
-        pytest.param(signed(), "", "has no certificate", id="without a certificate"),
+        pytest.param(signed(), "", "certificate of its signing key is missing", id="without a certificate"),
         pytest.param(signed(key=STRANGER), certificate(), "changed after signing|content", id="a stranger"),
         pytest.param(
             signed(issued_ms=NOW + SKEW_MS + 1), certificate(), "signed in the future", id="from the future"
@@ -60,7 +60,7 @@ def test_entry_that_a_certified_key_signed_is_of_its_node() -> None:
         pytest.param(
             signed(),
             certificate(expires_ms=NOW - 1),
-            "after its certificate had expired",
+            "after its certificate expired",
             id="old certificate",
         ),
         pytest.param(

@@ -35,7 +35,7 @@ def test_a_message_of_a_program_is_a_request() -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"Anything": "else"}])
 def test_a_message_that_no_program_sent_is_refused(headers: dict[str, str]) -> None:
-    with pytest.raises(ProtocolError, match="not a request but an answer of the broker"):
+    with pytest.raises(ProtocolError, match="not a request but a reply of the broker"):
         validate_request(SUBJECT, BODY, headers)
 
 
@@ -98,7 +98,7 @@ def test_a_header_counts_however_it_is_written() -> None:
 
 
 def test_an_answer_of_the_broker_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="an answer of the broker"):
+    with pytest.raises(ProtocolError, match="a reply of the broker"):
         validate_request(SUBJECT, BODY, {"Status": "404"})
 
 

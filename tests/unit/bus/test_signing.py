@@ -95,7 +95,7 @@ def test_genuine_header_is_refused_when_it_is_padded_shortened_or_of_another_ver
     long = signed(new_key(), details={"name": "x" * HEADER_LIMIT})
 
     for broken, why in (
-        (f"v2{header[2:]}", "is unknown to this version"),
+        (f"v2{header[2:]}", "this version does not support"),
         (long, "characters long"),
         (header[:-4], "not valid"),
         (header.rpartition(".")[0], "not valid"),

@@ -68,7 +68,7 @@ def test_an_answer_that_is_not_an_acknowledgement_is_an_error(body: bytes) -> No
 
 @pytest.mark.parametrize("text", ["", "-1", "+1", "1_0", "١", "9" * 5000])
 def test_a_sequence_is_a_number_of_64_bits(text: str) -> None:
-    with pytest.raises(ValueError, match="not a sequence"):
+    with pytest.raises(ValueError, match="not a valid sequence number"):
         parse_sequence(text)
 
 

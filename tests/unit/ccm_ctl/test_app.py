@@ -168,7 +168,7 @@ DURATION = "`soon` is not a duration: write a number and a unit, such as 30s, 5m
         ("ensure file", "missing argument 'NAME'; see `ccmctl ensure --help`"),
         (
             "init --history 99",
-            "invalid value for '--history': 99 is not from 1 to 64; see `ccmctl init --help`",
+            "invalid value for '--history': 99 is not between 1 and 64; see `ccmctl init --help`",
         ),
         (
             "init --history x",
@@ -221,7 +221,7 @@ def test_every_command_has_help_with_examples(verb: str) -> None:
     assert f"ccmctl {verb}" in said.out.partition("Examples:")[2]
 
 
-@pytest.mark.parametrize("type_name", ["archive", "exec", "file", "package", "scaffold", "service"])
+@pytest.mark.parametrize("type_name", ["apply", "archive", "exec", "file", "package", "scaffold", "service"])
 def test_help_of_a_type_has_an_example_of_it(type_name: str) -> None:
     desk = Desk(FakeNode("web1", {"role": "web"}))
     examples = desk.ccmctl("ensure", type_name, "--help").out.partition("Examples:")[2]

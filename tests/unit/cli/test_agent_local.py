@@ -41,7 +41,7 @@ def test_a_node_is_disabled_while_its_agent_is_off(config: str, capsys: pytest.C
     assert (disabled.until - disabled.since).total_seconds() == 4 * 3600
     assert capsys.readouterr().out == (
         f"disabled until {disabled.until:%Y-%m-%d %H:%M:%SZ} by maria: the disk is replaced\n"
-        "no agent runs; it is known to the next one\n"
+        "no agent is running; the next one will notice\n"
     )
 
 
@@ -55,7 +55,7 @@ def test_enabling_twice_is_allowed(config: str, capsys: pytest.CaptureFixture[st
     disabled = checked("ccm_agent_disable", first)
     assert disabled["agent"] == "off"
     assert "until" not in disabled["disabled"]
-    assert rest.startswith("enabled\nno agent runs; it is known to the next one\n")
+    assert rest.startswith("enabled\nno agent is running; the next one will notice\n")
     assert checked("ccm_agent_enable", rest.split("\n", 2)[2]) == {"was_disabled": False, "agent": "off"}
     assert not (Path(config).parent / "state" / FILE).exists()
 
@@ -70,7 +70,7 @@ def test_the_status_of_an_agent_that_never_ran_is_read_from_disk(
 
     assert (code, capsys.readouterr().out) == (
         0,
-        "web1: the agent does not run\n"
+        "web1: the agent is not running\n"
         "  Disabled:     by maria: x\n"
         "  Run:          none\n"
         "  Last run:     none since the agent started\n"
@@ -104,9 +104,9 @@ def test_an_agent_that_does_not_answer_is_named_by_its_process(
             "--why: give a reason; other operators see it in `ccmctl why` and `ccm agent status`",
         ),
         (["disable", "--why", "x", "--for", "soon"], "--for soon: `soon` is not a duration"),
-        (["disable", "--why", "x", "--for", "0"], "--for 0: between a second and a year"),
-        (["disable", "--why", "x", "--for", "2y"], "--for 2y: between a second and a year"),
-        (["run-once", "--within", "-1h"], "--within -1h: between a second and a year"),
+        (["disable", "--why", "x", "--for", "0"], "--for 0: must be between 1 second and 1 year"),
+        (["disable", "--why", "x", "--for", "2y"], "--for 2y: must be between 1 second and 1 year"),
+        (["run-once", "--within", "-1h"], "--within -1h: must be between 1 second and 1 year"),
         (["sttus"], "unknown command `sttus`, did you mean `status`?"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_process_of_another_user_is_not_accepted_as_the_agent(
 
     assert (code, capsys.readouterr().err) == (
         1,
-        f"ccm: {state}: belongs to the user 65534, whose agent does not run; run this as that user\n",
+        f"ccm: {state}: belongs to the user 65534, whose agent is not running; run this as that user\n",
     )
 
 
@@ -145,7 +145,7 @@ def test_a_state_folder_that_is_missing_is_reported(
 
     assert (code, capsys.readouterr().err) == (
         1,
-        f"ccm: {tmp_path}/none: there is no such state folder; has the agent been installed and started?\n",
+        f"ccm: {tmp_path}/none: the state folder does not exist; install and start the agent first\n",
     )
 
 

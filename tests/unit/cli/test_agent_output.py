@@ -46,10 +46,10 @@ RUNNING: dict[str, Any] = {
 
 def test_a_running_agent_is_reported_on_one_screen() -> None:
     assert status_text(RUNNING, NOW) == (
-        "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d4h ago)\n"
+        "web1.example.net: the agent is running (process 1234, version 1.2.3, started 1d4h ago)\n"
         "  Broker:       connected\n"
         f"  Run:          site ({RUN[:8]}), at package#nginx, 3 of 12, for 1m15s\n"
-        "  Waits for:    the lock `package`, which ccm (pid 77) has\n"
+        "  Waits for:    the lock `package`, held by ccm (pid 77)\n"
         f"  Waiting:      db ({RUN[:8]})\n"
         f"  Last run:     failed 2m30s ago ({RUN[:8]})\n"
         "  Spool:        2 events wait for the broker\n"
@@ -69,7 +69,7 @@ def test_a_running_agent_is_reported_on_one_screen() -> None:
         ),
         (
             {"path": "/p", "trouble": "/p:2: unknown key"},
-            "  Policy:       cannot be used, so nothing that comes over the bus is run: /p:2: unknown key\n",
+            "  Policy:       invalid, so the node refuses all requests from the bus: /p:2: unknown key\n",
         ),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_disabled_duplicate_node_reports_both_first() -> None:
     }  # fmt: skip
 
     assert status_text(RUNNING | trouble, NOW) == (
-        "web1.example.net: the agent runs (process 1234, version 1.2.3, started 1d4h ago)\n"
+        "web1.example.net: the agent is running (process 1234, version 1.2.3, started 1d4h ago)\n"
         "  Disabled:     until 2026-11-21 18:00:00Z by maria: disk\n"
         "  Conflict:     another agent uses this identity\n"
         "  Broker:       not connected; no broker at nats://b:4222\n"
@@ -104,13 +104,13 @@ def test_a_disabled_duplicate_node_reports_both_first() -> None:
 @pytest.mark.parametrize(
     ("left", "headline"),
     [
-        ({}, "web1: the agent does not run"),
+        ({}, "web1: the agent is not running"),
         (
             {"time": "2026-11-21T14:00:00Z", "holder": 0},
-            "web1: the agent does not run; this is what it left 1h ago",
+            "web1: the agent is not running; this status was saved 1h ago",
         ),
-        ({"holder": 77}, "web1: an agent runs as process 77 and does not answer; see its log"),
-        ({"time": "soon"}, "web1: the agent does not run"),
+        ({"holder": 77}, "web1: the agent (process 77) does not answer; see its log"),
+        ({"time": "soon"}, "web1: the agent is not running"),
     ],
     ids=["nothing is left", "a file is left", "it hangs", "a file that is damaged"],
 )

@@ -75,10 +75,10 @@ def test_a_refused_request_explains_why_no_rule_matched(host: Host) -> None:
 
     assert code == 2
     assert out == (
-        "refused: no rule of the node's policy allows alice to apply now; of the rule `web team` its hours are "
+        "refused: no rule of the node's policy allows alice to apply now; the rule `web team` did not match: its hours are "
         "Mon-Fri 08:00-18:00 (Europe/Berlin)\n"
         "  rule `web team` (line 4) did not match: its hours are Mon-Fri 08:00-18:00 (Europe/Berlin)\n"
-        f"  rule `apprentices` (line 9) did not match: it is not for alice\n{host.foot}"
+        f"  rule `apprentices` (line 9) did not match: it does not apply to alice\n{host.foot}"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_restricted_plan_explains_its_meaning(host: Host) -> None:
     assert out == (
         "allowed: the rule `apprentices` (policy.yaml:9) of the node's policy allows a signer without a name to plan\n"
         "  restricted: no command of the manifest is run, and only the manifest's own files are read\n"
-        "  rule `web team` (line 4) did not match: it is not for a signer without a name\n"
+        "  rule `web team` (line 4) did not match: it does not apply to a signer without a name\n"
         f"  rule `apprentices` (line 9) decided\n{host.foot}"
     )
 
@@ -164,7 +164,7 @@ def test_the_agents_own_configuration_and_its_policy(host: Host) -> None:
     code, out, _ = host.test("--signer", "local", "--config", str(config), policy=False)
 
     assert code == 0
-    assert out.startswith("allowed: no rule of the node's policy is for the node's own configuration\n")
+    assert out.startswith("allowed: no rule of the node's policy applies to the node's own configuration\n")
     assert out.endswith(host.foot)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.cli import inputs
-from ccm_agent.cli.ensure_shared import apply_options
+from ccm_agent.cli.ensure_shared import EnsureSharedOptions, apply_options
 from ccm_agent.cli.implicit import why_not_trusted
 
 NOBODY = 65534
@@ -62,13 +62,21 @@ def a_second_name_in_tmp(here: Path) -> None:
 UNTRUSTED = [
     pytest.param(lambda here: put(here / ".env", owner=NOBODY), "it belongs to nobody", id="of another user"),
     pytest.param(
-        lambda here: put(here / ".env", 0o666), "others may write to it", id="others may write to it"
+        lambda here: put(here / ".env", 0o666),
+        "other users can write to it",
+        id="other users can write to it",
     ),
-    pytest.param(in_a_shared_directory, "others make files in its directory", id="in a shared directory"),
-    pytest.param(in_a_group_s_directory, "others make files in its directory", id="in a group's directory"),
+    pytest.param(
+        in_a_shared_directory, "other users can create files in its directory", id="in a shared directory"
+    ),
+    pytest.param(
+        in_a_group_s_directory, "other users can create files in its directory", id="in a group's directory"
+    ),
     pytest.param(in_the_directory_of_another, "its directory belongs to nobody", id="in another's directory"),
     pytest.param(by_another_s_symlink, "it belongs to nobody", id="another's symlink"),
-    pytest.param(a_second_name_in_tmp, "others make files in its directory", id="a second name in /tmp"),
+    pytest.param(
+        a_second_name_in_tmp, "other users can create files in its directory", id="a second name in /tmp"
+    ),
 ]
 
 
@@ -81,7 +89,7 @@ def test_root_does_not_read_an_env_file_that_others_could_have_written(
 
     assert "A" not in inputs.environment(None)
     assert capsys.readouterr().err == (
-        f"ccm: warning: {here}/.env is not read: {why}; give it to root, or say --read-env to read it all the same\n"
+        f"ccm: warning: {here}/.env is not read: {why}; fix its owner and mode, or pass --read-env\n"
     )
 
 
@@ -122,12 +130,12 @@ def test_a_hierarchy_that_lies_there_is_not_read_either(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(here / ".hiera", owner=NOBODY)
-    shared = {"noop": False, "diff": False, "hiera": None, "read_env": None, "session": None}
+    fields = dict.fromkeys(EnsureSharedOptions.__struct_fields__)
 
-    assert apply_options(shared).hiera == ()
-    assert apply_options({**shared, "hiera": ".hiera"}).hiera == (".hiera",)
+    assert apply_options(EnsureSharedOptions(**fields)).hiera == ()
+    assert apply_options(EnsureSharedOptions(**fields | {"hiera": ".hiera"})).hiera == (".hiera",)
     assert capsys.readouterr().err == (
-        f"ccm: warning: {here}/.hiera is not read: it belongs to nobody; give it to root, or say --data .hiera\n"
+        f"ccm: warning: {here}/.hiera is not read: it belongs to nobody; fix its owner and mode, or pass --data .hiera\n"
     )
 
 

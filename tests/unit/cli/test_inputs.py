@@ -40,7 +40,7 @@ def test_a_file_that_holds_no_mapping_or_is_not_valid_is_refused(tmp_path: Path)
     (tmp_path / "bad.yaml").write_text("a: [\n")
     (tmp_path / "bytes").write_bytes(b"\xff")
 
-    with pytest.raises(UsageError, match="it must hold a mapping"):
+    with pytest.raises(UsageError, match="must be a mapping"):
         inputs.read_mapping(str(tmp_path / "list.yaml"), "--facts")
     with pytest.raises(DocumentError, match=r"bad\.yaml:"):
         inputs.read_mapping(str(tmp_path / "bad.yaml"), "--facts")

@@ -42,7 +42,7 @@ def test_findings_are_shown_with_their_lines_and_counted(capsys: pytest.CaptureF
         "wrong.yaml:5:13: error: exec#true: unknown key `creats`, did you mean `creates`? [unknown-property]\n"
         "  5 |             creats: x\n"
         "    |             ^^^^^^\n"
-        "version.yaml:4:19: warning: `ensure` without quotes is a number, and reads as 1.1; put it in quotes [unquoted]\n"
+        "version.yaml:4:19: warning: unquoted `ensure` is a number and is read as 1.1; put it in quotes [unquoted]\n"
         "  4 |         - nginx: {ensure: 1.10}   # pinned\n"
         "    |                   ^^^^^^\n"
         "1 error, 1 warning\n",
@@ -110,10 +110,10 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("ordr", "--ignore ordr: there is no such rule, did you mean `order`?"),
+        ("ordr", "--ignore ordr: unknown rule, did you mean `order`?"),
         (
             "syntax",
-            "--ignore syntax: this rule cannot be ignored, because nothing else can be checked",
+            "--ignore syntax: this rule cannot be ignored, because a file that breaks it cannot be checked further",
         ),
     ],
 )

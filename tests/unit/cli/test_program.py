@@ -69,9 +69,9 @@ def test_a_cli_plugin_of_choria_ccm_is_named_and_not_run(
     assert main.run(["deploy", "web"]) == 1
 
     assert capsys.readouterr().err == (
-        f"ccm: `deploy` is a CLI plugin of Choria CCM ({folder}/deploy-plugin.yaml), which this program does not run: "
-        "install the definition as deploy-app.yaml of App Builder and run it with `appbuilder`, or write its commands "
-        "into a script; see `ccm --help`\n"
+        f"ccm: `deploy` is a Choria CCM CLI plugin ({folder}/deploy-plugin.yaml), which this program cannot run; "
+        "install it for App Builder as deploy-app.yaml and run it with `appbuilder`, or write its commands into a script; "
+        "see `ccm --help`\n"
     )
 
 
@@ -83,7 +83,7 @@ def test_a_command_that_is_a_path_is_not_looked_up_among_the_plugins(
 
     assert main.run(["../../../x"]) == 1
 
-    assert "is a CLI plugin" not in capsys.readouterr().err
+    assert "CLI plugin" not in capsys.readouterr().err
 
 
 def test_a_hiera_file_that_does_not_exist_is_an_error_when_it_is_named(
@@ -106,14 +106,14 @@ def test_a_hiera_file_that_does_not_exist_is_an_error_when_it_is_named(
         pytest.param(["--nope"], "unknown option `--nope`; see `ccm --help`", id="option"),
         pytest.param(["apply"], "missing argument 'MANIFEST'; see `ccm ", id="argument"),
         pytest.param(["apply", "none.yaml"], "none.yaml", id="manifest"),
-        pytest.param(["apply", "."], ".: this is a directory: name the manifest in it", id="directory"),
+        pytest.param(["apply", "."], ".: is a directory; give the manifest in it", id="directory"),
         pytest.param(["apply", "m.yaml", "--fact", "x"], "--fact x: write NAME=VALUE", id="fact"),
         pytest.param(
             ["ensure", "fiel", "/a"], "unknown resource type `fiel`, did you mean `file`?", id="type"
         ),
         pytest.param(["ensure", "file"], "missing argument 'NAME'; see `ccm ", id="name"),
         pytest.param(
-            ["ensure", "exec", "true", "--require", "file#/a"], "--require looks into", id="require"
+            ["ensure", "exec", "true", "--require", "file#/a"], "--require needs a session", id="require"
         ),
         pytest.param(["ensure", "--session", "", "exec", "true"], "--session is empty", id="session"),
         pytest.param(["session", "report"], "no session selected", id="report"),
@@ -263,13 +263,19 @@ def test_a_request_holds_a_resource_in_either_form(properties: Any, found: dict[
         pytest.param([], "must be a mapping", id="list"),
         pytest.param(REQUEST | {"propertys": {}}, "did you mean `properties`", id="key"),
         pytest.param(REQUEST | {"protocol": "x"}, "invalid protocol", id="protocol"),
-        pytest.param(REQUEST | {"type": ""}, "names no type", id="type"),
+        pytest.param(REQUEST | {"type": ""}, "has no `type`", id="type"),
         pytest.param(REQUEST | {"properties": {}}, "has no properties", id="properties"),
-        pytest.param(REQUEST | {"properties": [{"a": {}}, {"b": {}}]}, "must hold one resource", id="two"),
-        pytest.param(REQUEST | {"properties": ["a"]}, "must hold one resource", id="no mapping"),
-        pytest.param(REQUEST | {"properties": [{"a": ["b"]}]}, "`a` must hold properties", id="list of one"),
         pytest.param(
-            REQUEST | {"properties": [{"defaults": 1}, {"a": {}}]}, "`defaults` must hold", id="defaults"
+            REQUEST | {"properties": [{"a": {}}, {"b": {}}]}, "must contain exactly one resource", id="two"
+        ),
+        pytest.param(REQUEST | {"properties": ["a"]}, "must contain exactly one resource", id="no mapping"),
+        pytest.param(
+            REQUEST | {"properties": [{"a": ["b"]}]}, "`a` must be a mapping of properties", id="list of one"
+        ),
+        pytest.param(
+            REQUEST | {"properties": [{"defaults": 1}, {"a": {}}]},
+            "`defaults` must be a mapping",
+            id="defaults",
         ),
     ],
 )
@@ -446,10 +452,10 @@ def test_all_errors_of_the_configuration_are_shown_with_their_lines(
         "  4 |   cred: …\n"
         "    |   ^^^^\n"
         "ccm: values.yaml: 2 errors\n"
-        "values.yaml:1:1: error: `interval` is 1s: it must be at least 30s [input.document]\n"
+        "values.yaml:1:1: error: `interval` is 1s, but must be at least 30s [input.document]\n"
         "  1 | interval: 1s\n"
         "    | ^^^^^^^^\n"
-        "values.yaml:2:1: error: `state_dir` is `var`: write an absolute path [input.document]\n"
+        "values.yaml:2:1: error: `state_dir` is `var`, but must be an absolute path [input.document]\n"
         "  2 | state_dir: var\n"
         "    | ^^^^^^^^^\n"
     )

@@ -142,7 +142,7 @@ def grant(limits: str, *, is_restricted: bool = False) -> Grant:
 
 RESTRICTED = grant("", is_restricted=True)
 RULE = "the rule `one` (policy.yaml:3) of the node's policy does not allow"
-WHO = "in a plan by bob, who may not apply here"
+WHO = "in a plan by bob, who may only plan here"
 
 
 # ---- types ----

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
 from ccm_agent.model.field_rules import Deferred, NeededByLookAhead
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 from tests.support.engine import Board, NoteProperties, note_type
 
 

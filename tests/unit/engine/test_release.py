@@ -5,7 +5,7 @@ import gc
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.resources.catalog import Catalog
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 from tests.support.engine import bench
 
 MANIFEST = b"""

@@ -431,8 +431,10 @@ def second(resource: str, **more: str) -> str:
     ("text", "error", "message"),
     [
         pytest.param("", ManifestError, "the manifest is empty", id="empty"),
-        pytest.param("[1]", ManifestError, "a manifest is a mapping", id="a list"),
-        pytest.param("cmm: {resources: []}", ManifestError, "is `cmm` meant to be it?", id="no section"),
+        pytest.param("[1]", ManifestError, "a manifest must be a mapping", id="a list"),
+        pytest.param(
+            "cmm: {resources: []}", ManifestError, "did you mean `ccm` instead of `cmm`?", id="no section"
+        ),
         pytest.param("ccm: {resources: []}", ManifestError, "has no resources", id="no resources"),
         pytest.param(
             "ccm: {resources: [~, {}]}", ManifestError, "has no resources", id="nothing in the list"
@@ -440,7 +442,7 @@ def second(resource: str, **more: str) -> str:
         pytest.param(
             second("note: {name: a}", top="hierarchy: {order: [default], merge: Deep}"),
             DocumentError,
-            "there is no merge `Deep`: write `first` or `deep`",
+            "unknown merge `Deep`: write `first` or `deep`",
             id="merge in capitals",
         ),
         pytest.param("ccm: {resorces: []}", DocumentError, "did you mean `resources`?", id="typo in section"),
@@ -550,7 +552,7 @@ async def test_keys_that_mean_nothing_are_warned_about_but_for_those_that_begin_
     await apply(on, manifest("note: {name: a}", top="extra: 1\nx-anchor: 2"))
 
     assert [sentence for level, sentence, _ in on.notes if level == "warning"] == [
-        "/work/m.yaml:1:1: the key `extra` means nothing here; keys that begin with `x-` are free"
+        "/work/m.yaml:1:1: unknown key `extra`; for your own keys, use the prefix `x-`"
     ]
 
 
@@ -618,7 +620,7 @@ class TestEnsure:
     async def test_without_a_store_that_is_named_changes_nothing(self, tmp_path: Any) -> None:
         on = bench()
 
-        with pytest.raises(Exception, match="does not exist: make one with `ccm session new`"):
+        with pytest.raises(Exception, match="does not exist; create one with `ccm session new`"):
             await on.engine.ensure(
                 "note", {"name": "a", "text": "x"}, on.options(session=str(tmp_path / "no"))
             )

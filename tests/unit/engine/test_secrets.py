@@ -122,7 +122,7 @@ def test_lint_names_declared_secrets_as_ours() -> None:
     found = [str(one) for one in lint(document, Catalog(), strict_ccm=True)]
 
     assert len(found) == 1
-    assert "`hierarchy` of Choria CCM has no `secret`: it works here alone" in found[0]
+    assert "Choria CCM's `hierarchy` has no `secret`; only ccm-fleet supports it" in found[0]
     assert lint(document, Catalog()) == []
 
 

@@ -228,5 +228,5 @@ def test_tags_may_be_separated_by_commas() -> None:
 
 
 async def test_a_tag_that_no_option_could_name_is_refused() -> None:
-    with pytest.raises(PropertyError, match="`a b` is not a tag"):
+    with pytest.raises(PropertyError, match="`a b` is not a valid tag"):
         await apply("ccm:\n  resources:\n    - note: {name: a, tags: [a b]}\n")

@@ -327,7 +327,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
     [
         pytest.param(
             ["file: {name: /srv/a, contents: a, after: file::/srv/b}", "file: {name: /srv/b, contents: b, after: file::/srv/a}"],
-            "site.cm.yml:6: these come after each other, so none can be first: file::/srv/a, file::/srv/b",
+            "site.cm.yml:6: dependency cycle: file::/srv/a, file::/srv/b",
             id="in circles",
         ),
         pytest.param(
@@ -337,7 +337,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["user: {name: bob}"],
-            "site.cm.yml:6:1: TinyCM's `user` definitions are not supported: make users with an `exec` of a CCM manifest",
+            "site.cm.yml:6:1: TinyCM's `user` definitions are not supported: create users with an `exec` of a CCM manifest",
             id="user",
         ),
         pytest.param(
@@ -347,7 +347,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["link: {name: /srv/x}"],
-            "site.cm.yml:6:1: TinyCM's `link` definitions are not supported: make links with an `exec` of a CCM manifest",
+            "site.cm.yml:6:1: TinyCM's `link` definitions are not supported: create links with an `exec` of a CCM manifest",
             id="link",
         ),
         pytest.param(
@@ -362,7 +362,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["file: {name: /srv/x}\npackage: {name: vim}"],
-            "site.cm.yml:6: a definition is one type with its properties below it: write `file: {name: …}`",
+            "site.cm.yml:6: a definition must be one type with its properties: write `file: {name: …}`",
             id="two types in one document",
         ),
         pytest.param(
@@ -379,7 +379,7 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["{type: package, name: vim}"],
-            "site.cm.yml:6: a definition is one type with its properties below it: write `package: {name: …}`",
+            "site.cm.yml:6: a definition must be one type with its properties: write `package: {name: …}`",
             id="the type as a property",
         ),
         pytest.param(
@@ -389,13 +389,13 @@ async def test_resources_run_in_declared_order_but_after_their_requirements() ->
         ),
         pytest.param(
             ["file: {name: /srv/x, contents: a, permission-mask: 79x}"],
-            "site.cm.yml:6:35: `permission-mask` is `79x`, and must be three digits from 0 to 7, or x "
+            "site.cm.yml:6:35: `permission-mask` is `79x`, but must be three digits from 0 to 7, or x "
             "where it does not matter: 7xx",
             id="a mask that is none",
         ),
         pytest.param(
             ["file: {name: /srv/x, ensure: absent}"],
-            "site.cm.yml:6:22: `ensure` is `absent`, and must be one of contents, exists, removed, deleted",
+            "site.cm.yml:6:22: `ensure` is `absent`, but must be one of contents, exists, removed, deleted",
             id="a word of ours",
         ),
         pytest.param(
@@ -469,7 +469,7 @@ async def test_an_invalid_value_is_refused_with_its_place(definitions: list[str]
         ),
         pytest.param(
             "hosts:\n  - filter: x\n",
-            "site.cm.yml:2:5: each of `hosts` is a mapping with `filter` and `constants`",
+            "site.cm.yml:2:5: each of `hosts` must be a mapping with `filter` and `constants`",
             id="a filter without constants",
         ),
     ],
@@ -491,7 +491,7 @@ async def test_a_header_that_cannot_be_right_is_refused_with_its_place(header: s
             "global: {}\n---\nuser: {name: bob}\n",
             False,
             [
-                "x.cm.yml:3:1: error: TinyCM's `user` definitions are not supported: make users with an `exec` of a "
+                "x.cm.yml:3:1: error: TinyCM's `user` definitions are not supported: create users with an `exec` of a "
                 "CCM manifest"
             ],
             id="what is not supported",
@@ -499,7 +499,7 @@ async def test_a_header_that_cannot_be_right_is_refused_with_its_place(header: s
         pytest.param(
             "file: {name: /srv/x, contents: a}\n",
             True,
-            ["x.cm.yml:1: error: this is a manifest of TinyCM, which Choria CCM does not read"],
+            ["x.cm.yml:1: error: this is a TinyCM manifest, which Choria CCM cannot read"],
             id="Choria CCM reads none",
         ),
     ],

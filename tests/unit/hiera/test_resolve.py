@@ -104,28 +104,28 @@ def test_a_document_resolves(document: str, data: dict[str, Any]) -> None:
         ),
         pytest.param(
             "hierarchy:\n  merge: deep\n",
-            "s.yaml:1:1: `hierarchy.order` is missing: write the names of overrides, one a line",
+            "s.yaml:1:1: `hierarchy.order` is missing; list the names of overrides, one per line",
             id="no order",
         ),
         pytest.param(
             "hierarchy:\n  order: default\n",
-            "s.yaml:2:3: `hierarchy.order` must be a list, not text: "
-            "write the names of overrides, one a line",
+            "s.yaml:2:3: `hierarchy.order` must be a list, not text; "
+            "list the names of overrides, one per line",
             id="an order that is not a list",
         ),
         pytest.param(
             "hierarchy:\n  order:\n    - a\n    - 5\n",
-            "s.yaml:4:7: the entries of `hierarchy.order` must be text, not a number: put it in quotes",
+            "s.yaml:4:7: the entries of `hierarchy.order` must be text, not a number; put it in quotes",
             id="an entry that is not text",
         ),
         pytest.param(
             "hierarchy: {order: [x], merge: deeep}\ndata: {a: 1}\noverrides: {x: {a: 2}}\n",
-            "s.yaml:1:25: there is no merge `deeep`: write `first` or `deep`",
+            "s.yaml:1:25: unknown merge `deeep`: write `first` or `deep`",
             id="unknown merge",
         ),
         pytest.param(
             "data: {}\noverrides:\n",
-            "s.yaml:2:1: `overrides` must be a mapping, not nothing: remove the key or fill it",
+            "s.yaml:2:1: `overrides` must be a mapping, not nothing; remove the key or add entries",
             id="overrides without content",
         ),
     ],

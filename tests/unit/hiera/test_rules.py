@@ -45,20 +45,20 @@ overrides:
 @pytest.mark.parametrize(
     ("comment", "advice"),
     [
-        ("@requiired", "s.yaml:2: there is no annotation `@requiired`, did you mean `@require`?"),
+        ("@requiired", "s.yaml:2: unknown annotation `@requiired`, did you mean `@require`?"),
         (
             "@require please",
-            "s.yaml:2: `@require please` is not an annotation: `@require` stands alone on its line",
+            "s.yaml:2: `@require please` is not an annotation; write `@require` alone on its line",
         ),
         (
             "@validate",
-            "s.yaml:2: `@validate` is not an annotation: write `@validate`, a space and an expression",
+            "s.yaml:2: `@validate` is not an annotation; write `@validate`, a space and an expression",
         ),
         (
             "@validate(isInt(value))",
-            "s.yaml:2: `@validate(isInt(value))` is not an annotation: write `@validate`, a space and an expression",
+            "s.yaml:2: `@validate(isInt(value))` is not an annotation; write `@validate`, a space and an expression",
         ),
-        ("@todo", "s.yaml:2: there is no annotation `@todo`"),
+        ("@todo", "s.yaml:2: unknown annotation `@todo`"),
     ],
 )
 def test_a_comment_that_only_looks_like_a_rule_is_warned_about(comment: str, advice: str) -> None:
@@ -105,7 +105,7 @@ def test_every_broken_rule_is_named_and_no_value() -> None:
         check(data, rules)
 
     lines = str(caught.value).split("\n")
-    assert lines[0] == "the data breaks 3 of its rules:"
+    assert lines[0] == "the data violates 3 of its rules:"
     assert lines[1] == "  s.yaml:2: the value of `a` does not satisfy `isInt(value)`"
     assert lines[2].startswith('  s.yaml:4: the rule `value ==` of `["b.c"]` cannot be checked: ')
     assert lines[3] == "  s.yaml:6: the key `d` is required but has no value: set it in `data` or an override"

@@ -113,21 +113,21 @@ async def test_a_stamped_document_is_taken_out_of_its_stamp() -> None:
             stamped(5, key="other"),
             {},
             False,
-            "kv://CCM_DATA/common holds a document that was written for kv://CCM_DATA/other: refused",
+            "kv://CCM_DATA/common was refused: it contains a document that was written for kv://CCM_DATA/other",
             id="another key's document",
         ),
         pytest.param(
             stamped(5, bucket="B"),
             {},
             False,
-            "kv://CCM_DATA/common holds a document that was written for kv://B/common: refused",
+            "kv://CCM_DATA/common was refused: it contains a document that was written for kv://B/common",
             id="another bucket's document",
         ),
         pytest.param(
             stamped(5),
             {"CCM_DATA/common": 6},
             False,
-            "kv://CCM_DATA/common holds number 5, and 6 was seen before: refused as out of date",
+            "kv://CCM_DATA/common holds number 5, and 6 was seen before, so it is outdated and was refused",
             id="an older document",
         ),
         pytest.param(
@@ -171,17 +171,17 @@ async def test_a_plain_json_document_is_not_a_stamp() -> None:
         ("", "a hiera source is empty: name a file, or a URL with kv://, http:// or https://"),
         (
             "ftp://u:p@h/x",
-            "ftp://***@h/x is not a hiera source: `ftp://` is not among a path, file://, kv://, http:// and https://",
+            "ftp://***@h/x is not a hiera source; use a path, file://, kv://, http:// or https://",
         ),
-        ("kv://CCM_DATA", "kv://CCM_DATA names no key: write kv://BUCKET/KEY"),
-        ("kv:///x", "kv:///x names no key: write kv://BUCKET/KEY"),
+        ("kv://CCM_DATA", "kv://CCM_DATA has no key; write kv://BUCKET/KEY"),
+        ("kv:///x", "kv:///x has no key; write kv://BUCKET/KEY"),
         (
             "kv://CCM_DATA/nope",
-            "kv://CCM_DATA/nope: the bucket CCM_DATA has no key nope; put the document there first",
+            "kv://CCM_DATA/nope: the bucket CCM_DATA has no key nope; store the document there first",
         ),
-        ("file://host/x", "file://host/x names another host; a file of this one is file:///path"),
-        ("http://h/x", "http://h/x cannot be fetched here: this program downloads nothing"),
-        ("empty.yaml", "empty.yaml is empty: it holds no hiera document"),
+        ("file://host/x", "file://host/x is on another host; write file:///path for a file of this host"),
+        ("http://h/x", "http://h/x cannot be fetched: this program does not download"),
+        ("empty.yaml", "empty.yaml is empty; it must be a hiera document"),
     ],
 )
 async def test_an_invalid_source_is_reported(url: str, said: str) -> None:
@@ -194,7 +194,7 @@ async def test_an_invalid_source_is_reported(url: str, said: str) -> None:
 async def test_without_a_connection_a_key_cannot_be_read() -> None:
     files: Any = Files()
 
-    with pytest.raises(CcmError, match="there is no connection to a broker"):
+    with pytest.raises(CcmError, match="without a connection to a broker"):
         await Sources(files).fetch("kv://CCM_DATA/common")
 
 

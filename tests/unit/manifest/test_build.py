@@ -12,7 +12,7 @@ from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.expressions import render
 from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import InputError, PropertyError
-from ccm_agent.resources.converge import ResolvedResource
+from ccm_agent.resources.contract import ResolvedResource
 from tests.support.engine import Board, NoteProperties, Types, note_type
 
 
@@ -146,23 +146,19 @@ def test_values_are_bent_as_the_reference_bends_them(value: str, bent: dict[str,
             "note: [{a: x}]", "`a` needs a mapping of properties", id="text for the properties of a name"
         ),
         pytest.param(
-            "note: [{defaults: {}}, {a: }, {defaults: {}}]", "`defaults` stands twice", id="two defaults"
+            "note: [{defaults: {}}, {a: }, {defaults: {}}]", "`defaults` appears twice", id="two defaults"
         ),
         pytest.param("note: {}", "`name` is missing", id="no name"),
         pytest.param("note: {name: ''}", "the name is empty", id="empty name"),
         pytest.param("note: {name: a, ensure: prsent}", "did you mean `present`?", id="typo in ensure"),
         pytest.param("note: {name: a, ensure: gone}", "must be `present` or `absent`", id="wrong ensure"),
-        pytest.param(
-            "note: {name: a, require: [b]}", "`b` is not a reference to a resource", id="no reference"
-        ),
-        pytest.param(
-            "note: {name: a, subscribe: [b]}", "`b` is not a reference to a resource", id="no subscription"
-        ),
-        pytest.param("note: {name: a, text: x, txt: y}", "another spelling of `text`", id="two spellings"),
+        pytest.param("note: {name: a, require: [b]}", "`b` is not a valid reference", id="no reference"),
+        pytest.param("note: {name: a, subscribe: [b]}", "`b` is not a valid reference", id="no subscription"),
+        pytest.param("note: {name: a, text: x, txt: y}", "an alias of `text`", id="two spellings"),
         pytest.param(
             "note: {name: a, health_checks: [{}]}", "neither `command` nor `goss_rules`", id="empty check"
         ),
-        pytest.param("[1]", "a resource is a mapping", id="a list for a resource"),
+        pytest.param("[1]", "a resource must be a mapping", id="a list for a resource"),
     ],
 )
 def test_a_contradiction_is_refused_with_its_place(entry: str, message: str) -> None:

@@ -68,7 +68,7 @@ def test_unclosed_expression_and_second_resource_of_a_name_are_found() -> None:
         ),
         pytest.param(
             resources("note: {name: a}", top="xtra: 1"),
-            "m.yaml:1:1: warning: the key `xtra` means nothing",
+            "m.yaml:1:1: warning: unknown key `xtra`",
             id="top key",
         ),
         pytest.param(
@@ -133,7 +133,7 @@ def test_unclosed_expression_and_second_resource_of_a_name_are_found() -> None:
         pytest.param(resources("note: {name: a, mode: 0644}"), "`mode` must be quoted", id="unquoted mode"),
         pytest.param(
             resources("note: {name: a, ensure: 1.10}"),
-            "warning: `ensure` without quotes is a number, and reads as 1.1",
+            "warning: unquoted `ensure` is a number and is read as 1.1",
             id="unquoted version",
         ),
         pytest.param(
@@ -174,8 +174,8 @@ def test_strict_ccm_names_our_extensions() -> None:
 
     assert findings(text) == []
     assert findings(text, strict_ccm=True) == [
-        "m.yaml:4:23: error: `note` of Choria CCM has no `bold`: it works here alone",
-        "m.yaml:4:35: error: `txt` is our spelling of `text`: it works here alone",
+        "m.yaml:4:23: error: Choria CCM's `note` has no `bold`; only ccm-fleet supports it",
+        "m.yaml:4:35: error: Choria CCM calls `txt` `text`; only ccm-fleet supports it",
     ]
 
 
@@ -184,7 +184,7 @@ def test_strict_ccm_names_slots() -> None:
 
     assert findings(text) == []
     assert findings(text, strict_ccm=True) == [
-        "m.yaml:4:33: error: `control` of Choria CCM has no `slots`: it works here alone"
+        "m.yaml:4:33: error: Choria CCM's `control` has no `slots`; only ccm-fleet supports it"
     ]
 
 
@@ -215,5 +215,5 @@ def test_strict_ccm_names_values_that_are_ours_alone() -> None:
     found = [str(one) for one in lint(document, Types(kind), strict_ccm=True)]
 
     assert found == [
-        "m.yaml:4:23: error: `note` of Choria CCM does not know `text: jinja`: it works here alone"
+        "m.yaml:4:23: error: Choria CCM's `note` does not support `text: jinja`; only ccm-fleet supports it"
     ]

@@ -57,7 +57,7 @@ ccm:
         (
             10,
             "property",
-            "file#/etc/motd: `nginx` is not a reference to a resource: write `type#name`, such as `package#nginx`",
+            "file#/etc/motd: `nginx` is not a valid reference; write `type#name`, such as `package#nginx`",
         ),
         (12, "unknown-property", "file#/etc/motd: unknown key `comand`, did you mean `command`?"),
         (13, "value", "file#/etc/motd: expected a whole number, got text"),

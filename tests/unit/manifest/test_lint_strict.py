@@ -42,7 +42,7 @@ def strict(resource: str) -> list[str]:
     text = f"ccm:\n  resources:\n    - {resource}\n".encode()
     found = lint(make_document(text, "m.yaml", "/site"), Catalog(), strict_ccm=True)
     assert all(one.rule == "strict-ccm" for one in found), found
-    return [one.message.removesuffix(": it works here alone") for one in found]
+    return [one.message.removesuffix("; only ccm-fleet supports it") for one in found]
 
 
 def test_each_type_names_exactly_the_properties_that_choria_ccm_does_not_have() -> None:
@@ -66,60 +66,60 @@ OWNED = "owner: root, group: root"
     [
         (
             f'file: {{name: /a, ensure: present, {OWNED}, mode: "7xx"}}',
-            "`file` of Choria CCM has no `x` in a `mode`",
+            "Choria CCM's `file` does not support `x` in a `mode`",
         ),
         (
             f'file: {{name: /a, ensure: present, {OWNED}, mode: "0o644"}}',
-            "`file` of Choria CCM does not understand `mode: 0o644`, write the digits alone",
+            "Choria CCM's `file` does not accept `mode: 0o644`, write only the digits",
         ),
         (
             f'file: {{name: /a, ensure: present, {OWNED}, mode: "644"}}',
-            "`file` of Choria CCM never finds a file right with `mode: 644`, write `0644`",
+            "Choria CCM's `file` never accepts a file's mode for `mode: 644`, write `0644`",
         ),
         (
             f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", source: "https://example.net/a"}}',
-            "`file` of Choria CCM does not fetch its `source` from the web",
+            "Choria CCM's `file` does not fetch its `source` from the web",
         ),
         (
             f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", content: a, replace: false}}',
-            "`file` of Choria CCM has no `replace`",
+            "Choria CCM's `file` has no `replace`",
         ),
         (
             f'file: {{name: /a, ensure: present, {OWNED}, mode: "0644", source: a, checksum: "{"0" * 64}"}}',
-            "`file` of Choria CCM has no `checksum`",
+            "Choria CCM's `file` has no `checksum`",
         ),
         (
             'file: {name: /a, ensure: present, owner: "*", group: root, mode: "0644"}',
-            "`file` of Choria CCM does not know `owner: *`",
+            "Choria CCM's `file` does not support `owner: *`",
         ),
         (
             'file: {name: /a, ensure: present, owner: root, group: "*", mode: "0644"}',
-            "`file` of Choria CCM does not know `group: *`",
+            "Choria CCM's `file` does not support `group: *`",
         ),
         (
             'exec: {name: make, require: ["file#{{ Data.conf }}"]}',
             "Choria CCM does not render expressions in `require`",
         ),
-        ("exec: {name: make, refresh_only: true}", "`refresh_only` is our spelling of `refreshonly`"),
+        ("exec: {name: make, refresh_only: true}", "Choria CCM calls `refresh_only` `refreshonly`"),
         (
             f'archive: {{name: /a.tgz, ensure: present, url: "https://example.net/a.tgz", {OWNED}, timeout: 5m}}',
-            "`archive` of Choria CCM has no `timeout`",
+            "Choria CCM's `archive` has no `timeout`",
         ),
         (
             f'archive: {{name: /a.tgz, ensure: present, url: "https://example.net/a.tgz", {OWNED}, drop_special_bits: true}}',
-            "`archive` of Choria CCM has no `drop_special_bits`",
+            "Choria CCM's `archive` has no `drop_special_bits`",
         ),
         (
             "scaffold: {name: /a, ensure: present, source: s}",
-            "`scaffold` of Choria CCM must be told the `engine`",
+            "Choria CCM's `scaffold` requires an `engine`",
         ),
         (
             "scaffold: {name: /a, ensure: present, source: s, engine: jinja}",
-            "`scaffold` of Choria CCM does not know `engine: jinja`",
+            "Choria CCM's `scaffold` does not support `engine: jinja`",
         ),
         (
             "scaffold: {name: /a, ensure: present, source: s, engine: jet, timeout: 5m}",
-            "`scaffold` of Choria CCM has no `timeout`",
+            "Choria CCM's `scaffold` has no `timeout`",
         ),
     ],
 )
@@ -152,4 +152,4 @@ def test_a_type_that_choria_ccm_does_not_have_is_named_once_for_each_resource() 
 
     found = lint(document, Types(kind), strict_ccm=True)
 
-    assert [one.message for one in found] == ["Choria CCM has no type `note`: it works here alone"]
+    assert [one.message for one in found] == ["Choria CCM has no type `note`; only ccm-fleet supports it"]

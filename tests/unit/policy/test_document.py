@@ -82,8 +82,8 @@ def rule(text: str) -> str:
         pytest.param(rule("allow: [aply]"), "policy.yaml:4", id="an action"),
         pytest.param(rule("hours: Mon"), "neither `allow` nor `deny`", id="neither"),
         pytest.param(rule("allow: [plan]\n    deny: [apply]"), "both `allow` and `deny`", id="both"),
-        pytest.param(rule("deny: [all]\n    only: {types: [file]}"), "mean nothing in it", id="limits of a denial"),
-        pytest.param(rule("deny: [all]\n    max_mode: plan"), "mean nothing in it", id="mode of a denial"),
+        pytest.param(rule("deny: [all]\n    only: {types: [file]}"), "have no effect in it", id="limits of a denial"),
+        pytest.param(rule("deny: [all]\n    max_mode: plan"), "have no effect in it", id="mode of a denial"),
         pytest.param(
             rule("allow: [all]\n    forbid: {types: [exce]}"), "unknown resource type `exce`, did you mean `exec`?",
             id="a type",
@@ -93,14 +93,14 @@ def rule(text: str) -> str:
             rule("allow: [all]\n    only: {paths: [/a, etc/x]}"), "policy.yaml:5:24: `etc/x` is not an absolute path",
             id="a path",
         ),
-        pytest.param(rule("allow: [all]\n    only: {packages: ['']}"), "is not the name of anything", id="a package"),
+        pytest.param(rule("allow: [all]\n    only: {packages: ['']}"), "is not a valid name", id="a package"),
         pytest.param(rule("allow: [all]\n    only: {sources: ['ftp://x/']}"), "is not a URL pattern", id="a source"),
         pytest.param(rule("allow: [all]\n    hours: Moon"), "did you mean `Mon`?", id="hours"),
         pytest.param(rule("allow: [all]\n    signers: ['']"), "a name is missing here", id="an empty signer"),
         pytest.param(
-            rule("allow: [all]\n  - name: one\n    deny: [all]"), "two rules are called `one`", id="a name twice"
+            rule("allow: [all]\n  - name: one\n    deny: [all]"), "two rules are named `one`", id="a name twice"
         ),
-        pytest.param("default: deny\ntime_zone: Mars/Base", "the time zone `Mars/Base`", id="a time zone"),
+        pytest.param("default: deny\ntime_zone: Mars/Base", "unknown time zone `Mars/Base`", id="a time zone"),
         pytest.param("default: deny\nrules: {}", "policy.yaml:2", id="rules that are no list"),
         pytest.param("default: [", "policy.yaml:2", id="no YAML"),
     ],

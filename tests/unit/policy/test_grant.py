@@ -136,8 +136,8 @@ def test_a_restricted_plan_reads_the_manifests_own_files_and_no_others() -> None
     refused = planned.refuse_reading("/etc/hostname", "/etc/hostname", is_own=False)
     assert said(refused) == (
         "policy.unknown",
-        "unknown until applied: /etc/hostname is not read, for it is not one of the manifest's own files in a plan by bob, "
-        "who may not apply here",
+        "unknown until applied: /etc/hostname is not read, because it is not one of the manifest's own files in a plan by bob, "
+        "who may only plan here",
     )
     assert refused is not None
     assert refused.is_unknown

@@ -42,9 +42,9 @@ def test_hours_contain(written: str, moment: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("", "are not hours"),
-        ("Mon-Fri 8-18", "not a span of time"),
-        ("Mon-Fri 08:00 - 18:00", "are not hours"),
+        ("", "are not valid hours"),
+        ("Mon-Fri 8-18", "not a valid time range"),
+        ("Mon-Fri 08:00 - 18:00", "are not valid hours"),
         ("Moon 08:00-18:00", "did you mean `Mon`?"),
         ("Mon-Fri 25:00-26:00", "from 00:00 to 24:00"),
         ("Mon 08:61-09:00", "from 00:00 to 24:00"),

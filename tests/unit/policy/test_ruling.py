@@ -113,13 +113,13 @@ def test_the_policy_decides(
     [
         (ALICE, "ensure", None, SUNDAY, "the rule `no weekend` (policy.yaml:6) of the node's policy denies alice to ensure"),
         (EVE, "apply", None, SUNDAY,
-         "no rule of the node's policy allows eve to apply now; of the rule `office hours` its hours are "
+         "no rule of the node's policy allows eve to apply now; the rule `office hours` did not match: its hours are "
          "Mon-Fri 08:00-18:00 (UTC)"),
         (EVE, "schedule", "plan", MONDAY_NOON, "no rule of the node's policy allows eve to plan by a schedule now"),
         (UNVERIFIED_ALICE, "apply", None, MONDAY_NOON,
          "no rule of the node's policy allows alice (unverified) to apply now"),
         (BOB, "apply", None, MONDAY_NOON,
-         "the rule `apprentices` (policy.yaml:13) of the node's policy lets bob plan, and not to apply"),
+         "the rule `apprentices` (policy.yaml:13) of the node's policy allows bob only to plan, not to apply"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_rule(
@@ -229,12 +229,12 @@ def test_the_rules_that_did_not_match_say_why() -> None:
     ruling = ask(EVE, "apply", now=SUNDAY)
 
     assert [(one.rule, one.why) for one in ruling.skipped] == [
-        ("no weekend", "it says nothing about apply"),
-        ("operators", "it is not for eve"),
-        ("apprentices", "it is not for eve"),
+        ("no weekend", "it does not cover apply"),
+        ("operators", "it does not apply to eve"),
+        ("apprentices", "it does not apply to eve"),
         ("office hours", "its hours are Mon-Fri 08:00-18:00 (UTC)"),
-        ("quiet", "it says nothing about apply"),
-        ("own", "it is not for eve"),
+        ("quiet", "it does not cover apply"),
+        ("own", "it does not apply to eve"),
     ]
 
 
@@ -319,5 +319,5 @@ def test_a_grant_combines_the_limits_of_the_rule_and_the_policy() -> None:
 def test_a_rule_that_denies_withholds_nothing() -> None:
     text = "default: allow\nrules:\n  - name: bob\n    deny: [all]\n    withhold: [diff]\n"
 
-    with pytest.raises(DocumentError, match="`withhold` and `max_mode` mean nothing in it"):
+    with pytest.raises(DocumentError, match="`withhold` and `max_mode` have no effect in it"):
         parse_policy(text.encode(), "policy.yaml", TYPES)

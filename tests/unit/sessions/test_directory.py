@@ -104,7 +104,7 @@ def test_a_new_store_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     made = new_session_directory(str(tmp_path / "deep" / "store"))
 
     assert stat.S_IMODE(Path(made).stat().st_mode) == 0o700
-    with pytest.raises(FileError, match="exists already"):
+    with pytest.raises(FileError, match="already exists"):
         new_session_directory(made)
 
 

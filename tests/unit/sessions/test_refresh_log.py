@@ -59,7 +59,7 @@ def test_open_change_waits_for_all_but_refreshed_subscribers(log: RefreshLog) ->
     (found,) = log.load().changes.values()
     assert (found.waits_for(["a"]), found.waits_for(["b"])) == (False, True)
     assert log.load().pending == [PendingRefresh(resource="", trigger="file#1", since=NOON)]
-    assert log.load().pending[0].sentence == "what subscribes to file#1"
+    assert log.load().pending[0].sentence == "the subscribers of file#1"
 
 
 def test_change_that_was_not_made_is_dropped(log: RefreshLog) -> None:
@@ -111,7 +111,10 @@ def test_file_of_a_newer_version_is_reported(log: RefreshLog) -> None:
     log.add(change("1", "a"))
     log.path.write_text('{"version":99,"scope":"x"}\n{"change":{"id":"1"}}\n')
 
-    assert (log.load().changes, log.load().trouble) == ({}, "a newer version of this program wrote it")
+    assert (log.load().changes, log.load().trouble) == (
+        {},
+        "it was written by a newer version of this program",
+    )
 
 
 @pytest.mark.parametrize("what", ["link", "folder", "fifo"])

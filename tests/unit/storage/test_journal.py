@@ -127,7 +127,9 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_record(
         journal.append(b"too much")
     monkeypatch.undo()
 
-    assert str(caught.value) == f"{path}: cannot write: {os.strerror(errno.ENOSPC)}; is the disk full?"
+    assert (
+        str(caught.value) == f"{path}: cannot write: {os.strerror(errno.ENOSPC)}; check the free disk space"
+    )
     journal.append(b"after")
     journal.close()
     read = reopened(path)

@@ -162,7 +162,7 @@ async def test_a_damaged_record_is_not_used(tmp_path: Path) -> None:
     content[content.index(b'"before"')] ^= 0xFF
     path.write_bytes(bytes(content))
 
-    with pytest.raises(UndoError, match="is damaged, so nothing is undone"):
+    with pytest.raises(UndoError, match="is damaged, so nothing was undone"):
         await store.find(RUN)
 
 
@@ -175,7 +175,7 @@ async def test_an_unknown_run_is_refused_with_how_long_records_are_kept(tmp_path
         await store.find("../../etc/passwd")
 
     assert str(caught.value) == (
-        f"this node has no record of the run {RUN}: it changed nothing here, or the record is no longer kept (`undo_keep` is "
+        f"this node has no record of the run {RUN}: it changed nothing here, or its record was removed (`undo_keep` is "
         "1d, `undo_max_mib` is 0)"
     )
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.templates.goformat import format_time
 from ccm_agent.templates.golayout import DATE_LAYOUTS, parse_time
-from ccm_agent.templates.gotime import fixed_zone
+from ccm_agent.templates.gotime import fixed_zone, format_time
 
 MOMENT = parse_time("2006-01-02T15:04:05.999Z07:00", "2009-02-04T05:06:07.0123+01:00").moved(
     fixed_zone("CET", 3600)

@@ -9,12 +9,15 @@ import msgspec
 import pytest
 
 from ccm_agent.facts.gather import LazyFacts
+from ccm_agent.manifest.expressions import bus_error_behind
 from ccm_agent.model.errors import (
     BusUnavailableError,
     CcmError,
     ExpressionError,
     FileError,
+    InputError,
     PolicyError,
+    SecretNotSealedError,
     TemplateError,
     TemplateLimitError,
 )
@@ -182,6 +185,57 @@ def test_errors_come_back_with_their_place(text: str, kind: type[CcmError], mess
 
     assert type(caught.value) is kind
     assert str(caught.value) == message
+
+
+class Sealed:
+    """The secret `db`; nothing else is sealed here."""
+
+    def open(self, name: str) -> str:
+        if name != "db":
+            raise SecretNotSealedError(f"secret {name}: it is not sealed to this node")
+        return "hunter22"
+
+    def require_opened(self, value: object) -> None:
+        if "secret://mail" in str(value):
+            raise SecretNotSealedError("secret mail: it is not sealed to this node")
+
+
+def with_secrets(worker: Here, **more: Any) -> Environment:
+    env = environment(worker, **more)
+    env.secrets = Sealed()
+    return env
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("jinja", "p={{ secret('db') }}"),
+        ("go", 'p={{ secret "db" }}'),
+        ("jet", 'p=[[ secret("db") ]]'),
+    ],
+)
+def test_a_secret_crosses_to_the_process_that_renders_on_request(engine: str, text: str) -> None:
+    worker = Here()
+
+    assert with_secrets(worker).render(engine, text) == "p=hunter22"
+    assert worker.asked == ["secret"]
+
+
+@pytest.mark.parametrize("text", ["{{ secret('mail') }}", "{{ data.pw }}"])
+def test_a_secret_that_is_not_sealed_is_behind_the_error_of_the_template(text: str) -> None:
+    env = with_secrets(Here(), data={"pw": "secret://mail"})
+
+    with pytest.raises(InputError, match="not sealed to this node") as caught:
+        env.render("jinja", text)
+
+    assert isinstance(bus_error_behind(caught.value), SecretNotSealedError)
+
+
+def test_a_file_of_a_directory_with_a_secret_that_is_not_sealed_is_refused() -> None:
+    env = with_secrets(Here(), data={"pw": "secret://mail"})
+
+    with pytest.raises(InputError, match="not sealed to this node"):
+        render_apart(tree(motd="{{ data.pw }}"), DirectoryOptions(source="t", engine="jinja"), env)
 
 
 def test_an_error_keeps_the_unreachable_broker_as_its_cause() -> None:

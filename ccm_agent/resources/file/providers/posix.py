@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
-import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -142,7 +142,7 @@ class PosixFile:
     async def _store_url(self, wanted: FileProperties) -> None:
         # an unknown owner is reported before anything is downloaded
         await self._files.ids(wanted.owner, wanted.group)
-        staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{secrets.token_hex(8)}.part")
+        staged = posixpath.join(posixpath.dirname(wanted.name), f".ccm-{os.urandom(8).hex()}.part")
         got = await self._fetcher().save(Transfer(url=wanted.source, limit_bytes=URL_LIMIT_BYTES), staged)
         try:
             if wanted.checksum and got.sha256 != wanted.checksum:

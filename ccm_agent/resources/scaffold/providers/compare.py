@@ -10,7 +10,7 @@ from ccm_agent.model.resource_diff import FILES_LISTED, ContentInfo
 from ccm_agent.resources.changes import FileChange, private_paths, read_for_diff
 
 if TYPE_CHECKING:
-    from ccm_agent.resources.scaffold.providers.choria import ScaffoldPlan
+    from ccm_agent.resources.scaffold.providers.plan import ScaffoldPlan
 
 READ_BYTES = 8 << 20
 """Contents that are compared for one resource; further files are listed without lines."""

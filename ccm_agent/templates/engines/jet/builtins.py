@@ -13,7 +13,7 @@ from ccm_agent.model.errors import TemplateError
 from ccm_agent.templates.engines import escapes, gostrings
 from ccm_agent.templates.engines.bounds import check_count
 from ccm_agent.templates.engines.gotypes import MISSING, go_type
-from ccm_agent.templates.engines.jet.calls import LazyArguments
+from ccm_agent.templates.engines.jet.evaluate import LazyArguments
 from ccm_agent.templates.engines.jet.values import (
     Function,
     HiddenBool,

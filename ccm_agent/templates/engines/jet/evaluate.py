@@ -11,7 +11,7 @@ from ccm_agent.templates.engines.bounds import Budget, check_size
 from ccm_agent.templates.engines.external import call_plain
 from ccm_agent.templates.engines.gotypes import MISSING
 from ccm_agent.templates.engines.jet import nodes
-from ccm_agent.templates.engines.jet.calls import NOT_PIPED, LazyArguments, converted
+from ccm_agent.templates.engines.jet.calls import check_parameters, converted
 from ccm_agent.templates.engines.jet.nodes import Expression, Template
 from ccm_agent.templates.engines.jet.operators import arithmetic, negate, order
 from ccm_agent.templates.engines.jet.scope import Scope
@@ -33,6 +33,8 @@ from ccm_agent.templates.engines.jet.values import (
     unboxed,
 )
 from ccm_agent.templates.values import is_number
+
+NOT_PIPED = object()
 
 
 class Evaluator(ABC):
@@ -228,7 +230,8 @@ class Evaluator(ABC):
         self.budget.step()
         call = LazyArguments(self, arguments, piped)
         if isinstance(function, Function):
-            result = function.call(*converted(function, call))
+            check_parameters(function, len(call))
+            result = function.call(*converted(function, call.values()))
         elif isinstance(function, PlainFunction):
             result = self._call_external(function, call)
         elif isinstance(function, Writer):
@@ -252,6 +255,44 @@ class Evaluator(ABC):
         if piped is NOT_PIPED:
             raise TemplateError("'_' marks the place of a piped value, but no value is piped into this call")
         return piped
+
+
+class LazyArguments:
+    """The arguments of a call to a lazy built-in: each is evaluated only when the built-in reads it."""
+
+    def __init__(self, runtime: Evaluator, arguments: nodes.Arguments, piped: Any) -> None:
+        self.runtime = runtime
+        self._arguments = arguments
+        self._piped = piped
+        self._leading = piped is not NOT_PIPED and not arguments.has_slot
+
+    def __len__(self) -> int:
+        return len(self._arguments.expressions) + self._leading
+
+    def value(self, index: int) -> Any:
+        """The argument at a position; MISSING if there is none."""
+        if self._leading:
+            if index == 0:
+                return self._piped
+            index -= 1
+        if index >= len(self._arguments.expressions):
+            return MISSING
+        return self.runtime.argument(self._arguments.expressions[index], self._piped)
+
+    def is_set(self, index: int) -> bool:
+        """Whether the argument at a position has a value; does not fail if it is missing."""
+        if self._leading:
+            if index == 0:
+                return True
+            index -= 1
+        expression = self._arguments.expressions[index]
+        if isinstance(expression, nodes.Underscore):
+            return self._piped is not NOT_PIPED
+        return self.runtime.expression_is_set(expression)
+
+    def values(self) -> list[Any]:
+        """All arguments."""
+        return [self.value(index) for index in range(len(self))]
 
 
 _ORDERS = frozenset(("<", "<=", ">", ">="))

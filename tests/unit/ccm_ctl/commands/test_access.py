@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.credentials import name_in_credentials, public_key
-from ccm_agent.bus.permissions import node_permissions
+from ccm_agent.bus.permissions import node_permissions, node_template
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.secret import Secret
 from ccm_ctl.__main__ import VERBS
@@ -76,6 +76,8 @@ def test_keys_are_made_once_with_the_first_operators_credentials(keys: Path) -> 
     assert {name for name, mode in modes.items() if mode == 0o600} == {
         "account.seed",
         "audit.seed",
+        "join.seed",
+        "node_signer.seed",
         "nodes.seed",
         "operator.seed",
         "ops.seed",
@@ -95,18 +97,62 @@ def test_creating_keys_prints_the_next_step_and_no_secret(tmp_path: Path) -> Non
     said = Desk().ccmctl("init", "--security", "--keys", str(tmp_path / "k"))
 
     seeds = [path.read_text().strip() for path in (tmp_path / "k").glob("*.seed")]
-    assert len(seeds) == 7
+    assert len(seeds) == 9
     assert [seed for seed in seeds if seed in said.out + said.err] == []
     assert "include nats-security.conf" in said.out
     assert f"export CCM_CREDS={tmp_path}/k/op.creds" in said.out
 
 
-def test_a_nodes_credentials_contain_its_permissions(keys: Path) -> None:
+def test_a_nodes_credentials_contain_its_name_and_addresses_and_no_permissions(keys: Path) -> None:
     said = ccmctl(keys, "node", "add", "web1.example.com", "--address", "10.0.0.5", "--expires", "1h")
 
     found = claims(said.out)
-    allowed = node_permissions("web1.example.com", ["10.0.0.5"])
+    account = public_key(Secret((keys / "nodes.seed").read_text().strip()))
     assert (found["name"], found["exp"] - found["iat"]) == ("web1.example.com", 3600)
+    assert found["nats"] == {
+        "type": "user",
+        "version": 2,
+        "issuer_account": account,
+        "tags": ["token:web1=2Eexample=2Ecom", "address:10_0_0_5"],
+    }
+
+
+def test_the_servers_have_the_permissions_of_nodes(keys: Path) -> None:
+    [scope] = preloaded(keys)["nodes"]["signing_keys"]
+
+    template = node_template()
+    assert scope == {
+        "kind": "user_scope",
+        "role": "node",
+        "key": public_key(Secret((keys / "node_signer.seed").read_text().strip())),
+        "template": {
+            "subs": 2_000,
+            "data": -1,
+            "payload": 1 << 20,
+            "pub": {"allow": list(template.publish)},
+            "sub": {"allow": list(template.subscribe)},
+            "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
+        },
+    }
+
+
+def test_a_load_balancers_credentials_let_it_read_registrations(keys: Path) -> None:
+    plain, lb = (
+        claims(ccmctl(keys, "node", "add", "lb1", *more).out)["nats"]["tags"]
+        for more in ([], ["--reads-registrations"])
+    )
+
+    assert [tag for tag in lb if tag not in plain] == ["reads:REGISTRATION"]
+
+
+def test_a_folder_with_the_nodes_seed_alone_issues_credentials_as_earlier_versions_did(keys: Path) -> None:
+    for path in keys.iterdir():
+        if path.name != "nodes.seed":
+            path.unlink()
+
+    found = claims(ccmctl(keys, "node", "add", "web1", "--address", "10.0.0.5").out)
+
+    allowed = node_permissions("web1", ["10.0.0.5"])
     assert found["nats"] == {
         "type": "user",
         "version": 2,
@@ -119,13 +165,14 @@ def test_a_nodes_credentials_contain_its_permissions(keys: Path) -> None:
     }
 
 
-def test_a_load_balancers_credentials_let_it_read_registrations(keys: Path) -> None:
-    plain, lb = (
-        claims(ccmctl(keys, "node", "add", "lb1", *more).out)["nats"]["pub"]["allow"]
-        for more in ([], ["--reads-registrations"])
-    )
+def test_a_folder_with_the_signing_key_and_the_servers_configuration_issues_credentials(keys: Path) -> None:
+    for path in keys.iterdir():
+        if path.name not in ("node_signer.seed", "nats-security.conf"):
+            path.unlink()
 
-    assert [subject for subject in lb if subject not in plain] == ["$JS.API.DIRECT.GET.REGISTRATION"]
+    found = claims(ccmctl(keys, "node", "add", "web1").out)
+
+    assert found["nats"]["tags"] == ["token:web1"]
 
 
 def test_scopes_of_an_operator_are_written_like_targets(keys: Path) -> None:
@@ -173,7 +220,8 @@ def test_a_plan_is_a_matter_of_trust(keys: Path, words: list[str], scopes: list[
             ["operator", "add", "x", "--apply", "web"],
             "web: not a valid scope; use all, node=NAME or a fact such as role=web",
         ),
-        (["operator", "add", "a b"], "'a b': no name: letters, digits, `.`, `_`, `@` and `-`, the first a letter or a digit"),
+        (["operator", "add", "a b"], "'a b': not a valid name; use letters, digits, `.`, `_`, `@` and `-`, "
+            "and begin with a letter or digit"),
         (["operator", "add", "web1"], "web1: is the name of a node already; an operator needs another"),
         (["node", "add", "op"], "op: is the name of an operator already; a node needs another"),
         (
@@ -192,7 +240,7 @@ def test_permissions_that_do_not_exist_are_refused(keys: Path, words: list[str],
 
 
 def test_a_seed_that_others_can_read_or_that_is_not_valid_is_refused(keys: Path, tmp_path: Path) -> None:
-    seed = keys / "nodes.seed"
+    seed = keys / "node_signer.seed"
     seed.chmod(0o640)
     readable = ccmctl(keys, "node", "add", "web1")
     seed.chmod(0o600)
@@ -203,7 +251,7 @@ def test_a_seed_that_others_can_read_or_that_is_not_valid_is_refused(keys: Path,
 
     assert "other users can read this seed" in readable.err
     assert broken.code == 1
-    assert broken.err == f"ccmctl: {seed}: the seed is damaged; restore it from where it was kept\n"
+    assert broken.err == f"ccmctl: {seed}: the seed is damaged; restore it from a backup\n"
     assert secret[:-3] not in broken.err
     assert absent.err.endswith(
         "not found; create the keys with `ccmctl init --security`, or name their directory with --keys\n"
@@ -231,7 +279,9 @@ def test_revoking_names_every_key_of_the_name_to_the_servers(keys: Path) -> None
 
     said = ccmctl(keys, "node", "revoke", "web1")
 
-    assert said.out.startswith("web1: 2 credentials files revoked. To apply this, copy")
+    assert said.out.startswith(
+        "web1: 2 credentials files revoked. No server was reached. To apply this, copy"
+    )
     accounts = preloaded(keys)
     users = [msgspec.json.decode(line) for line in (keys / "users.jsonl").read_bytes().splitlines()]
     assert set(accounts["nodes"]["revocations"]) == {
@@ -249,6 +299,7 @@ def test_the_accounts_of_nodes_and_operators_store_nothing(keys: Path) -> None:
         "audit": -1,
         "ops": 0,
         "nodes": 0,
+        "join": 0,
         "system": 0,
     }
     assert accounts["nodes"]["limits"]["conn"] > accounts["ops"]["limits"]["conn"] > 0
@@ -257,7 +308,7 @@ def test_the_accounts_of_nodes_and_operators_store_nothing(keys: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "account"),
     [
-        (["node", "add", "web1"], "nodes"),
+        (["node", "add", "web1"], "node_signer"),
         (["operator", "add", "bob", "--apply", "all", "--schedules"], "ops"),
         (["operator", "add", "bob", "--admin"], "account"),
     ],

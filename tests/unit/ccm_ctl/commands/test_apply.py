@@ -129,7 +129,7 @@ def test_a_plan_needs_no_confirmation_and_shows_the_changes(motd: str) -> None:
 
 
 def test_resources_that_a_restricted_plan_cannot_judge_are_named(motd: str) -> None:
-    why = "unknown until applied: the guards are not run in a plan by pat, who may not apply here"
+    why = "unknown until applied: the guards are not run in a plan by pat, who may only plan here"
     guarded = event("deploy", 2, type="exec", changed=False, skipped=True, noop=True, unknown=why)
     checked = event("/etc/motd", 3, noop_message="Would have created the file", unknown=why)
     stable = event("/etc/issue", 4, changed=False, noop=True, unknown=why)
@@ -295,7 +295,7 @@ def test_an_empty_fleet_is_reported(motd: str) -> None:
 
     assert (said.code, said.err) == (
         1,
-        "ccmctl: no node has ever come to this broker: is an agent running, and does it use this broker?\n",
+        "ccmctl: no node has ever connected to this broker; check that an agent is running and that it uses this broker\n",
     )
 
 
@@ -490,7 +490,7 @@ def test_a_node_that_overhears_a_request_neither_fails_the_run_nor_holds_it_up(m
     assert (said.code, said.screen) == (
         0,
         "run RUN: apply motd on 2 nodes\n"
-        "ignored: evil answered, but what is assigned there does not fit this run\n"
+        "ignored: evil answered, but their assigned facts do not match this run\n"
         "NODES     STATE    WHAT            TIME\n"
         "web[1-2]  changed  file#/etc/motd  12ms\n"
         "\n"

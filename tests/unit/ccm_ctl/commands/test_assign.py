@@ -177,8 +177,8 @@ def test_a_document_that_is_missing_is_refused(motd: str, tmp_path: Path) -> Non
     desk = fleet()
     arguments = ("assign", "web", motd, "--all", "--yes", "-d", "kv://CCM_DATA/common")
     refusal = (
-        "ccmctl: kv://CCM_DATA/common: there is no such document; `ccmctl data put common FILE` stores one, "
-        "and with --follow-data it may come later\n"
+        "ccmctl: kv://CCM_DATA/common: no such document; store it with `ccmctl data put common FILE`, "
+        "or allow that with --follow-data\n"
     )
 
     empty = desk.ccmctl(*arguments)

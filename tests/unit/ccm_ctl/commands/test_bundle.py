@@ -198,7 +198,7 @@ def test_an_ambiguous_unknown_or_wrong_digest_is_an_error(tmp_path: Path) -> Non
     )
 
     assert ambiguous == (
-        "ccmctl: aaaa: 2 bundles begin so, such as aaaa00000000 and aaaa11111111; write more digits\n"
+        "ccmctl: aaaa: 2 bundles start with this, such as aaaa00000000 and aaaa11111111; write more digits\n"
     )
     assert unknown == "ccmctl: bbbb: there is no such bundle; see `ccmctl bundle list`\n"
     assert wrong.startswith("ccmctl: ../a: not a digest; write at least 4 hexadecimal digits")
@@ -218,7 +218,7 @@ def test_bytes_of_another_digest_and_paths_that_lead_out_write_nothing(tmp_path:
     said = [desk.ccmctl("bundle", "get", word, "--out", str(tmp_path / "in/out")) for word in ("cccc", evil)]
 
     assert [one.code for one in said] == [1, 1]
-    assert "has another one; refused" in said[0].err
+    assert "does not match this digest; refused" in said[0].err
     assert "leads out of the bundle" in said[1].err
     assert [path.name for path in tmp_path.rglob("*")] == ["in"]
 

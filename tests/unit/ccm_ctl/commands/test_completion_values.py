@@ -74,7 +74,17 @@ def completed(application: Application, line: str) -> list[tuple[str, str]]:
         ("facts show web1 r", ["role"]),
         (
             "ensure service cron ",
-            ["alias=", "enable=", "provider=", "require=", "running", "stopped", "subscribe=", "tags="],
+            [
+                "alias=",
+                "enable=",
+                "provider=",
+                "require=",
+                "running",
+                "sensitive=",
+                "stopped",
+                "subscribe=",
+                "tags=",
+            ],
         ),
         ("ensure service cron enable=", ["enable=false", "enable=true"]),
         ("ensure package nginx l", ["latest"]),

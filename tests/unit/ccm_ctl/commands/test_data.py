@@ -124,7 +124,7 @@ def test_document_that_affects_no_node_is_reported(tmp_path: Path) -> None:
     assert (looked.code, looked.out) == (
         1,
         "greeting is not set for web1: no matching layer defines it.\n"
-        "kv://CCM_DATA/plain: has neither `data` nor `overrides`, so it gives nothing\n",
+        "kv://CCM_DATA/plain: has neither `data` nor `overrides`, so it provides no data\n",
     )
     assert (meant.code, meant.err) == (0, "")
 
@@ -134,6 +134,6 @@ def test_a_missing_key_lists_the_existing_ones() -> None:
 
     assert [desk.ccmctl("data", "get", key).err for key in ("nope", "a b")] == [
         "ccmctl: nope: there is no such document; see `ccmctl data list`\n",
-        "ccmctl: 'a b': no key of a bucket: it is made of letters, digits, `-`, `_`, `=`, `/` and `.`, "
+        "ccmctl: 'a b': not a valid key of a bucket: use letters, digits, `-`, `_`, `=`, `/` and `.`, "
         "without a leading, trailing or double dot\n",
     ]

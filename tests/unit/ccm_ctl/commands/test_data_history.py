@@ -178,7 +178,7 @@ def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(
     [kept] = tmp_path.glob("ccmctl-*.yaml")
     assert said.err == (
         "ccmctl: common: not hiera data: its outermost value is not a mapping\n"
-        f"what you wrote is kept in {kept}\n"
+        f"your text is saved in {kept}\n"
     )
     assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("- a\n", 0o600)
 
@@ -198,7 +198,9 @@ def test_an_edit_of_a_concurrently_changed_document_is_refused(
     said = desk.ccmctl("data", "edit", "common", "--yes")
 
     assert said.code == 1
-    assert said.err.startswith("ccmctl: common: revision 4 is the newest, not 3; look at it first\nwhat you")
+    assert said.err.startswith(
+        "ccmctl: common: revision 4 is the newest, not 3; look at it first\nyour text is"
+    )
 
 
 @pytest.mark.parametrize("name", ["data", "hierarchy", "overrides"])

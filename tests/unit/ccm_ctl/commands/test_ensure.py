@@ -84,7 +84,7 @@ def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
         ("package x --force", "--force: no such flag, did you mean `--unchecked`?"),
         (
             "zzzzzz x",
-            "unknown resource type `zzzzzz`; there are apply, archive, exec, file, package, scaffold, service, "
+            "unknown resource type `zzzzzz`; known types: apply, archive, exec, file, package, scaffold, service, "
             "and --unchecked sends a type that only newer agents have",
         ),
         ("fiel x", "unknown resource type `fiel`, did you mean `file`?"),
@@ -105,7 +105,7 @@ def test_a_property_that_is_like_no_other_is_reported_which_there_are() -> None:
     assert (said.code, said.err) == (
         1,
         "ccmctl: name: package has no such property; it has alias, ensure, provider, health_checks, require, control, "
-        "tags, register_when_stable\n",
+        "tags, sensitive, register_when_stable\n",
     )
 
 

@@ -177,7 +177,7 @@ def test_options_of_ours_after_the_command_are_named_with_the_line_that_works(
 
     assert (done.code, done.err) == (
         1,
-        f"ccmctl: no nodes selected: `{options}` stands after the command and is passed to `{program}`; "
+        f"ccmctl: no nodes selected: `{options}` is after the command, so it is passed to `{program}`; "
         f"options of exec precede the command: `{line}`\n",
     )
     assert (heard, control.code, desk.nodes[0].heard[-1]["argv"]) == ([], 0, ["uptime", "-t", "x"])
@@ -190,7 +190,7 @@ def test_long_option_of_ours_after_the_command_is_noted_unless_the_command_is_se
     separated = desk.ccmctl("exec", "--all", "--yes", "--", "apt-get", "install", "vim", "--yes")
 
     assert noted.err.startswith(
-        "note: `--yes` stands after the command and is passed to `apt-get`; write `--` before the command to hide this note\n"
+        "note: `--yes` is after the command, so it is passed to `apt-get`; write `--` before the command to hide this note\n"
     )
     assert "note:" not in separated.err
     assert {tuple(one["argv"]) for one in desk.nodes[0].heard} == {("apt-get", "install", "vim", "--yes")}

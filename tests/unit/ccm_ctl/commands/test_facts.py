@@ -70,7 +70,7 @@ def test_a_node_that_exists_has_taken_its_facts_or_is_late(monkeypatch: pytest.M
         {"record": "facts", "node": "web2", "assigned": {"role": "web"}, "state": "late"},
     ]
     assert desk.ccmctl("facts", "set", "web2", "role=web").out == (
-        "web2: role=web (not taken yet: its agent is slow to answer)\n"
+        "web2: role=web (not applied yet: its agent is slow to respond)\n"
     )
 
 

@@ -95,7 +95,7 @@ def test_edit_that_is_not_stored_is_kept_in_a_file(
     [kept] = tmp_path.glob("ccmctl-*.yaml")
     assert (said.code, said.err) == (
         1,
-        f"{NOTE}{QUESTION}what you wrote is kept in {kept}\n",
+        f"{NOTE}{QUESTION}your text is saved in {kept}\n",
     )
     assert kept.read_text() == "data: {a: 1}\n# mine\n"
 

@@ -29,7 +29,7 @@ def test_the_layer_that_wins_comes_first_and_then_all_the_others(desk: Desk) -> 
         "",
         "port of web1 is 443, from env:prod of kv://CCM_DATA/common:18.\n"
         "\n"
-        "kv://CCM_DATA/common revision 1 (merge: deep; what is lower goes over what is above)\n"
+        "kv://CCM_DATA/common revision 1 (merge: deep; lower layers override those above)\n"
         "LAYER                           LINE  RESULT             VALUE\n"
         "data                               9  overridden         80\n"
         "env:prod                          18  wins               443\n"

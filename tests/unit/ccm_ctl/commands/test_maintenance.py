@@ -138,7 +138,7 @@ def test_whole_node_is_locked_by_disabling_it() -> None:
     [
         (("--why", "x"), "a lock needs --for and --why: until when, and what for"),
         (("--for", "8h"), "a lock needs --for and --why: until when, and what for"),
-        (("--for", "31d", "--why", "x"), "--for: a lock ends after 30d at most"),
+        (("--for", "31d", "--why", "x"), "--for: a lock can last at most 30d"),
         (
             ("--for", "8h", "--why", "x", "--resource", "nginx"),
             "--resource nginx: is not a resource; write type#name, such as service#nginx",

@@ -112,7 +112,7 @@ def test_warnings_are_shown_and_do_not_refuse(tmp_path: Path) -> None:
     said = fleet().ccmctl("apply", str(path), "--all", "--yes")
 
     assert said.code == 0
-    assert f"{path}:1:1: warning: the key `xtra` means nothing here" in said.err
+    assert f"{path}:1:1: warning: unknown key `xtra`" in said.err
 
 
 def test_a_tinycm_manifest_is_refused_with_the_way_to_apply_it(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_tinycm_manifest_is_refused_with_the_way_to_apply_it(tmp_path: Path) -
         pytest.param(
             ["file", "/x", "present", "mode=abc", "require=nginx"],
             "file#/x: 4 errors; nothing was sent\n"
-            "`nginx` is not a reference to a resource: write `type#name`, such as `package#nginx`\n"
+            "`nginx` is not a valid reference; write `type#name`, such as `package#nginx`\n"
             'mode `abc` is not an octal number: write three or four digits from 0 to 7, such as "0644"\n'
             "`owner` cannot be empty: every file needs an explicit owner\n"
             "`group` cannot be empty: every file needs an explicit group\n",

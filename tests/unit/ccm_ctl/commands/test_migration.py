@@ -37,7 +37,14 @@ def test_migration_adds_accounts_and_a_root_key_and_keeps_existing_keys(old: One
 
     assert said.code == 0
     after = {path.name: path.read_bytes() for path in old.folder.glob("*.seed")}
-    assert set(after) - set(before) == {"audit.seed", "nodes.seed", "ops.seed", "root.seed"}
+    assert set(after) - set(before) == {
+        "audit.seed",
+        "join.seed",
+        "node_signer.seed",
+        "nodes.seed",
+        "ops.seed",
+        "root.seed",
+    }
     assert {name: after[name] for name in before} == before
     assert [seed for seed in after.values() if seed.decode().strip() in said.out + said.err] == []
 
@@ -57,7 +64,7 @@ def test_until_it_has_begun_no_credentials_are_given_out(old: OneAccount) -> Non
     refused = ccmctl(old, "node", "add", "web2")
 
     assert (refused.code, refused.out) == (1, "")
-    assert "`ccmctl init --security --migrate` makes the others" in refused.err
+    assert "`ccmctl init --security --migrate` creates the others" in refused.err
     migrate(old)
     assert ccmctl(old, "node", "add", "web2").code == 0
 

@@ -119,7 +119,7 @@ def test_rollback_of_a_document_of_a_node_stores_its_old_text_again(secret: str,
 @pytest.mark.parametrize(
     ("key", "error"),
     [
-        ("common", "common: the document is not one of a single node: its key does not begin with node/NAME"),
+        ("common", "common: not a document of a single node: its key does not start with node/NAME"),
         ("node/web9", "node/web9: there is no such document; see `ccmctl data list node/`"),
     ],
 )

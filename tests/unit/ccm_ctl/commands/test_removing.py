@@ -123,7 +123,10 @@ def test_credentials_outlive_their_node_and_that_is_said(tmp_path: Path) -> None
 
     done = desk.ccmctl("node", "rm", "web2", "--yes", "--keys", str(tmp_path / "keys"))
 
-    assert done.err == "web2: its credentials stay good; `ccmctl node revoke web2` makes them void\n"
+    assert (
+        done.err
+        == "web2: its credentials remain valid; revoke them with `ccmctl node revoke web2` makes them void\n"
+    )
 
 
 def test_without_permission_to_unassign_the_node_is_kept() -> None:

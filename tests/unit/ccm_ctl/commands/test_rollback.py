@@ -146,12 +146,12 @@ def test_a_revision_that_cannot_be_restored_is_refused(site: Site, tmp_path: Pat
     data = desk.ccmctl("rollback", "web", "--to", "2", "--yes")
 
     assert bundle.err == (
-        f"ccmctl: web: revision 1 cannot come back: its bundle {first[:12]} is in CCM_MANIFESTS no longer; "
+        f"ccmctl: web: revision 1 cannot be restored: its bundle {first[:12]} is no longer in CCM_MANIFESTS; "
         "assign it from its files\n"
     )
     assert data.err == (
-        "ccmctl: web: revision 2 cannot come back: common as of data revision 2 is kept no longer; "
-        "put it again, and assign it from its files\n"
+        "ccmctl: web: revision 2 cannot be restored: common as of data revision 2 is no longer stored; "
+        "store it again, and assign the manifest from its files\n"
     )
     assert site.stands[0] == 3
 

@@ -243,7 +243,7 @@ def test_a_bundle_that_was_exchanged_on_the_broker_is_not_sent_or_signed(saved: 
 def test_a_bundle_that_was_removed_keeps_the_plan_from_all(saved: Saved) -> None:
     del saved.desk.broker.objects["CCM_MANIFESTS"][saved.document["bundle"]["digest"]]
 
-    saved.assert_refused(saved.apply(), "it was removed, or never stored there")
+    saved.assert_refused(saved.apply(), "it was removed or never stored")
 
 
 def test_a_node_that_cannot_keep_a_plan_is_named_and_not_asked(saved: Saved) -> None:

@@ -108,8 +108,8 @@ def test_an_older_server_is_reported_by_its_version() -> None:
     ("options", "sentence"),
     [
         (("--start-within", "5m"), "--start-within belongs to a rollout; add --batch, --canary or --rollout"),
-        (("--batch", "1", "--catch-up"), "--catch-up: a node that returns while a rollout lasts gets its turn by itself; "
-         "leave it out"),
+        (("--batch", "1", "--catch-up"), "--catch-up cannot be combined with a rollout, which includes nodes that return "
+         "while it is in progress"),
         (("--batches", "1"), "unknown option `--batches`, did you mean `--batch`?"),
         (("--batch", "1", "--start-witin", "5m"), "unknown option `--start-witin`, did you mean `--start-within`?"),
         (("--batch", "1", "--detach"), "unknown option `--detach`, did you mean `--data`?"),

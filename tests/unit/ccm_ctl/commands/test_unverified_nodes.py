@@ -17,8 +17,9 @@ from ccm_agent.model.wire import Assignment, FactsRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.fleet_state import FleetState
 from ccm_ctl.fleet import node_state
-from ccm_ctl.fleet.discovery import TargetSpec, read_inventory, read_verified
+from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.fleet.impact.sources import _read_addresses
+from ccm_ctl.fleet.inventory import read_inventory, read_verified
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.top.fleet_watch import FleetWatch
 from ccm_ctl.top.rows import node_rows

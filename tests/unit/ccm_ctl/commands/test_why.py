@@ -282,7 +282,7 @@ def test_silent_node_shows_when_it_was_last_seen() -> None:
     done = a_desk(a_record(), *told, is_present=False).ccmctl("why", "web1")
 
     assert done.out.splitlines()[0] == (
-        "web1 is off: last heard of at 2026-11-21 11:12:00Z (48m ago), without a goodbye: "
+        "web1 is off: last heartbeat at 2026-11-21 11:12:00Z (48m ago), without a goodbye: "
         "the machine, its network or its agent is down."
     )
 
@@ -415,7 +415,7 @@ def test_a_busy_node_shows_its_progress_and_the_lock_it_waits_for() -> None:
     )
 
     assert done.out.splitlines()[0] == (
-        f"web1 is at work: run {RUN[:8]} of base, at package#nginx (2 of 9) for 4m; "
+        f"web1 is busy: run {RUN[:8]} of base, at package#nginx (2 of 9) for 4m; "
         "it waits for the package lock, which ccm apply (pid 99) since 2026-11-21T11:56:00Z has."
     )
     assert "assignment  base 3 of role=web: waiting" in done.out
@@ -442,7 +442,7 @@ def test_a_node_without_permission_to_ask_reports_it() -> None:
 
     assert (
         done.out.splitlines()[0]
-        == "web1 cannot tell what it did (12 events in its spool): the stream is full."
+        == "web1 cannot report its results (12 events in its spool): the stream is full."
     )
 
 
@@ -470,7 +470,7 @@ def test_a_refusal_is_why_an_agent_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, minutes: float, state: str
 ) -> None:
     monkeypatch.setattr("ccm_ctl.fleet.gather.ASK_AGAIN_S", 0.01)
-    why = "status: the signature has expired; are the clocks right?"
+    why = "status: the signature has expired; check the clocks"
 
     [record] = (
         a_desk(a_record(), said(AGENT_REFUSED, why, minutes), status=None, assigned=False)
@@ -479,7 +479,7 @@ def test_a_refusal_is_why_an_agent_does_not_answer(
     )
 
     assert record["state"] == state
-    assert (record["reason"] == f"web1 refuses requests: {why}") is (state == "refused")
+    assert (record["reason"] == f"web1 refuses requests: {why}.") is (state == "refused")
 
 
 def test_an_operator_who_may_not_ask_still_sees_the_rest() -> None:
@@ -682,4 +682,4 @@ def test_what_a_node_does_now_comes_before_the_run_that_was_stopped() -> None:
     desk = a_desk(record, status={"run": RUN, "name": "other"}, assigned=False)
     done = desk.ccmctl("why", "web1").out.splitlines()[0]
 
-    assert done == f"web1 is at work: run {RUN[:8]} of other."
+    assert done == f"web1 is busy: run {RUN[:8]} of other."

@@ -18,7 +18,7 @@ from ccm_ctl.fleet.assignments import (
     parse_scope,
     read_assignments,
 )
-from ccm_ctl.fleet.discovery import Node
+from ccm_ctl.fleet.nodes import Node
 from tests.support.controller import fleet_on
 
 BUNDLE = Bundle(digest="d", size_bytes=1)

@@ -11,8 +11,8 @@ from ccm_agent.model.wire import Assignment, AssignmentState, NodeRecord, Presen
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.assignments import Assignments, Standing
 from ccm_ctl.fleet.convergence import judge
-from ccm_ctl.fleet.discovery import Node
 from ccm_ctl.fleet.followed_data import FollowedData, followers, format_older_data, older_data
+from ccm_ctl.fleet.nodes import Node
 from tests.support.controller import fleet_on
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

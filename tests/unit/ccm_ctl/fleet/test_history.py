@@ -176,7 +176,7 @@ async def test_a_state_is_changed_whatever_else_the_operator_does(fleet: Fleet, 
 async def test_an_invalid_record_is_named(fleet: Fleet, bucket: Bucket) -> None:
     await bucket.put(f"op.{A}.request", b"[]")
 
-    with pytest.raises(ProtocolError, match=f"^op.{A}.request: not what belongs there: "):
+    with pytest.raises(ProtocolError, match=f"^op.{A}.request: not a valid record: "):
         await History(fleet).load(A)
 
 

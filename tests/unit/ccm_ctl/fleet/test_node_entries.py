@@ -21,9 +21,7 @@ from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.discovery import Node
 from ccm_ctl.fleet.node_state import (
-    ASSIGNED,
     LeftOutReasons,
     NodeVerifier,
     VerifiedServices,
@@ -31,6 +29,7 @@ from ccm_ctl.fleet.node_state import (
     leave_out,
     make_node_verifier,
 )
+from ccm_ctl.fleet.nodes import ASSIGNED, Node
 from ccm_ctl.fleet.verified_reader import VerifiedReader
 from tests.support.controller import fleet_on
 from tests.support.signing import Keyring, OwnSignatory, new_key

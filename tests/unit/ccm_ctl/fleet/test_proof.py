@@ -215,7 +215,7 @@ def test_an_event_of_another_run_or_node_does_not_count() -> None:
     messages = scene.genuine()
     moved = changed(messages[1], subject=event_subject(SESSION_START, NODE, RUN))
 
-    with pytest.raises(Exception, match="calls itself"):
+    with pytest.raises(Exception, match="has the protocol"):
         scene.deliver(moved)
 
 

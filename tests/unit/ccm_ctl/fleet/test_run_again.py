@@ -19,9 +19,9 @@ from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
 from ccm_agent.model.run_records import NodeEnd, RunEnds, RunTargets
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.discovery import TargetSet
 from ccm_ctl.fleet.find_run import find_run
 from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.nodes import TargetSet
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over
 from ccm_ctl.fleet.run_again import (

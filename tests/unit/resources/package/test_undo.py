@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ccm_agent.model.undo import EarlierFile
 from ccm_agent.resources.contract import Decision, DecisionContext
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.providers import apt, dnf
 from ccm_agent.resources.package.resource import check, decide
 from ccm_agent.resources.package.undo import earlier, identify
-from ccm_agent.resources.undo import EarlierFile
 
 
 def debian(version: str) -> PackageState:

@@ -155,7 +155,7 @@ class TestCheck:
 
     def test_our_extensions_are_named_for_lint(self) -> None:
         assert (TYPE.rules.extensions, TYPE.rules.extension_values) == (
-            {"diff", "tags", "timeout"},
+            {"diff", "sensitive", "tags", "timeout"},
             {"engine": {"jinja"}},
         )
 

@@ -186,7 +186,7 @@ async def test_a_claimed_rollout_is_stored_only_as_an_operator_with_the_right_ha
 
 @pytest.mark.parametrize(
     ("late_s", "reason"),
-    [(3600, ""), (3601, "no rollout server began it within 1h")],
+    [(3600, ""), (3601, "no rollout server started it within 1h")],
     ids=["within its limit", "beyond it"],
 )
 async def test_a_start_that_was_missed_for_too_long_is_skipped(late_s: int, reason: str) -> None:

@@ -1,0 +1,275 @@
+"""
+The files of a node that belongs to a fleet: its key, credentials, the broker's authority, and the agent's configuration.
+
+`ccm join` writes them. Each file is replaced in one step, and in an order in which an interrupted join can be repeated:
+
+    join.seed      the node's new key, before anything is sent
+    ca.pem         the broker's authority
+    node.creds     the credentials, which contain the key
+    config.yaml    names both; then `join.seed` is removed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from ccm_agent.agent.process.config import Settings, parse_config, read_config
+from ccm_agent.agent.process.state_folder import fully_qualified, saved_identity
+from ccm_agent.bus.credentials import claims_in_jwt, new_user
+from ccm_agent.bus.join import JoinError
+from ccm_agent.bus.signing import SigningKey, seed_in_credentials
+from ccm_agent.bus.subjects import check_node
+from ccm_agent.bus.trust import trust_in_credentials
+from ccm_agent.model.errors import FileError, InputError
+from ccm_agent.model.secret import Secret
+from ccm_agent.storage.journal import replace_file
+
+DIRECTORY = "/etc/choria/ccm"
+STATE_DIRECTORY = "/var/lib/ccm"
+
+SPARE_S = 60
+"""Credentials that end sooner count as expired."""
+
+
+class JoinPlaces(Struct, frozen=True, kw_only=True):
+    """
+    Where the files are.
+
+    Attributes:
+        directory: The directory of the configuration, credentials and authority.
+        state: The agent's state directory.
+        is_own: Both are below a directory that the user chose, so the configuration names the state directory.
+    """
+
+    directory: Path = Path(DIRECTORY)
+    state: Path = Path(STATE_DIRECTORY)
+    is_own: bool = False
+
+    @classmethod
+    def below(cls, directory: str) -> JoinPlaces:
+        """All files below a directory."""
+        top = Path(directory).absolute()
+        return cls(directory=top, state=top / "state", is_own=True)
+
+    @property
+    def config(self) -> Path:
+        """The agent's configuration."""
+        return self.directory / "config.yaml"
+
+    @property
+    def credentials(self) -> Path:
+        """The node's credentials."""
+        return self.directory / "node.creds"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the broker's authority."""
+        return self.directory / "ca.pem"
+
+    @property
+    def seed(self) -> Path:
+        """The key of a join that has not ended."""
+        return self.directory / "join.seed"
+
+
+class Membership(Struct, frozen=True, kw_only=True):
+    """
+    What the credentials of a node say.
+
+    Attributes:
+        name, key: The node and its public key.
+        seed: Its private key.
+        root: The fleet's root public key.
+        certificate: The certificate of the key.
+        expires: When the credentials expire, in seconds since 1970; 0: never.
+    """
+
+    name: str
+    key: str
+    seed: Secret
+    root: str
+    certificate: str
+    expires: int
+
+    def is_expired(self, now_s: float) -> bool:
+        """Whether the broker refuses the credentials now, or in a minute."""
+        return bool(self.expires) and self.expires < now_s + SPARE_S
+
+
+def read_membership(path: Path) -> Membership | None:
+    """
+    The membership that a credentials file proves; None if there is no file. Blocking.
+
+    Raises:
+        FileError: It cannot be read.
+        InputError: It is damaged, or has no key or no root key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as err:
+        raise FileError(f"{path}: the credentials cannot be read: {err}") from err
+    trust, seed = trust_in_credentials(text, str(path)), seed_in_credentials(text)
+    name, key, expires = claims_in_jwt(text)
+    if trust is None or seed is None or not name or not key:
+        raise InputError(
+            f"{path}: these are not credentials of a node that joined; move the file away to join the fleet of the token"
+        )
+    return Membership(
+        name=name, key=key, seed=seed, root=trust.root, certificate=trust.certificate, expires=expires
+    )
+
+
+def choose_name(places: JoinPlaces, given: str) -> str:
+    """
+    The node's name: the given one, the configured one, the one that the agent has used, or this host's. Blocking.
+
+    Raises:
+        UsageError: It is not valid.
+        JoinError: The configuration has another one.
+        DocumentError, FileError: The configuration cannot be used.
+    """
+    settings = _settings(places)
+    configured = settings.identity if settings is not None else ""
+    if given and configured and given != configured:
+        raise JoinError(
+            f"{places.config}: `identity` is {configured}, and not {given}; change it there, or leave out --name",
+            code="join.configured",
+        )
+    return check_node(given or configured or saved_identity(places.state) or fully_qualified())
+
+
+def check_configuration(places: JoinPlaces) -> None:
+    """
+    See that the configuration names no other broker. Blocking.
+
+    Raises:
+        JoinError: It does.
+        DocumentError, FileError: It cannot be used.
+    """
+    settings = _settings(places)
+    if settings is None or _is_ours(places, settings):
+        return
+    broker = settings.broker
+    if broker.servers or (broker.context and not broker.is_default_context):
+        raise JoinError(
+            f"{places.config}: it names a broker already; remove `nats` and `nats_context` there, then repeat the command",
+            code="join.configured",
+        )
+
+
+def node_seed(places: JoinPlaces) -> Secret:
+    """
+    The key of this join: that of an interrupted attempt, else a new one, which is on disk when this returns. Blocking.
+
+    Raises:
+        FileError: The directory cannot be used.
+        InputError: The key of the interrupted attempt is damaged.
+    """
+    try:
+        places.directory.mkdir(mode=0o700 if places.is_own else 0o755, parents=True, exist_ok=True)
+        if places.seed.exists():
+            seed = Secret(places.seed.read_text(encoding="ascii", errors="replace").strip())
+            SigningKey(seed)
+            return seed
+        seed = new_user()
+        replace_file(places.seed, [f"{seed.reveal()}\n".encode()])
+    except InputError as err:
+        raise InputError(
+            f"{places.seed}: the key is damaged; remove the file, then repeat the command"
+        ) from err
+    except OSError as err:
+        raise _unwritable(places, err) from err
+    return seed
+
+
+def write_membership(places: JoinPlaces, credentials: bytes, authority: str) -> None:
+    """
+    Write the authority and the credentials. Blocking.
+
+    Raises:
+        FileError: One cannot be written.
+    """
+    try:
+        if authority:
+            replace_file(places.authority, [authority.encode()])
+        replace_file(places.credentials, [credentials])
+    except OSError as err:
+        raise _unwritable(places, err) from err
+
+
+def write_configuration(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure: bool) -> bool:
+    """
+    Have the agent's configuration name the broker and the credentials; whether it was changed. Then forget the attempt. Blocking.
+
+    Raises:
+        FileError: It cannot be written.
+        DocumentError: The result would not be valid.
+    """
+    settings = _settings(places)
+    is_new = settings is None or not _is_ours(places, settings)
+    try:
+        if is_new:
+            before = places.config.read_text(encoding="utf-8") if places.config.exists() else ""
+            has_identity = settings is not None and bool(settings.identity)
+            text = before + _block(places, "" if has_identity else name, servers, insecure=insecure)
+            parse_config(text, str(places.config))
+            replace_file(places.config, [text.encode()])
+        places.seed.unlink(missing_ok=True)
+    except OSError as err:
+        raise _unwritable(places, err) from err
+    return is_new
+
+
+def _block(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure: bool) -> str:
+    """What is added to the configuration; JSON texts are YAML."""
+    lines = ["", "# Written by `ccm join`."]
+    if name:
+        lines.append(f"identity: {json.dumps(name)}")
+    if places.is_own:
+        lines.append(f"state_dir: {json.dumps(str(places.state))}")
+    lines += [
+        "nats:",
+        f"  url: {json.dumps(','.join(servers))}",
+        f"  creds: {json.dumps(str(places.credentials))}",
+    ]
+    if places.authority.exists():
+        lines += ["  tls:", f"    ca: {json.dumps(str(places.authority))}"]
+    if insecure:
+        lines.append("  insecure: true")
+    return "\n".join(lines) + "\n"
+
+
+def _settings(places: JoinPlaces) -> Settings | None:
+    """The configuration; None if there is none, or one of comments alone, as a package installs it."""
+    try:
+        text = places.config.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as err:
+        raise FileError(f"{places.config}: cannot be read: {err}") from err
+    if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        return None
+    return read_config(places.config)
+
+
+def _is_ours(places: JoinPlaces, settings: Settings) -> bool:
+    return settings.broker.creds == str(places.credentials)
+
+
+def _unwritable(places: JoinPlaces, err: OSError) -> FileError:
+    name = err.filename or places.directory
+    return FileError(
+        f"{name}: cannot be written: {err.strerror or err}; run this as root, or name a directory with --state",
+        errno=err.errno or 0,
+    )
+
+
+def is_root() -> bool:
+    """Whether this user may write the system's directories."""
+    return os.geteuid() == 0

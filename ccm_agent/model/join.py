@@ -1,0 +1,82 @@
+"""Messages of nodes that join a fleet or renew their credentials, and of the join service that answers them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from ccm_agent.model.wire import PROTOCOL
+
+JOIN_REQUEST = f"{PROTOCOL}.join.request"
+JOIN_RENEWAL = f"{PROTOCOL}.join.renewal"
+JOIN_ANSWER = f"{PROTOCOL}.join.answer"
+
+JOINS_BUCKET = "CCM_JOINS"
+"""Join tokens, their uses, and the nodes that joined."""
+
+REQUEST_LIMIT_BYTES = 2048
+"""A longer request is not read."""
+
+
+class JoinState(StrEnum):
+    """The end of a request."""
+
+    JOINED = "joined"
+    WAITING = "waiting"
+    """An operator must accept the node."""
+    REFUSED = "refused"
+
+
+class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A node asks for credentials for the key that it made. The key signs the request; in a join, so does the token.
+
+    Attributes:
+        protocol: JOIN_REQUEST or JOIN_RENEWAL.
+        name: The node.
+        key: The node's public nkey.
+        nonce: Random text, so that an earlier answer is not taken for the answer to this request.
+        time: The node's time, in milliseconds since 1970.
+        token: The id of the join token; "" in a renewal.
+        certificate: In a renewal: the certificate of the key.
+        version: The version of the agent.
+    """
+
+    protocol: str
+    name: str
+    key: str
+    nonce: str
+    time: int
+    token: str = ""
+    certificate: str = ""
+    version: str = ""
+
+
+class JoinAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The answer, which a key signs that the root key allows to certify nodes.
+
+    Attributes:
+        protocol: JOIN_ANSWER.
+        state: The result.
+        request: SHA-256 (hex) of the request's body.
+        jwt: The node's JWT for the broker.
+        certificate: The certificate of its key.
+        signers, signature: The newest signers list and its signature.
+        floors: For each `bucket/key`, the number of the document. The node refuses lower numbers.
+        expires: When JWT and certificate expire, in seconds since 1970.
+        code, message: Why the request was refused, or what it waits for.
+    """
+
+    protocol: str
+    state: JoinState
+    request: str
+    jwt: str = ""
+    certificate: str = ""
+    signers: str = ""
+    signature: str = ""
+    floors: dict[str, int] = {}
+    expires: int = 0
+    code: str = ""
+    message: str = ""

@@ -1,0 +1,56 @@
+"""The checks of `ccmctl doctor` on secrets: who must not know one any longer, and who lacks one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccm_agent.bus.broker_errors import NoRespondersError
+from ccm_agent.model.errors import BusSetupError
+from ccm_ctl.fleet.doctor.results import Check, CheckResult, DoctorContext, MissingError, ok, warning
+from ccm_ctl.fleet.secrets import FleetSecrets
+
+STALE = "secrets.stale"
+SEALED = "secrets.sealed"
+
+
+async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
+    """Whether nodes know secrets that are not for them any longer, or lack theirs; nothing for a fleet without secrets."""
+    if context.fleet is None:
+        raise MissingError("there is no connection to the broker")
+    try:
+        secrets = FleetSecrets(context.fleet)
+        stored = await secrets.read_all()
+    except (BusSetupError, NoRespondersError):
+        return []  # no credentials, or a broker of an earlier version, whose missing bucket another check reports
+    if not stored:
+        return []
+    stale = {one.head.name: one.stale for one in stored if one.stale}
+    missing = {one.head.name: found for one in stored if (found := await secrets.missing(one))}
+    return [_stale(stale), _sealed({name: [one.node for one in nodes] for name, nodes in missing.items()})]
+
+
+def _stale(stale: dict[str, list[str]]) -> CheckResult:
+    if not stale:
+        return ok(STALE, "No node knows a secret that is not for it any longer.")
+    name, nodes = next(iter(stale.items()))
+    sentence = f"Secrets to replace: {len(stale)}, such as {name}, which {nodes[0]} knows and must not."
+    return warning(STALE, sentence, f"ccmctl secret put {name}", _nodes(stale))
+
+
+def _sealed(missing: dict[str, list[str]]) -> CheckResult:
+    if not missing:
+        return ok(SEALED, "Each secret is sealed to all of its nodes.")
+    name, nodes = next(iter(missing.items()))
+    sentence = (
+        f"Secrets that are not sealed to all of their nodes: {len(missing)}, such as {name} to {nodes[0]}."
+    )
+    return warning(SEALED, sentence, "ccmctl secret sync", _nodes(missing))
+
+
+def _nodes(found: dict[str, list[str]]) -> list[str]:
+    return sorted({node for nodes in found.values() for node in nodes})
+
+
+def secret_checks() -> list[Check]:
+    """The checks."""
+    return [Check(ids=(STALE, SEALED), look=check_secrets)]
