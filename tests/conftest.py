@@ -22,16 +22,22 @@ hypothesis.settings.register_profile("ccm", deadline=None)
 hypothesis.settings.load_profile("ccm")
 
 
+_LEVELS = {name: logging.getLogger(name).level for name in ("", "ccm_agent")}
+
+
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """A program that runs within a test sets up logging: the tests behind it would see more of the log, or nothing of it."""
-    root, loggers = logging.getLogger(), [logging.getLogger(), logging.getLogger("ccm_agent")]
-    levels, handlers = [each.level for each in loggers], root.handlers[:]
+    """
+    Give each test the logging of a new process.
+
+    A program that runs within a test sets up logging, and so do fixtures of modules, which run before this one.
+    """
+    root = logging.getLogger()
+    for name, level in _LEVELS.items():
+        logging.getLogger(name).setLevel(level)
+    handlers = root.handlers[:]
     yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
     for handler in root.handlers[:]:
-        if (
-            type(handler) is logging.StreamHandler and handler not in handlers
-        ):  # pytest's own are of other classes
+        # pytest's own are of other classes
+        if type(handler) is logging.StreamHandler and handler not in handlers:
             root.removeHandler(handler)
