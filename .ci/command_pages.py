@@ -67,6 +67,8 @@ def command_pages() -> dict[str, str]:
             name = "-".join([program, *verb])
             of_page = list(below)
             every = _every(of_page[1:], shared)
+            if len(of_page) > 1:
+                of_page[0].examples = []  # those of the commands below show more
             parts = [part for screen in of_page for part in _command(screen, shared, every)]
             if not verb:
                 parts += _of_program(program, shared)
@@ -137,8 +139,7 @@ def _of_program(program: str, shared: SharedOptions) -> Iterator[str]:
     for title, rows in shared.groups.items():
         yield f"### {title}"
         yield _options(rows)
-    yield "## Exit codes"
-    yield exit_codes(program)
+    yield f"[Exit codes](../error-codes.md#exit-codes-of-{program})"
 
 
 def _command(screen: Screen, shared: SharedOptions, every: list[str]) -> Iterator[str]:
@@ -146,7 +147,8 @@ def _command(screen: Screen, shared: SharedOptions, every: list[str]) -> Iterato
     yield f"{'#' * max(len(screen.path) - 1, 1)} {screen.name}"
     exits = [text for text in screen.paragraphs if EXIT_SENTENCE.match(text)]
     yield from (_paragraph(text) for text in screen.paragraphs if text not in exits)
-    yield f"```text\n{screen.usage}\n```"
+    if usage := _usage(screen):
+        yield f"```text\n{usage}\n```"
     taken = []
     for title, rows in screen.sections.items():
         if title in TASKS and len(screen.path) > 1:
@@ -170,6 +172,12 @@ def _command(screen: Screen, shared: SharedOptions, every: list[str]) -> Iterato
         # not `sh`, whose blocks are run in a test: what these name does not exist there
         yield "\n".join(["```text", *screen.examples, "```"])
     yield from (plain(text) for text in exits)
+
+
+def _usage(screen: Screen) -> str:
+    """How the command is typed, unless its name says so: without the word for options, which the tables list."""
+    usage = screen.usage.replace(" [OPTIONS]", "").removesuffix(" COMMAND [ARGS]...")
+    return "" if usage == screen.name else usage
 
 
 def _names(options: list[str], shared: SharedOptions, screen: Screen) -> str:

@@ -33,6 +33,25 @@ COMMON = 3
 MANY = 8
 """A record with so many fields of another one refers to it."""
 
+BRIEF = {
+    "audit_author",
+    "difference",
+    "impact_summary",
+    "join",
+    "left",
+    "made",
+    "notification_rule",
+    "rollout_server",
+    "scheduled_start",
+    "secret_node",
+    "secret_revision",
+    "session",
+    "signer",
+    "token",
+    "verification",
+}
+"""Records whose fields are named, and explained in the schema alone: their names say most."""
+
 _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -79,6 +98,12 @@ def records() -> str:
         ]
         parts.append(f"### {kind}")
         also = ", ".join([*like, *shared])
+        if kind in BRIEF:
+            named = ", ".join(
+                [*(name + ("?" if type_.endswith("?") else "") for name, type_, _ in own), also]
+            )
+            parts.append(f"{definition['description']} Fields: {named.removesuffix(', ')}.")
+            continue
         parts.append(definition["description"] + (f" Also {also}." if also else ""))
         parts += [field_table(own)] if own else []
     return "\n\n".join(parts)

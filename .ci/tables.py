@@ -22,9 +22,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def field_table(rows: Sequence[Sequence[str]]) -> str:
-    """A table of fields: name, type, meaning. Most are text, which is not written."""
-    shown = [(name, {"text": "", "text?": "?"}.get(type_, type_), text) for name, type_, text in rows]
-    return table(["Field", "Type", "Meaning"], shown)
+    """A table of fields: name, with a `?` if it can be missing, and meaning; neighbors of the same meaning share a row."""
+    shown: list[list[str]] = []
+    for name, type_, text in rows:
+        spelled = name + ("?" if type_.endswith("?") else "")
+        if shown and shown[-1][1] == text:
+            shown[-1][0] += f", {spelled}"
+        else:
+            shown.append([spelled, text])
+    return table(["Field", "Meaning"], shown)
 
 
 def plain(text: str) -> str:

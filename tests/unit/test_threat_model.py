@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-PAGE = TOP / "docs/concepts/threat-model.md"
+PAGE = TOP / "docs/contributing/threat-model.md"
 
 
 SECTIONS = {

@@ -12,7 +12,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 
-MOST_WORDS = 69_950
+MOST_WORDS = 65_300
 """The pages together may not grow beyond this. The aim is 60,000: lower it with each cut."""
 
 INSIDE = ("adr", "contributing")
@@ -112,7 +112,10 @@ def test_every_command_has_a_page_that_the_program_links() -> None:
     for program in ("ccm", "ccmctl"):
         linked = {link["path"] for link in LINK.finditer((folder / f"{program}.md").read_text())}
 
-        assert {path.name for path in folder.glob(f"{program}-*.md")} == linked - {f"{program}.md"}
+        assert {path.name for path in folder.glob(f"{program}-*.md")} == linked - {
+            f"{program}.md",
+            "../error-codes.md",
+        }
 
 
 def test_glossary_for_users_has_about_forty_words_in_order() -> None:
