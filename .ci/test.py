@@ -89,7 +89,7 @@ TIERS = [
     ),
     Tier(
         "fuzz",
-        "50,000 inputs that no honest writer wrote",
+        "50,000 malformed inputs",
         ["tests/fuzz"],
         anywhere,
         ["-n", "2", "--timeout=120"],

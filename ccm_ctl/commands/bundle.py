@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     ],
 )
 def bundle(application: Application) -> None:
-    """List the bundles that are stored on the broker, get one back as files, and remove those that nothing needs."""
+    """List and extract the bundles on the broker, and remove those that nothing needs."""
 
 
 @verb("list", examples=["ccmctl bundle list", "ccmctl bundle list --json | jq 'select(.references == null)'"])

@@ -28,7 +28,7 @@ PORT = 7480
 @verb(
     "dashboard",
     examples=[
-        "ccmctl dashboard                      # prints an address that opens once",
+        "ccmctl dashboard                      # prints a one-time URL",
         "ccmctl dashboard --allow-actions",
         "ccmctl dashboard --listen 0.0.0.0 --host ops.example.net --tls-cert c.pem --tls-key k.pem --tokens tokens",
         "ccmctl dashboard --listen 0.0.0.0 --host ops.example.net --tls-cert c.pem --tls-key k.pem --oidc oidc.yaml",
@@ -89,7 +89,7 @@ def dashboard(
     """
     Serve a web page with the nodes, assignments, runs and events of the fleet, until interrupted.
 
-    On this host it needs no setup: the printed address opens once, within 15 minutes. On other addresses it needs a
+    On this host it needs no setup: the printed URL works once, within 15 minutes. On other addresses it needs a
     certificate, and a file of tokens or an OpenID Connect provider. It shows what your credentials can read, to each
     user who signs in.
     """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 def disable(application: Application, for_s: int | None, **options: Any) -> Exit:
     """
-    Keep nodes from making changes: they do not converge, and they refuse applies. Health checks continue.
+    Pause changes on nodes: they do not converge, and they refuse applies. Health checks continue.
 
     A run that is under way finishes. Offline nodes are not reached. Requires credentials with `--maintain`.
 

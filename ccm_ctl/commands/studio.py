@@ -49,7 +49,7 @@ def studio(application: Application, path: str, port: int, allow_actions: bool) 
     """
     Write manifests in a browser, with forms, checks and the YAML side by side, until interrupted.
 
-    The printed address opens once, within 15 minutes, on this host only. The browser reads and saves YAML files of DIR,
+    The printed URL works once, within 15 minutes, on this host only. The browser reads and saves YAML files of DIR,
     or only FILE. The other pages of `ccmctl dashboard` are there too; without a broker it edits, checks and saves.
     """
     from ccm_ctl.studio.workspace import Workspace

@@ -158,7 +158,7 @@ class Demo:
 
     def _show_dashboard(self) -> None:
         self._dashboard, address = processes.start_dashboard(self._directory, self._variables)
-        self._say("the fleet in a browser, with an address that opens once")
+        self._say("the fleet in a browser, with a one-time URL")
         self._write(
             f"  {address or 'the dashboard did not start: ' + str(self._directory / 'dashboard.err')}\n"
         )

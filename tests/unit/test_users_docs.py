@@ -12,7 +12,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 
-MOST_WORDS = 65_300
+MOST_WORDS = 62_950
 """The pages together may not grow beyond this. The aim is 60,000: lower it with each cut."""
 
 INSIDE = ("adr", "contributing")

@@ -27,12 +27,12 @@ const layers = [
   ["Value", (one) => ("value" in one ? html`<code class="value">${fact(one.value)}</code>` : ""), (one) => one.value],
 ];
 
-// What counts most first: a later layer goes over those before it. Layers that contribute nothing are last.
+// The layer that takes precedence first: a later layer overrides those before it. Layers that contribute nothing are last.
 const byWeight = (found) => found.toReversed().sort((one, other) => (one.effect in MEANINGS ? 0 : 1) - (other.effect in MEANINGS ? 0 : 1));
 
 function Explained({ said, name }) {
   const rows = byWeight(said.layers);
-  return html`<div class="title"><p class="lead" role="status">${said.is_found ? html`<code>${said.key}</code> is <code class="value">${JSON.stringify(said.value)}</code>` : `${name} has no ${said.key}: no layer that counts there has it.`}</p><span class="spacer"></span>
+  return html`<div class="title"><p class="lead" role="status">${said.is_found ? html`<code>${said.key}</code> is <code class="value">${JSON.stringify(said.value)}</code>` : `${said.key} is not set for ${name}: no matching layer defines it.`}</p><span class="spacer"></span>
       <${Export} name=${`data-${name}-${said.key}`} table=${() => exported(layers, rows)} /></div>
     ${[...said.broken, ...said.warnings].map((text) => html`<p class="problem">${text}</p>`)}
     ${rows.length > 0 && html`<${Table} label="Layers" rows=${rows} columns=${layers} />`}`;
