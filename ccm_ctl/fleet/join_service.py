@@ -26,7 +26,7 @@ from ccm_agent.bus.layout import FACTS
 from ccm_agent.bus.signing import SKEW_MS, SignatureError, SignatureTimeError, check_times
 from ccm_agent.bus.subjects import ALL, is_node
 from ccm_agent.bus.trust import read_certificate
-from ccm_agent.model.errors import BusDeniedError, CcmError, InputError, ProtocolError, RevisionError
+from ccm_agent.model.errors import BusDeniedError, CcmError, InputError, ProtocolError
 from ccm_agent.model.join import (
     JOIN_ANSWER,
     JOIN_RENEWAL,
@@ -156,6 +156,7 @@ class JoinService:
         self._reported = ReportLimit()
         self._trusted: _Trusted | None = None
         self._reading = asyncio.Lock()
+        self._counting = asyncio.Lock()
 
     async def answer(
         self, subject: str, body: bytes, headers: Mapping[str, str]
@@ -165,6 +166,7 @@ class JoinService:
 
         Raises:
             BusError: The broker is away; the node repeats its request.
+            RevisionError: Other join services keep writing the same document; likewise.
         """
         now_ms = self._now_ms()
         if len(body) > REQUEST_LIMIT_BYTES or self._refusals.is_spent(subject, now_ms):
@@ -191,7 +193,7 @@ class JoinService:
     ) -> JoinAnswer:
         try:
             return await self._decide(request, subject, body, headers)
-        except (ProtocolError, BusDeniedError, RevisionError, InputError) as err:
+        except (ProtocolError, BusDeniedError, InputError) as err:
             raise JoinError(f"the join service failed: {err.message}", code="join.service") from err
 
     async def _decide(
@@ -337,7 +339,8 @@ class JoinService:
                 f"the token assigns a role, and its author {token.author} may not assign facts",
                 code="join.token_rights",
             )
-        await trusted.records.count_use(token, request.key)
+        async with self._counting:  # its workers would have to repeat each other's writes of one document
+            await trusted.records.count_use(token, request.key)
         node = JoinedNode(name=request.name, key=request.key, token=token.id, time=now_s)
         if record.approve and not await trusted.records.is_accepted(request.name, request.key):
             await trusted.records.wait(node, [token.proof])

@@ -112,6 +112,21 @@ async def test_a_service_that_was_killed_at_any_step_goes_on(fleet: JoinFleet, s
     assert fleet.uses(token.as_text()) == 1
 
 
+async def test_nodes_that_join_at_once_all_join_and_each_is_counted_once(fleet: JoinFleet) -> None:
+    count = 60
+    token = read_token(await asyncio.to_thread(fleet.token, "--uses", str(count), "--role", "web"))
+    seeds = [new_user() for _ in range(count)]
+
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(fleet.ask(token, f"once{number}", seed)) for number, seed in enumerate(seeds)
+        ]
+
+    answers = [task.result() for task in asked]
+    assert [(one.state, one.message) for one in answers] == [(JoinState.JOINED, "")] * count
+    assert fleet.uses(token.as_text()) == count
+
+
 def test_a_second_node_under_a_taken_name_is_refused(fleet: JoinFleet) -> None:
     token = fleet.token("--uses", "3")
     fleet.join_here(token, "taken1")
