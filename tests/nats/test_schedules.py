@@ -40,6 +40,7 @@ def test_a_schedule_converges_its_nodes_and_no_others_until_it_is_removed(pair: 
     pair.wait_for(motd.exists, "the schedule to be due")
     motd.unlink()
     pair.wait_for(motd.exists, "the schedule to be due again")
+    asked = pair.ctl("schedule", "rm", "often")
     [listed] = pair.ctl("schedule", "list", "--json").records
     removed = pair.ctl("schedule", "rm", "often", "--yes")
 
@@ -54,6 +55,7 @@ def test_a_schedule_converges_its_nodes_and_no_others_until_it_is_removed(pair: 
     }
     assert {"next", "last"} <= set(listed)
     assert not (pair.agents["db1"].files / "often").exists()
+    assert asked.code == 1 and "remove the schedule often (every 1s)?" in asked.err and "use --yes" in asked.err
     assert (removed.code, removed.out) == (0, "often: removed\n")
     assert pair.ctl("schedule", "list").out == "no schedules yet; `ccmctl schedule add --help` shows how\n"
     assert pair.ctl("schedule", "rm", "often", "--yes").code == 1
