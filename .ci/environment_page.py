@@ -41,6 +41,8 @@ VARIABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("CCM_NOTIFY", CTL, "The file of notification rules, as `--file` of `ccmctl notify`."),
         ("VISUAL", CTL, "The editor of `ccmctl data edit`; if it is not set, EDITOR."),
         ("EDITOR", CTL, "The same."),
+        ("SHELL", CCM, "The shell of a plugin's `script`."),
+        ("BUILDER_DRY_RUN", CCM, "If set, plugins print their program and do not run it."),
         (
             "SUDO_USER",
             BOTH,

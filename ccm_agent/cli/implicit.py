@@ -1,4 +1,4 @@
-"""Files in the working directory that are read without being named."""
+"""Files that are read without being named: in the working directory, or in a folder of plugins."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import stat
 
 def why_not_trusted(path: str) -> str:
     """
-    Why root must not read a file that only lies where a command is started; "" when it may, and for other users.
+    Why root must not read a file that nobody named; "" when it may, and for other users.
 
-    Such a file influences what root does, and root may be in a directory where other users create files.
+    Such a file influences what root does, and other users may create files in its directory.
 
     Args:
-        path: A relative path without directories. The file is there.
+        path: The file, which is there.
     """
     if os.geteuid() != 0:
         return ""
-    own, here = os.lstat(path), os.stat(".")  # noqa: PTH116 - pathlib is slow to import
+    own, here = os.lstat(path), os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - pathlib is slow to import
     seen = os.stat(path)  # noqa: PTH116
     for one, what in ((own, "it"), (seen, "its target"), (here, "its directory")):
         if one.st_uid != 0:

@@ -1,47 +1,313 @@
-"""
-Choria CCM's CLI plugins, which `ccm` does not run: an unknown command that is one gets an error that says so.
-
-A plugin is a definition of App Builder: commands, scripts and templates in a language of its own.
-"""
+"""Commands of `ccm` that plugins add; see `ccm_agent/plugins`."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-import re
-from collections.abc import Mapping
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-SYSTEM_PLUGINS = "/etc/choria/ccm/plugins"
-"""Where Choria CCM looks first."""
+import click
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+from ccm_agent.cli import options
+from ccm_agent.cli.implicit import why_not_trusted
+from ccm_agent.cli.terminal import PROGRAM, warn
+from ccm_agent.clikit.commands import Argument, Option
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.clikit.text import safe
+from ccm_agent.model.durations import format_duration
+from ccm_agent.model.errors import CcmError, CommandError, DocumentError, InputError, Place
+from ccm_agent.model.exits import Exit
+from ccm_agent.plugins.definition import (
+    PluginArgument,
+    PluginCommand,
+    PluginDefinition,
+    PluginFlag,
+    PluginReader,
+    plugin_files,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.plugins.program import PluginProgram
+
+_PROMPT = "prompt"
+_WIDTHS = {"8": 8, "16": 16, "32": 32, "64": 64, "": 64}
+_PLAIN: dict[str, tuple[click.ParamType[Any, Any], object]] = {
+    "": (click.STRING, ""),
+    "string": (click.STRING, ""),
+    "bool": (click.BOOL, False),
+    "existing_file": (click.Path(exists=True, dir_okay=False), ""),
+    "existing_dir": (click.Path(exists=True, file_okay=False), ""),
+    "counter": (click.INT, 0),
+    "integer": (click.IntRange(-(1 << 63), (1 << 63) - 1), 0),
+    **dict.fromkeys(("float", "float32", "float64"), (click.FLOAT, 0.0)),
+    **{
+        f"int{bits}": (click.IntRange(-(1 << size - 1), (1 << size - 1) - 1), 0)
+        for bits, size in _WIDTHS.items()
+    },
+    **{f"uint{bits}": (click.IntRange(0, (1 << size) - 1), 0) for bits, size in _WIDTHS.items()},
+}
+"""The types of arguments and flags, each with the value of one that is not given."""
 
 
-def find_plugin(name: str, environ: Mapping[str, str] = os.environ, system: str = SYSTEM_PLUGINS) -> str:
+def plugin_command(name: str) -> click.Command | None:
     """
-    The plugin file of a command; "" if there is none. The file is not read.
+    The command that a plugin adds under a name; None if none does.
 
-    Args:
-        name: The command as it was typed.
-        environ: For the user's own folder.
-        system: The system's folder.
+    Choria CCM adds what stands in `commands` of a plugin to its own commands; its documentation puts these below the name of the
+    plugin's file. Both work here.
+
+    Raises:
+        CcmError: The plugin of this name cannot be read.
     """
-    if not _NAME.fullmatch(name):
-        return ""
-    config = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
-    for folder in (system, f"{config}/choria/ccm/plugins"):
-        file = Path(folder) / f"{name}-plugin.yaml"
+    reader, own = PluginReader(why_not_trusted), None
+    for stem, path in plugin_files().items():
         try:
-            if file.is_file():
-                return str(file)
-        except OSError:
+            definition = reader.read(path)
+        except CcmError:
+            if stem == name:
+                raise
             continue
-    return ""
+        for command in definition.commands:
+            if name in (command.spec.name, *command.spec.aliases):
+                return _built(command)
+        if stem == name:
+            own = _group(name, definition.description, definition.commands)
+    return own
 
 
-def plugin_error(name: str, path: str) -> str:
-    """What to do about a plugin, in one sentence."""
-    return (
-        f"`{name}` is a Choria CCM CLI plugin ({path}), which this program cannot run; install it for App Builder as "
-        f"{name}-app.yaml and run it with `appbuilder`, or write its commands into a script"
+def warn_of_broken_plugins() -> None:
+    """Name the plugins that cannot be read: an unknown command may be one of theirs."""
+    for broken in _definitions():
+        if isinstance(broken, CcmError):
+            warn(str(broken))
+
+
+def plugin_rows() -> list[tuple[str, str]]:
+    """The commands that plugins add, each with its sentence, for the help screen."""
+    return [
+        (command.spec.name, safe(command.spec.description))
+        for definition in _definitions()
+        if isinstance(definition, PluginDefinition)
+        for command in definition.commands
+    ]
+
+
+def _definitions() -> Iterator[PluginDefinition | CcmError]:
+    reader = PluginReader(why_not_trusted)
+    for path in plugin_files().values():
+        try:
+            yield reader.read(path)
+        except CcmError as err:
+            yield err
+
+
+class PluginLeafCommand(options.CcmCommand):
+    """A command of a plugin that runs something. Its own flags replace `--debug` and `--info`."""
+
+    def shared_params(self, ctx: click.Context) -> Sequence[click.Parameter]:
+        own = {name for one in self.params for name in one.opts}
+        return [one for one in super().shared_params(ctx) if not own & set(one.opts)]
+
+
+class PluginValue(click.ParamType[Any, Any]):
+    """A value of an argument or flag, which its `validate` expression may refuse."""
+
+    def __init__(self, inner: click.ParamType[Any, Any], expression: str) -> None:
+        self.name = inner.name
+        self._inner, self._expression = inner, expression
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self._expression and isinstance(value, str):
+            from ccm_agent.plugins.rendering import is_valid
+
+            if not is_valid(value, self._expression):
+                self.fail(f"it does not satisfy `{self._expression}`", param, ctx)
+        return self._inner.convert(value, param, ctx)
+
+
+def _built(command: PluginCommand) -> click.Command:
+    spec = command.spec
+    if command.below:
+        return _group(spec.name, spec.description, command.below)
+    if command.refusal:
+        extra = {"ignore_unknown_options": True, "allow_extra_args": True}
+        return PluginLeafCommand(spec.name, callback=partial(_refuse, command), context_settings=extra)
+    values = {f"argument_{number}": one for number, one in enumerate(spec.arguments)} | {
+        f"flag_{number}": one for number, one in enumerate(spec.flags)
+    }
+    params: list[click.Parameter] = [
+        _option(name, one, command) if isinstance(one, PluginFlag) else _argument(name, one, command)
+        for name, one in values.items()
+    ]
+    if spec.confirm_prompt:
+        about = "Ask before the command runs."
+        params.append(click.Option([f"--{_PROMPT}/--no-{_PROMPT}", "is_asked"], default=True, help=about))
+    return PluginLeafCommand(
+        spec.name, callback=partial(_call, command, values), params=params, help=safe(spec.description)
     )
+
+
+def _group(name: str, description: str, commands: Sequence[PluginCommand]) -> click.Group:
+    group = options.CcmGroup(name, help=safe(description))
+    for one in commands:
+        group.add_command(_built(one))
+    group.aliases = {alias: one.spec.name for one in commands for alias in one.spec.aliases}
+    return group
+
+
+def _kind(one: PluginArgument, command: PluginCommand) -> tuple[str, click.ParamType[Any, Any], object]:
+    """The type's name, the type, and the value of an input that is not given."""
+    name = one.type.strip().lower() or ("bool" if isinstance(one, PluginFlag) and one.is_bool else "")
+    if name not in _PLAIN:
+        names = ", ".join(filter(None, sorted(_PLAIN)))
+        raise DocumentError(
+            f"`{one.name}` of `{command.spec.name}`: unknown type `{one.type}`; it is one of {names}",
+            place=Place(command.file),
+        )
+    kind, absent = (click.Choice(one.enum), "") if one.enum else _PLAIN[name]
+    return name, PluginValue(kind, one.validate), absent
+
+
+def _default(one: PluginArgument) -> str | None:
+    return str(one.default).lower() if isinstance(one.default, bool) else one.default
+
+
+def _settings(one: PluginArgument) -> dict[str, Any]:
+    """What click takes about an input that must be given, or has a default."""
+    default = _default(one)
+    return {"required": one.required} if default is None else {"default": default}
+
+
+def _argument(name: str, one: PluginArgument, command: PluginCommand) -> Argument:
+    metavar = one.name.upper().replace("-", "_")
+    return Argument(
+        [name],
+        type=_kind(one, command)[1],
+        about=safe(one.description),
+        metavar=metavar if one.required and one.default is None else f"[{metavar}]",
+        **{"required": False, **_settings(one)},
+    )
+
+
+def _option(name: str, one: PluginFlag, command: PluginCommand) -> Option:
+    word, kind, _ = _kind(one, command)
+    spellings = [f"-{one.short}"] if one.short else []
+    settings = _settings(one)
+    if word == "bool":
+        is_on = click.BOOL.convert(settings.get("default", "false"), None, None)
+        settings |= {"is_flag": True, "default": is_on}
+        spellings.append(f"--{one.name}/--no-{one.name}" if is_on else f"--{one.name}")
+    else:
+        spellings.append(f"--{one.name}")
+        settings |= (
+            {"count": True} if word == "counter" else {"type": kind, "metavar": one.placeholder or None}
+        )
+    return Option(
+        [*spellings, name],
+        envvar=one.env or None,
+        help=safe(one.description),
+        show_default="default" in settings and word != "bool",
+        **settings,
+    )
+
+
+def _refuse(command: PluginCommand) -> None:
+    raise InputError(f"`{command.spec.name}` of {command.file}: {command.refusal}")
+
+
+def _call(command: PluginCommand, values: Mapping[str, PluginArgument], **given: Any) -> Exit:
+    """Run a command with the values of its arguments and flags, by the names of click's parameters."""
+    from ccm_agent.plugins.program import is_dry_run, prepare
+    from ccm_agent.plugins.rendering import PluginRenderer
+
+    terminal = Terminal(PROGRAM)
+    found = {key: _kind(one, command)[2] if given[key] is None else given[key] for key, one in values.items()}
+    with _helper_file() as helper:
+        templates = PluginRenderer(
+            {one.name: found[key] for key, one in values.items() if not isinstance(one, PluginFlag)},
+            {one.name: found[key] for key, one in values.items() if isinstance(one, PluginFlag)}
+            | ({_PROMPT: given["is_asked"]} if "is_asked" in given else {}),
+            environ=os.environ,
+            folder=str(Path(command.file).parent),
+            helper=helper,
+        )
+        if banner := templates.render(command.spec.banner, "banner"):
+            terminal.show(f"{banner}\n")
+        question = command.spec.confirm_prompt
+        if given.get("is_asked") and not asyncio.run(terminal.ask(question, otherwise=f"use --no-{_PROMPT}")):
+            terminal.note("nothing was run")
+            return Exit.COULD_NOT_RUN
+        program = prepare(command, templates, os.environ)
+        if is_dry_run():
+            terminal.note(f"BUILDER_DRY_RUN is set, so this was not run: {shlex.join(program.argv)}")
+            return Exit.COULD_NOT_RUN
+        sys.stdout.flush()
+        asyncio.run(_run(command, program, terminal))
+        return Exit.OK
+
+
+async def _run(command: PluginCommand, program: PluginProgram, terminal: Terminal) -> None:
+    """
+    Run a program, again as `backoff` says while it fails.
+
+    Raises:
+        CommandError: It cannot be started, or the last try failed.
+    """
+    from ccm_agent.plugins.program import pauses
+
+    waits = [*pauses(command), None]
+    for number, wait in enumerate(waits, 1):
+        code = await _run_once(program, number)
+        if code == 0:
+            return
+        how = f"`{program.argv[0]}` ended with " + (f"exit status {code}" if code > 0 else f"signal {-code}")
+        if wait is None:
+            raise CommandError(how)
+        terminal.note(
+            f"{how} in try {number} of {len(waits)}; the next one begins in {format_duration(wait)}"
+        )
+        await asyncio.sleep(wait)
+
+
+async def _run_once(program: PluginProgram, number: int) -> int:
+    """Run a program on this terminal, without a shell. Its exit status; -N if signal N ended it."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *program.argv, env={**program.environ, "BUILDER_TRY": str(number)}, cwd=program.directory
+        )
+    except OSError as err:
+        raise CommandError(f"`{program.argv[0]}` cannot be started: {err.filename}: {err.strerror}") from err
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:  # interrupted
+            process.terminate()
+            await process.wait()
+
+
+@contextlib.contextmanager
+def _helper_file() -> Iterator[Callable[[], str]]:
+    """A function that writes the file of shell functions when it is first called; the file is removed at the end."""
+    from ccm_agent.plugins.program import HELPER
+
+    written: list[str] = []
+
+    def path() -> str:
+        if not written:
+            with tempfile.NamedTemporaryFile("w", prefix="ccm-plugin-", suffix=".sh", delete=False) as file:
+                file.write(HELPER)
+            written.append(file.name)
+        return written[0]
+
+    try:
+        yield path
+    finally:
+        for one in written:
+            Path(one).unlink(missing_ok=True)

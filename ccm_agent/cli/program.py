@@ -54,13 +54,29 @@ class CcmProgram(CcmGroup, LazyGroup):
 
     aliases: Mapping[str, str] = ALIASES
 
-    def unknown(self, name: str, known: Sequence[str]) -> str:
-        """The error for a name that is not a command; a CLI plugin of Choria CCM has its own."""
-        from ccm_agent.cli.plugins import find_plugin, plugin_error
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A verb, or a command that a plugin adds."""
+        if (verb := super().get_command(ctx, cmd_name)) is not None:
+            return verb
+        from ccm_agent.cli.plugins import plugin_command
 
-        if path := find_plugin(name):
-            return plugin_error(name, path)
+        return plugin_command(cmd_name)
+
+    def unknown(self, name: str, known: Sequence[str]) -> str:
+        """The error for a name that is not a command."""
+        from ccm_agent.cli.plugins import warn_of_broken_plugins
+
+        warn_of_broken_plugins()
         return super().unknown(name, known)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs by task, then what plugins add."""
+        from ccm_agent.cli.plugins import plugin_rows
+
+        super().format_commands(ctx, formatter)
+        if rows := plugin_rows():
+            with formatter.section("Plugins"):
+                formatter.write_dl(rows)
 
 
 def _load(verb: str) -> click.Command:

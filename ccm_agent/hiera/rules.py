@@ -78,7 +78,7 @@ def _broken(data: Mapping[str, Any], rule: DataRule, allowance: Allowance) -> li
     if not rule.expression or value is _MISSING or value is None or isinstance(value, (Mapping, list)):
         return sentences
     try:
-        if not _holds(rule.expression, value, allowance):
+        if not holds(rule.expression, value, allowance):
             sentences.append(f"the value of `{name}` does not satisfy `{rule.expression}`")
     except ExpressionError as err:
         sentences.append(f"the rule `{rule.expression}` of `{name}` cannot be checked: {err}")
@@ -93,7 +93,7 @@ def _find(data: Any, path: tuple[str, ...]) -> Any:
     return data
 
 
-def _holds(expression: str, value: object, allowance: Allowance) -> bool:
+def holds(expression: str, value: object, allowance: Allowance) -> bool:
     """Whether an expression is true of a value; all it may name are the value, as text, and the claims."""
     from ccm_agent.hiera.validators import validator_functions
     from ccm_agent.templates.expr.program import ExpressionNames, compile_expression

@@ -47,7 +47,8 @@ AGENT_ROOMS: dict[str, set[str]] = {
     "app_render": {"system", "templates", "facts"},
     "clikit": set(),
     "joining": {"bus", "storage", "agent"},
-    "cli": {"app", "app_agent", "app_policy", "clikit", "joining", "manifest", "resources"},
+    "plugins": {"templates", "hiera"},
+    "cli": {"app", "app_agent", "app_policy", "clikit", "joining", "manifest", "plugins", "resources"},
     "testing": {"resources", "bus"},
     "__main__": {"cli"},
 }  # fmt: skip

@@ -66,6 +66,7 @@ EXEMPT = {
     "ccm_agent.facts.netlink:_dump": "the kernel's answer; `parse_links` and `parse_addresses` read it and are targets",
     "ccm_agent.health.goss.matchers:_looked_up": "JSON for the library, then `gjson`, which is a target",
     "ccm_agent.health.goss.network:_addresses": "printed by ip(8) of this host",
+    "ccm_agent.plugins.program:_words": "`split_words`, which is a target",
     "ccm_agent.resources.exec.providers.posix:_argv": "`split_words`, which is a target",
     "ccm_agent.resources.exec.resource:_check_name": "`split_words`, which is a target",
     "ccm_agent.resources.scaffold.providers.post:_split_command": "`split_words`, which is a target",

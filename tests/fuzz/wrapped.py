@@ -47,6 +47,7 @@ from ccm_agent.model.errors import CcmError
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.ports import Command, Completed, IncomingRequest, Packed
 from ccm_agent.model.secret import Secret
+from ccm_agent.plugins.definition import PluginReader
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.registration.entries import read_stored
 from ccm_agent.system.threads import CancelFlag
@@ -328,6 +329,11 @@ def policy(data: bytes) -> object:
     return parse_policy(data, "policy.yaml", TYPES)
 
 
+def plugin(data: bytes) -> object:
+    """A CLI plugin, without what it includes."""
+    return PluginReader().definition(data, "/nonexistent/x-plugin.yaml")
+
+
 # -- messages of the broker
 
 
@@ -387,6 +393,12 @@ _REQUEST = (
     b'{"protocol":"PROTOCOL","run":"3MQfrJPuO0jgbX8OLS0ivd4F6Ch","requester":"alice","named":["web1"],"targets":["role=web"],'
     b'"deadline":"2026-01-01T00:00:00Z","deadline_s":3,"manifest":"a","data":{"a":[1]},"stop":"x","type":"file","properties":{}}'
 )
+_PLUGIN = b"""\
+name: deploy
+commands:
+- {name: web, type: exec, aliases: [w], command: x, flags: [{name: f, bool: true}], backoff: {max_attempts: 3}}
+- {name: db, type: parent, commands: [{name: a, type: kv}, {name: b, type: exec, script: x, arguments: [{name: c}]}]}
+"""
 _POLICY = b"""\
 default: deny
 time_zone: Europe/Berlin
@@ -422,6 +434,7 @@ WRAPPED = [
     Target("nagios command", nagios_command, [b"/usr/lib/check_x -H 'a b' \"c\\\"d\" e\\ f # g"]),
     Target("mountinfo", mountinfo, [_MOUNTS]),
     Target("policy", policy, [_POLICY]),
+    Target("plugin", plugin, [_PLUGIN]),
     Target("signed claims", signed_claims, [_CLAIMS]),
     Target("signers list", signers_list, [_SIGNERS]),
     Target("trust block", trust_block, [_TRUST]),

@@ -193,6 +193,7 @@ CONSTANTS = ("CONTEXT_VARIABLES", "SERVER_VARIABLES", "CREDS_VARIABLES")
 
 READ_BY_ANOTHER_NAME = {
     "ccm_agent/bus/choose_broker.py": CONSTANTS,
+    "ccm_agent/cli/plugins.py": (),  # a flag of a plugin names it
     "ccm_agent/clikit/program.py": ("_CCM_COMPLETE", "_CCMCTL_COMPLETE"),
     "ccm_agent/system/render_process.py": ("TZ",),
     "ccm_agent/templates/engines/go/__init__.py": (),  # a template names it

@@ -58,34 +58,6 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(rf"ccm {re.escape(VERSION)}( \([0-9a-f]{{8}}\))?\n", capsys.readouterr().out)
 
 
-def test_a_cli_plugin_of_choria_ccm_is_named_and_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "choria/ccm/plugins"
-    folder.mkdir(parents=True)
-    (folder / "deploy-plugin.yaml").write_text("name: deploy\ntype: exec\ncommand: touch /tmp/run\n")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-    assert main.run(["deploy", "web"]) == 1
-
-    assert capsys.readouterr().err == (
-        f"ccm: `deploy` is a Choria CCM CLI plugin ({folder}/deploy-plugin.yaml), which this program cannot run; "
-        "install it for App Builder as deploy-app.yaml and run it with `appbuilder`, or write its commands into a script; "
-        "see `ccm --help`\n"
-    )
-
-
-def test_a_command_that_is_a_path_is_not_looked_up_among_the_plugins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "x-plugin.yaml").touch()
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-    assert main.run(["../../../x"]) == 1
-
-    assert "CLI plugin" not in capsys.readouterr().err
-
-
 def test_a_hiera_file_that_does_not_exist_is_an_error_when_it_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,6 @@
+"""
+CLI plugins of Choria CCM: commands that a YAML file in App Builder's format adds to `ccm`.
+
+`definition.py` reads the files, `rendering.py` renders their texts, `program.py` turns an `exec` into a program.
+`cli/plugins.py` makes commands of `ccm` from them.
+"""
