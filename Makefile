@@ -34,7 +34,7 @@ test: $(STAMP) ## run every test this machine supports (TIER="unit e2e" selects 
 fuzz: $(STAMP) ## fuzz all parsers until interrupted (SECONDS=60 limits the time, SEED=1 repeats a run, ONLY=cron selects one, ENGINE=atheris uses coverage)
 	@$(PY) -m tests.fuzz
 
-mutants: $(STAMP) ## remove each security check in turn and verify that a unit or broker test fails (ONLY=bus/trust.py, SAMPLE=20, BROKER=no)
+mutants: $(STAMP) ## remove each security check in turn and verify that a unit or broker test fails (ONLY=bus/signatures/trust.py, SAMPLE=20, BROKER=no)
 	@$(PY) -m tests.mutants $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(filter no,$(BROKER)),--no-broker)
 
 check: $(STAMP) lint types schemas docs ## lint, types, schema drift, documentation

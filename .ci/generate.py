@@ -31,9 +31,10 @@ BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 
 def messages() -> dict[str, type[msgspec.Struct]]:
     """File names (without ending) of messages on the bus, of documents that people write, and of records of `ccmctl --json`."""
-    from ccm_agent.model import join, outcome, policy, rollout_records, run_records, stamped, wire
+    from ccm_agent.model import outcome, wire
+    from ccm_agent.model.records import join, policy, rollout_records, run_records, stamped
     from ccm_ctl.fleet.doctor.results import CheckResult
-    from ccm_ctl.fleet.plan_file import PlanFile
+    from ccm_ctl.fleet.runs.plan_file import PlanFile
 
     return {
         "transaction_event": outcome.TransactionEvent,

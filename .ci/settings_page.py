@@ -14,7 +14,7 @@ from tables import plain, table, type_words
 def settings() -> str:
     """Each setting: its key, with the keys of the mapping or list that holds it before it."""
     from ccm_agent.agent.process.config import AgentConfig
-    from ccm_agent.bus.trust import Signer
+    from ccm_agent.bus.signatures.trust import Signer
 
     schema = msgspec.json.schema(AgentConfig)
     definitions = schema["$defs"]

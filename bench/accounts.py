@@ -38,7 +38,7 @@ def raise_file_limit() -> int:
 
 def as_shipped() -> tuple[str, list[str]]:
     """The configuration with three accounts, and the scoped key that signs nodes, before the key of its account."""
-    from ccm_agent.bus.credentials import new_authority, public_key, server_configuration
+    from ccm_agent.bus.access.credentials import new_authority, public_key, server_configuration
 
     authority = new_authority()
     issuer = f"{authority.node_signer.reveal()} {public_key(authority.nodes)}"
@@ -56,8 +56,8 @@ def one_for_each(count: int) -> tuple[str, list[str]]:
 
 
 def _configuration(accounts: Sequence[dict[str, bool]]) -> tuple[str, list[str]]:
-    from ccm_agent.bus import credentials
-    from ccm_agent.bus.accounts import Account, exports_and_imports
+    from ccm_agent.bus.access import credentials
+    from ccm_agent.bus.access.accounts import Account, exports_and_imports
 
     authority = credentials.new_authority()
     operator = credentials._pair(authority.operator)
@@ -100,8 +100,8 @@ class Node:
     def __init__(self, issuer: str, name: str) -> None:
         import nkeys
 
-        from ccm_agent.bus.credentials import scoped_credentials, user_credentials
-        from ccm_agent.bus.permissions import node_permissions
+        from ccm_agent.bus.access.credentials import scoped_credentials, user_credentials
+        from ccm_agent.bus.access.permissions import node_permissions
         from ccm_agent.model.secret import Secret
 
         seed, _, account = issuer.partition(" ")

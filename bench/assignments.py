@@ -27,10 +27,10 @@ DATA = "kv://CCM_DATA/common"
 
 async def publish(server: NatsServer, number: int) -> float:
     """Assign a bundle and data to everybody; when that was begun."""
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.settings import settings_for
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
-    from ccm_agent.bus.settings import settings_for
 
     content, digest = bundle(number)
     async with Connection(settings_for([server.url], identity="op")) as connection:

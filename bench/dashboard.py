@@ -20,9 +20,9 @@ from bench.fleet import initialized_fleet
 from bench.measure import Line
 from bench.node_processes import cpu_s
 from bench.simulated import enter_inventory
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TRANSACTION_EVENT, TransactionEvent

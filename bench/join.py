@@ -17,15 +17,15 @@ from pathlib import Path
 
 from bench.measure import BIN, ENVIRONMENT, Line
 from bench.secured import secured_server
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.join import make_credentials, sign_request, verify_answer
-from ccm_agent.bus.settings import settings_for
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.signatures.join import make_credentials, sign_request, verify_answer
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.joining.join import join_fleet
 from ccm_agent.joining.membership import JoinPlaces, Membership, read_membership
 from ccm_agent.model.errors import CcmError
 from ccm_agent.version import VERSION
-from ccm_ctl.fleet.join_records import USES_LIMIT
+from ccm_ctl.fleet.keys.join_records import USES_LIMIT
 
 JOINS = min(int(os.environ.get("BENCH_JOINS", "2000")), USES_LIMIT)
 AT_ONCE = 100

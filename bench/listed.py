@@ -17,9 +17,14 @@ import msgspec
 from bench.measure import BIN, Line, ratio
 from bench.secured import secured_server
 from bench.security import plain_server
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, SigningKey, signing_key_in_credentials
+from ccm_agent.bus.signatures.signing import (
+    SIGNATURE_HEADER,
+    SignatureKind,
+    SigningKey,
+    signing_key_in_credentials,
+)
 from ccm_agent.bus.subjects import inbox_prefix, key_subject
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.nats_server import NatsServer
 
 COUNT, ROUNDS = 10_000, 3

@@ -14,15 +14,15 @@ import nkeys
 
 from bench.measure import ROUNDS, Line, ratio, side_by_side
 from ccm_agent.bus.layout import NODES
-from ccm_agent.bus.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import SignersList, Trust, certify_node, sign_signers
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.trust import SignersList, Trust, certify_node, sign_signers
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import NodeRecord, Presence
-from ccm_ctl.fleet.inventory import read_inventory
-from ccm_ctl.fleet.node_state import mark_unverified
+from ccm_ctl.fleet.nodes.inventory import read_inventory
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.trust.node_state import mark_unverified
 
 COUNT = 10_000
 SIGNATURES = 1_000

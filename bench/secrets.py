@@ -9,8 +9,8 @@ import time
 import nkeys
 
 from bench.measure import Line
-from ccm_agent.bus.sealing import decrypt, encrypt, seal, unseal
-from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.signatures.sealing import decrypt, encrypt, seal, unseal
+from ccm_agent.bus.signatures.signing import SigningKey
 from ccm_agent.model.secret import Secret
 
 NODES = 1_000

@@ -30,8 +30,8 @@ def secured_server(nodes: Sequence[str], more: str = "") -> Iterator[NatsServer]
         nodes: The nodes.
         more: What else its configuration says.
     """
-    from ccm_agent.bus.permissions import node_permissions
-    from ccm_ctl.fleet.keys import Keys
+    from ccm_agent.bus.access.permissions import node_permissions
+    from ccm_ctl.fleet.keys.keys import Keys
 
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="bench-keys-") as folder:

@@ -49,7 +49,7 @@ def signature_lines() -> list[Line]:
     """Signing and verifying of a request, a document and an event's summary."""
     import nkeys
 
-    from ccm_agent.bus.signing import SignatureKind, SigningKey, verify
+    from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey, verify
     from ccm_agent.model.secret import Secret
 
     key = SigningKey(Secret(nkeys.encode_seed(b"k" * 32, nkeys.PREFIX_BYTE_USER).decode()))

@@ -20,14 +20,14 @@ from msgspec import Struct
 
 from bench.measure import ENVIRONMENT, TOP, Line, ratio
 from bench.secured import secured_server
+from ccm_agent.bus.connection.settings import BusSettings, settings_for
 from ccm_agent.bus.layout import FACTS, NODES
-from ccm_agent.bus.settings import BusSettings, settings_for
-from ccm_agent.bus.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import certify_node
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.trust import certify_node
 from ccm_agent.clikit.table import Column, Style, table
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import Secret
-from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import FactsRecord, NodeRecord, Presence
 
 COUNT = int(os.environ.get("BENCH_NODES", "20000"))
@@ -145,7 +145,7 @@ def node_name(number: int) -> str:
 
 def read_keys() -> FleetKeys:
     """The keys of the fleet that this environment names."""
-    from ccm_agent.bus.signing import signing_key_in_credentials
+    from ccm_agent.bus.signatures.signing import signing_key_in_credentials
 
     root = SigningKey(Secret(Path(os.environ["CCM_KEYS"], "root.seed").read_text().strip()))
     operator = signing_key_in_credentials(Path(os.environ["CCM_CREDS"]).read_text())
@@ -155,7 +155,7 @@ def read_keys() -> FleetKeys:
 
 async def fill(settings: BusSettings, keys: FleetKeys, count: int) -> None:
     """Write the entries of this many nodes, as agents and operators write them; nothing expires."""
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.kv import NatsKeyValue
 
     async with Connection(settings) as connection:

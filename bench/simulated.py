@@ -117,7 +117,7 @@ async def simulated_agent(
     from ccm_agent.agent.agent import Agent
     from ccm_agent.agent.process.config import BrokerSettings, Settings
     from ccm_agent.app_agent import bus_settings, read_trust
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
 
     creds = credentials_of(node)
     broker = BrokerSettings(servers=(url,), creds=creds)
@@ -255,9 +255,9 @@ async def enter_inventory(
     url: str, nodes: Sequence[str], facts: Callable[[int], dict[str, Any]] = lambda _: {}
 ) -> None:
     """Write records of nodes that are present for an hour, as agents write them; `facts` by their place in the list."""
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.settings import settings_for
     from ccm_agent.bus.kv import NatsKeyValue
-    from ccm_agent.bus.settings import settings_for
     from ccm_agent.model.wire import NodeRecord, Presence
 
     async with Connection(settings_for(url)) as connection:

@@ -21,8 +21,8 @@ __all__ = ["App", "ApplyOptions", "ManifestSource", "StopFlag"]
 if TYPE_CHECKING:
     import asyncio
 
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.node_state import StateReader
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.signatures.node_state import StateReader
     from ccm_agent.engine.deps import EngineDeps, MakeExpressions
     from ccm_agent.engine.run import LocalEngine, PreparedManifest
     from ccm_agent.hiera.sources import Sources
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccm_agent.manifest.findings import Finding
     from ccm_agent.model.outcome import SessionSummary
     from ccm_agent.model.ports import Clock, KeyReader, Objects, RenderWorker
-    from ccm_agent.model.registration import RegistrationEntry
+    from ccm_agent.model.records.registration import RegistrationEntry
     from ccm_agent.registration.lookup import RegistrationLookup
     from ccm_agent.registration.registry import RegistrationStream
     from ccm_agent.resources.catalog import Catalog
@@ -200,7 +200,7 @@ class App:
         return self._asking
 
     def _broker(self) -> _Broker:
-        from ccm_agent.bus.choose_broker import broker_name
+        from ccm_agent.bus.connection.choose_broker import broker_name
         from ccm_agent.registration.lookup import RegistrationLookup
 
         connection = self._connection
@@ -261,8 +261,8 @@ class App:
             BusError: There is none.
         """
         if self._connection is None:
-            from ccm_agent.bus.choose_broker import choose_broker, named_by_credentials
-            from ccm_agent.bus.connection import Connection
+            from ccm_agent.bus.connection.choose_broker import choose_broker, named_by_credentials
+            from ccm_agent.bus.connection.connection import Connection
 
             chosen = choose_broker(
                 self.environ, context=self._context, usual_context=USUAL_CONTEXT, program="ccm"
@@ -346,7 +346,7 @@ class App:
 
 
 def _download() -> Any:
-    from ccm_agent.system.download import SystemDownload
+    from ccm_agent.system.http.download import SystemDownload
 
     return SystemDownload(user_agent=f"ccm/{VERSION}")
 
@@ -358,19 +358,19 @@ def _locks() -> Any:
 
 
 def _network() -> Any:
-    from ccm_agent.system.network import SystemNetwork
+    from ccm_agent.system.http.network import SystemNetwork
 
     return SystemNetwork(user_agent=f"ccm/{VERSION}")
 
 
 def _unpack() -> Any:
-    from ccm_agent.system.unpack import Unpacker
+    from ccm_agent.system.archives.unpack import Unpacker
 
     return Unpacker()
 
 
 def _trees() -> Any:
-    from ccm_agent.system.trees import SystemTrees
+    from ccm_agent.system.trees.trees import SystemTrees
 
     return SystemTrees()
 

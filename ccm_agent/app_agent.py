@@ -29,17 +29,17 @@ from ccm_agent.agent.process.main import SystemdNotifier, serve, serve_once
 from ccm_agent.agent.process.state_folder import check_configured, determine_identity
 from ccm_agent.agent.runs.admission import read_policy
 from ccm_agent.app import App
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings, settings_for, settings_from_context
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.layout import NODES
 from ccm_agent.bus.node_data import can_read_own, open_bucket
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.node_state import NodeStateBucket, StateReaderRef, find_slot_forgery
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.requests import NatsRequests
-from ccm_agent.bus.secret_reader import SecretReader
-from ccm_agent.bus.settings import BusSettings, settings_for, settings_from_context
-from ccm_agent.bus.trust import Trust, trust_in_credentials
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.node_state import NodeStateBucket, StateReaderRef, find_slot_forgery
+from ccm_agent.bus.signatures.secret_reader import SecretReader
+from ccm_agent.bus.signatures.trust import Trust, trust_in_credentials
 from ccm_agent.engine.masking import shorten_for_bus
 from ccm_agent.engine.parse_cache import ParseCache
 from ccm_agent.engine.run import LocalEngine
@@ -51,9 +51,9 @@ from ccm_agent.metrics.registry import CallbackMetric
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import BusError, DocumentError, FileError, NotFoundError, Place
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
+from ccm_agent.model.records.slots import BUCKET
 from ccm_agent.model.secret import Masker
-from ccm_agent.model.slots import BUCKET
 from ccm_agent.registration.publish import EntrySigner, Publisher
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.system import process_stats

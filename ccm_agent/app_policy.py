@@ -20,7 +20,7 @@ from ccm_agent.app import App
 from ccm_agent.engine.permission import Permission
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.errors import PolicyError, UsageError
-from ccm_agent.model.policy import CHANGING_ACTIONS, LOCAL, LOCAL_NAME, Principal
+from ccm_agent.model.records.policy import CHANGING_ACTIONS, LOCAL, LOCAL_NAME, Principal
 from ccm_agent.policy.document import Policy
 from ccm_agent.policy.grant import Grant
 from ccm_agent.policy.ruling import Ruling, rule_on

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from ccm_agent.bus.audit_writer import AuditWriter
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.settings import BusSettings
-    from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.trust import Trust
+    from ccm_agent.bus.access.audit_writer import AuditWriter
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.settings import BusSettings
+    from ccm_agent.bus.signatures.signatory import Signatory
+    from ccm_agent.bus.signatures.trust import Trust
     from ccm_agent.model.ports import RenderWorker
+    from ccm_ctl.fleet.keys.signers_timestamp import RenewalState
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
-    from ccm_ctl.fleet.signers_timestamp import RenewalState
-    from ccm_ctl.fleet.stored_schedule import Schedule
+    from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 
 PAUSE_S = 1.0
@@ -182,9 +182,9 @@ class Application:
 
 def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSettings:
     """See `Application.settings`."""
-    from ccm_agent.bus.choose_broker import choose_broker
-    from ccm_agent.bus.credentials import name_in_credentials
-    from ccm_agent.bus.settings import replaced
+    from ccm_agent.bus.access.credentials import name_in_credentials
+    from ccm_agent.bus.connection.choose_broker import choose_broker
+    from ccm_agent.bus.connection.settings import replaced
     from ccm_agent.model.secret import Secret
 
     said = reach.operator or environ.get("CCM_OPERATOR", "")
@@ -218,10 +218,10 @@ def bus_settings(reach: ConnectionOptions, environ: Mapping[str, str]) -> BusSet
 @contextlib.asynccontextmanager
 async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     """A connection to a broker and the fleet over it; BusError when there is none."""
-    from ccm_agent.bus.broker_errors import NoRespondersError
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.broker_errors import NoRespondersError
+    from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.streams import explain_no_responders
-    from ccm_ctl.fleet.signers_timestamp import renewing
+    from ccm_ctl.fleet.keys.signers_timestamp import renewing
 
     signatory, trust, audit = await asyncio.to_thread(_load_keys, settings)
     async with Connection(settings) as connection:
@@ -243,18 +243,18 @@ def fleet_over(
     from ccm_agent.bus.kv import NatsKeyValue
     from ccm_agent.bus.objects import NatsObjects
     from ccm_agent.bus.requests import NatsRequests
-    from ccm_agent.bus.signed_bucket import SignedBucket
-    from ccm_agent.bus.trust import TRUST_BUCKET
-    from ccm_agent.model.join import JOINS_BUCKET
-    from ccm_ctl.fleet.node_data import OperatorData
+    from ccm_agent.bus.signatures.signed_bucket import SignedBucket
+    from ccm_agent.bus.signatures.trust import TRUST_BUCKET
+    from ccm_agent.model.records.join import JOINS_BUCKET
+    from ccm_ctl.fleet.data.node_data import OperatorData
+    from ccm_ctl.fleet.keys.signers_timestamp import renew
+    from ccm_ctl.fleet.nodes.registered_services import RegisteredServices
     from ccm_ctl.fleet.ports import Fleet, LocalClock
-    from ccm_ctl.fleet.registered_services import RegisteredServices
-    from ccm_ctl.fleet.seen_signers import SeenSigners
-    from ccm_ctl.fleet.signers_timestamp import renew
+    from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 
     # few commands read schedules, and the import takes a tenth of the start of a command
     async def schedules(left_out: list[str]) -> list[Schedule]:
-        from ccm_ctl.fleet.schedules import read_schedules
+        from ccm_ctl.fleet.schedules.schedules import read_schedules
 
         return await read_schedules(connection, fleet, left_out)
 
@@ -262,7 +262,7 @@ def fleet_over(
         return await renew(fleet, connection)
 
     async def due_rollouts() -> list[DueRollout]:
-        from ccm_ctl.fleet.schedules import read_due_rollouts
+        from ccm_ctl.fleet.schedules.schedules import read_due_rollouts
 
         return await read_due_rollouts(connection)
 
@@ -306,16 +306,16 @@ def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, A
     """
     from pathlib import Path
 
-    from ccm_agent.bus.audit import operator_subject
-    from ccm_agent.bus.audit_entry import AuditedKey
-    from ccm_agent.bus.audit_writer import AuditWriter
-    from ccm_agent.bus.credentials import forbids_publishing
-    from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.signing import signing_key_in_credentials
-    from ccm_agent.bus.trust import trust_in_credentials
+    from ccm_agent.bus.access.audit import operator_subject
+    from ccm_agent.bus.access.audit_entry import AuditedKey
+    from ccm_agent.bus.access.audit_writer import AuditWriter
+    from ccm_agent.bus.access.credentials import forbids_publishing
+    from ccm_agent.bus.signatures.signatory import Signatory
+    from ccm_agent.bus.signatures.signing import signing_key_in_credentials
+    from ccm_agent.bus.signatures.trust import trust_in_credentials
     from ccm_agent.model.errors import NotFoundError
-    from ccm_ctl.fleet.newest_signers import keys_of
     from ccm_ctl.fleet.ports import LocalClock
+    from ccm_ctl.fleet.trust.newest_signers import keys_of
 
     path = settings.creds or settings.nkey
     if path and not Path(path).exists():
@@ -349,7 +349,7 @@ def _log(*, debug: bool) -> None:
 
 
 def _operator_flag(subject: str) -> str:
-    from ccm_agent.bus.permissions import operator_flag_for
+    from ccm_agent.bus.access.permissions import operator_flag_for
 
     return operator_flag_for(subject)
 
@@ -371,7 +371,7 @@ def _check_operator(operator: str, creds: str, credentials: str) -> None:
     Raises:
         UsageError: The credentials are limited to the inbox of another operator.
     """
-    from ccm_agent.bus.credentials import name_in_credentials, only_inboxes_in_credentials
+    from ccm_agent.bus.access.credentials import name_in_credentials, only_inboxes_in_credentials
     from ccm_agent.bus.subjects import inbox_prefix
     from ccm_agent.model.errors import UsageError
 

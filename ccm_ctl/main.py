@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from ccm_agent.bus.settings import BusSettings
+    from ccm_agent.bus.connection.settings import BusSettings
     from ccm_ctl.app import Broker
 
 

@@ -14,29 +14,29 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import RunError, UsageError
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
-from ccm_agent.model.rollout_records import Phase, RolloutState
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
 from ccm_ctl.fleet.content import as_bundle, read_content
-from ccm_ctl.fleet.discovery import TargetSpec, resolve
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.node_run import StateChange
-from ccm_ctl.fleet.proof import read_proof
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutOptions, make_plan
-from ccm_ctl.fleet.run_request import check_message, prepare_own, send_stop
-from ccm_ctl.fleet.run_session import follow_rollout, follow_run, new_rollout, new_run, record_rollout
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.node_run import StateChange
+from ccm_ctl.fleet.runs.proof import read_proof
+from ccm_ctl.fleet.runs.run_request import check_message, prepare_own, send_stop
+from ccm_ctl.fleet.runs.run_session import follow_rollout, follow_run, new_rollout, new_run, record_rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from ccm_agent.model.rollout_records import RolloutPlan
+    from ccm_agent.model.records.rollout_records import RolloutPlan
     from ccm_ctl.fleet.content import Content
-    from ccm_ctl.fleet.node_run import News, NodeRun
-    from ccm_ctl.fleet.nodes import Node
+    from ccm_ctl.fleet.nodes.nodes import Node
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.proof import RunProof
-    from ccm_ctl.fleet.run import Run
-    from ccm_ctl.fleet.run_request import Launch
+    from ccm_ctl.fleet.runs.node_run import News, NodeRun
+    from ccm_ctl.fleet.runs.proof import RunProof
+    from ccm_ctl.fleet.runs.run import Run
+    from ccm_ctl.fleet.runs.run_request import Launch
 
 DEADLINE_S = 3600.0
 """Nodes that have not started by then do not start, unless the caller says otherwise."""
@@ -320,7 +320,7 @@ def _spec(targets: str | Sequence[str], where: str, all_nodes: bool, limit: int)
 
 
 def _read(path: Path, name: str, force: bool) -> Content:
-    from ccm_ctl.commands.manifest_check import check_content
+    from ccm_ctl.commands.runs.manifest_check import check_content
 
     content = read_content(path, "", name)
     check_content(content, path, force=force)

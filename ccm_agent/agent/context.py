@@ -30,9 +30,9 @@ from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, R
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
 from ccm_agent.agent.runs.run_queue import RunQueue
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.node_state import StateReaderRef
-from ccm_agent.bus.trust import TRUST_BUCKET, Trust
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.node_state import StateReaderRef
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Trust
 from ccm_agent.engine.request import Engine
 from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics

@@ -11,7 +11,8 @@ Each stored event of a node carries `Ccm-Chain: <chain>.<number>.<previous>.<bef
 
 The link of an event is 24 bytes of a SHA-256 over its subject, this header and the SHA-256 of its body. So an event whose header
 is authentic authenticates every event before it. The node signs the summaries of runs and the events about itself, and the
-signature covers the header (`bus.signing`, detail `c`). `before` lets a reader check one run without the events between.
+signature covers the header (`bus.signatures.signing`, detail `c`). `before` lets a reader check one run without the events
+between.
 
 24 bytes: finding a second event for a given link takes 2^192 attempts, and finding any two events with one link takes 2^96.
 """

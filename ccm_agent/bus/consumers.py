@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.broker_errors import place_of
-from ccm_agent.bus.headers import was_stored
-from ccm_agent.bus.messages import Message
+from ccm_agent.bus.connection.broker_errors import place_of
+from ccm_agent.bus.connection.headers import was_stored
+from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.streams import PAGE_BYTES, Stored, decode_answer
 from ccm_agent.model.errors import BusUnavailableError, ProtocolError
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.audit import AUDITED
+from ccm_agent.bus.access.audit import AUDITED
 from ccm_agent.bus.chain import CHAIN_HEADER
-from ccm_agent.bus.headers import STORED
-from ccm_agent.bus.messages import SENT
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.connection.headers import STORED
+from ccm_agent.bus.connection.messages import SENT
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import read_all, read_first, read_newest, store
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.errors import BusSetupError, ProtocolError
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import Message
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import Message
     from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)

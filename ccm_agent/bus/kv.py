@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
-from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     EXPECTED_SEQUENCE,
     Stored,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import Message
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import Message
 
 log = logging.getLogger(__name__)
 

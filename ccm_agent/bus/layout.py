@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.bus.audit import audit_configs
-from ccm_agent.bus.broker_errors import jetstream_is_off
+from ccm_agent.bus.access.audit import audit_configs
+from ccm_agent.bus.connection.broker_errors import jetstream_is_off
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.requests import SCHEDULES_STREAM
-from ccm_agent.bus.sealing import SECRETS as SECRETS_BUCKET
+from ccm_agent.bus.signatures.sealing import SECRETS as SECRETS_BUCKET
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET
 from ccm_agent.bus.stream_settings import WantedStream, merged
 from ccm_agent.bus.streams import NoPeersError, NoStreamError, RetryWindow, call
 from ccm_agent.bus.subjects import (
@@ -30,15 +31,14 @@ from ccm_agent.bus.subjects import (
     SCHEDULE_PREFIX,
     stored_patterns,
 )
-from ccm_agent.bus.trust import TRUST_BUCKET
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError
-from ccm_agent.model.join import JOINS_BUCKET
-from ccm_agent.model.slots import BUCKET, LEASE_S
+from ccm_agent.model.records.join import JOINS_BUCKET
+from ccm_agent.model.records.slots import BUCKET, LEASE_S
 from ccm_agent.model.wire import PROTOCOL
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import ServerInfo
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import ServerInfo
 
 NODES = "CCM_NODES"
 FACTS = "CCM_FACTS"

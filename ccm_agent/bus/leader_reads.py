@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.broker_errors import NoRespondersError, is_not_direct, is_ours
-from ccm_agent.bus.headers import MalformedHeadersError, parse_headers, was_stored
+from ccm_agent.bus.connection.broker_errors import NoRespondersError, is_not_direct, is_ours
+from ccm_agent.bus.connection.headers import MalformedHeadersError, parse_headers, was_stored
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
 
 PAGE_MESSAGES = 256
 PAGE_BYTES = 4 << 20

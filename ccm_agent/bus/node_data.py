@@ -3,9 +3,9 @@ Documents that only one node may read: those of CCM_DATA whose key is `node/NAME
 
 CCM_DATA holds an index entry under the document's key, and CCM_NODE_DATA the document: the bytes and the signature that would
 otherwise be in CCM_DATA. So revisions, pins, notifications, numbers and deletions are those of CCM_DATA, which every node
-reads, and the text is in a bucket in which the broker lets a node read the keys below its own name only (`bus.permissions`).
-Such a read names the key in its subject and returns the newest message. Therefore each revision of a document that is still
-needed has a key of its own, a slot, and the index entry names slot and revision. See ADR 83.
+reads, and the text is in a bucket in which the broker lets a node read the keys below its own name only
+(`bus.access.permissions`). Such a read names the key in its subject and returns the newest message. Therefore each revision of
+a document that is still needed has a key of its own, a slot, and the index entry names slot and revision. See ADR 83.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ccm_agent.bus.credentials import forbids_publishing
+from ccm_agent.bus.access.credentials import forbids_publishing
 from ccm_agent.bus.forwarding_bucket import ForwardingReader
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import DATA, NODE_DATA
 from ccm_agent.bus.subjects import OWNED, encode_token, key_subject, owner_of
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue, KeyValueEntry
-from ccm_agent.model.stamped import Stamped, TextPlace
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.records.stamped import Stamped, TextPlace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
 
 _TOO_OLD = "this agent is too old to read documents that are stored for one node; upgrade it"
 TOO_OLD_TEXT = f"{_TOO_OLD}: 1\n{_TOO_OLD}: 2\n"

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,7 +32,7 @@ from ccm_agent.bus.object_descriptions import (
     is_digest,
     readable_meta,
 )
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
     EXPECTED_SEQUENCE,
     RetryWindow,
@@ -57,10 +57,10 @@ from ccm_agent.model.ports import StoredObject
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import Message
-    from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.verified import Base
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import Message
+    from ccm_agent.bus.signatures.signatory import Signatory
+    from ccm_agent.bus.signatures.verified import Base
 
 log = logging.getLogger(__name__)
 

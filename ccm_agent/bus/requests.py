@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.headers import was_stored
-from ccm_agent.bus.messages import SENT
+from ccm_agent.bus.connection.headers import was_stored
+from ccm_agent.bus.connection.messages import SENT
 from ccm_agent.bus.schedule_index import own_subjects, read_index
 from ccm_agent.bus.streams import parse_sequence, parse_time, read_last
 from ccm_agent.bus.subjects import (
@@ -29,19 +29,19 @@ from ccm_agent.bus.subjects import (
     request_subject,
 )
 from ccm_agent.model.errors import BusDeniedError, ProtocolError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import Message
-    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import Message
+    from ccm_agent.bus.connection.subscription import Subscription
+    from ccm_agent.bus.signatures.signatory import Signatory
+    from ccm_agent.bus.signatures.verified import Base
     from ccm_agent.bus.streams import Stored
-    from ccm_agent.bus.subscription import Subscription
-    from ccm_agent.bus.verified import Base
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def validate_request(subject: str, body: bytes, headers: Mapping[str, str]) -> I
 
 def _is_due(subject: str, lowered: Mapping[str, str]) -> bool:
     """
-    Whether the broker's scheduler created this message for the subject. A repeated header is absent here, see `bus.headers`.
+    Whether the broker's scheduler created this message for the subject. A repeated header is absent, see `connection.headers`.
 
     `Nats-Scheduler` names the schedule. The broker stores this header only in the stream of schedules, so a copy does not have
     it.

@@ -18,12 +18,12 @@ from msgspec import Struct
 from ccm_agent.bus.streams import read_last
 from ccm_agent.bus.subjects import SCHEDULE_PREFIX, own_subject, parse_schedule
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.broker_errors import NoRespondersError, place_of
+from ccm_agent.bus.connection.broker_errors import NoRespondersError, place_of
+from ccm_agent.bus.connection.messages import COPIED
 from ccm_agent.bus.leader_reads import read_from_leader
-from ccm_agent.bus.messages import COPIED
 from ccm_agent.model.errors import (
     BusError,
     BusSetupError,
@@ -29,11 +29,11 @@ from ccm_agent.model.errors import (
     RevisionError,
     RevisionGoneError,
 )
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.messages import Message
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import Message
 
 PAGE_MESSAGES = 1000
 PAGE_BYTES = 4 << 20

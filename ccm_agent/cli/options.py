@@ -103,8 +103,8 @@ def settle_s(written: str | None) -> float | None:
     Raises:
         UsageError: It is not a duration.
     """
-    from ccm_agent.model.durations import parse_duration
     from ccm_agent.model.errors import DocumentError, UsageError
+    from ccm_agent.model.formats.durations import parse_duration
 
     if not written:
         return None

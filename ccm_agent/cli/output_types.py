@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ccm_agent.model.maintenance import ResourceLock
+from ccm_agent.model.records.maintenance import ResourceLock
 from ccm_agent.model.wire import AssignmentState, Disabled, Progress
 
 Time = Annotated[datetime, Meta(tz=True)]

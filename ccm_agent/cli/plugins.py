@@ -21,9 +21,9 @@ from ccm_agent.cli.terminal import PROGRAM, warn
 from ccm_agent.clikit.commands import Argument, Option
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import safe
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError, CommandError, DocumentError, InputError, Place
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.plugins.definition import (
     PluginArgument,
     PluginCommand,

@@ -45,6 +45,14 @@ TASKS = {
 
 ALIASES = {"info": "status", "r": "registration", "reg": "registration"}
 
+FOLDERS = {
+    "agent": ("agent",),
+    "ensure": ("ensure",),
+    "manifests": ("dev", "eval", "fmt", "hiera", "init", "lint", "schema"),
+    "services": ("registration",),
+}
+"""The verbs by the folder of their module; those that are not listed are beside this module."""
+
 MODULES = {"eval": "evaluate"}
 """Modules that are not called as their verb."""
 
@@ -82,7 +90,8 @@ class CcmProgram(CcmGroup, LazyGroup):
 def _load(verb: str) -> click.Command:
     if verb != "apply":
         gc.enable()
-    return imported(f"ccm_agent.cli.{MODULES.get(verb, verb)}", "command")
+    folder = next((f".{folder}" for folder, verbs in FOLDERS.items() if verb in verbs), "")
+    return imported(f"ccm_agent.cli{folder}.{MODULES.get(verb, verb)}", "command")
 
 
 def _show_version(_ctx: click.Context) -> None:

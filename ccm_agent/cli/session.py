@@ -10,7 +10,7 @@ import tempfile
 import click
 
 from ccm_agent.cli import options, output
-from ccm_agent.cli.ensure_shared import session_exit
+from ccm_agent.cli.ensure.ensure_shared import session_exit
 from ccm_agent.clikit.commands import examples
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.outcome import SessionSummary

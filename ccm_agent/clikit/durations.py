@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError
-from ccm_agent.model.moments import GivenTime, parse_moment
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.formats.moments import GivenTime, parse_moment
 
 
 class Duration(click.ParamType[int]):

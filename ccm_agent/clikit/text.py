@@ -176,7 +176,7 @@ def lasting(moment: datetime | None, now: datetime) -> str:
 
 def clock(moment: datetime | None) -> str:
     """A moment in RFC 3339, UTC, to the second, as options take it; "" when there is none."""
-    from ccm_agent.model.moments import format_moment
+    from ccm_agent.model.formats.moments import format_moment
 
     return "" if moment is None else format_moment(moment)
 

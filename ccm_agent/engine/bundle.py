@@ -19,7 +19,7 @@ from typing import IO
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError, ProtocolError
-from ccm_agent.model.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
+from ccm_agent.model.formats.tar_reader import HEADERS_OF_ENTRY, TAR_ERRORS, Tar, members
 
 LEVELS_MAX = 100
 """Manifests and templates are never nested this deep, and removing a folder descends into each level."""

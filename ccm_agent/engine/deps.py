@@ -11,7 +11,7 @@ from msgspec import Struct
 from ccm_agent.manifest.expressions import Expressions
 from ccm_agent.model.codec import decode_manifest
 from ccm_agent.model.ports import Clock, Files, Runner
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.model.secret import Masker, Secret
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.masking import HIDDEN
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.policy import DIFF
+from ccm_agent.model.records.policy import DIFF
 from ccm_agent.model.resource_diff import (
     FILES_LISTED,
     RUN_LIMIT_BYTES,

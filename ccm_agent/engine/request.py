@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.records.undo import UndoLog, UndoRecord
 from ccm_agent.model.resource_diff import ResourceDiff
-from ccm_agent.model.undo import UndoLog, UndoRecord
 from ccm_agent.model.wire import STOPPED_CODE, NodeState
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from ccm_agent.model.outcome import (
     end_state,
     note_failure,
 )
-from ccm_agent.model.policy import OUTPUT
+from ccm_agent.model.records.policy import OUTPUT
 from ccm_agent.resources.contract import AnyType, ResolvedResource
 from ccm_agent.resources.converge import converge, skip
 from ccm_agent.sessions.memory import MemorySession

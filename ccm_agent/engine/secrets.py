@@ -12,7 +12,7 @@ import msgspec
 from ccm_agent.engine.masking import PLAIN_VARIABLES
 from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets, secret_values
 from ccm_agent.model.errors import CcmError, ExpressionError, HostError, PropertyError
-from ccm_agent.model.sealed import SECRET_URL
+from ccm_agent.model.records.sealed import SECRET_URL
 from ccm_agent.model.secret import Masker, Secret, secrets_of_url
 
 if TYPE_CHECKING:

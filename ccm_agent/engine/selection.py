@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import ManifestError
 from ccm_agent.model.outcome import LOCKED, NOT_SELECTED
+from ccm_agent.model.records.undo import NOT_UNDONE
 from ccm_agent.model.suggestions import did_you_mean
-from ccm_agent.model.undo import NOT_UNDONE
 from ccm_agent.resources.contract import ResolvedResource
 from ccm_agent.resources.converge import skip, subscriptions
 

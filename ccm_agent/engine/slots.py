@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import BusError, ProtocolError, RevisionError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.ports import Clock, KeyValueEntry
-from ccm_agent.model.resource import Control
-from ccm_agent.model.slots import (
+from ccm_agent.model.records.slots import (
     HOLD_S,
     RENEW_S,
     Slot,
@@ -31,6 +30,7 @@ from ccm_agent.model.slots import (
     judge_turn,
     parse_slot,
 )
+from ccm_agent.model.resource import Control
 
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
@@ -46,7 +46,7 @@ POLL_S = 2.0
 """How often the first waiting node checks for a free slot."""
 
 POLL_AT_MOST_S = 10.0
-"""How often the last waiting node checks; each waiter must renew its entry within `model.slots.WAITER_S`."""
+"""How often the last waiting node checks; each waiter must renew its entry within `model.records.slots.WAITER_S`."""
 
 WATCH_S = 5.0
 """How often held slots are checked."""

@@ -17,9 +17,9 @@ from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
+from ccm_agent.model.records.undo import EarlierFile, EarlierState, UndoEntry, UndoLog, UndoRecord
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
-from ccm_agent.model.undo import EarlierFile, EarlierState, UndoEntry, UndoLog, UndoRecord
 from ccm_agent.resources.changes import private_paths
 from ccm_agent.resources.contract import ResolvedResource
 

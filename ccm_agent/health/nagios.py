@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from ccm_agent.health.host import HealthCheckHost
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CommandError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ports import Command, Completed
 

@@ -8,8 +8,8 @@ import msgspec
 
 from ccm_agent.health import nagios
 from ccm_agent.health.host import HealthCheckHost
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, PropertyError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.suggestions import did_you_mean
 

@@ -19,10 +19,10 @@ import msgspec
 from ccm_agent.hiera.resolve import TextRenderer, resolve_document
 from ccm_agent.model.data import Resolved
 from ccm_agent.model.errors import DataError, ProtocolError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import Download, Files, KeyReader, Transfer
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import mask_url
-from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.untrusted_json import decode_foreign
 
 DOCUMENT_LIMIT_BYTES = 16 << 20
 """The largest document; messages of a broker and hand-written files are far smaller."""

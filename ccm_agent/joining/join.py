@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import credentials_text
-from ccm_agent.bus.join import (
+from ccm_agent.bus.access.credentials import credentials_text
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.signatures.join import (
     JoinError,
     JoinToken,
     fingerprint,
@@ -29,8 +30,7 @@ from ccm_agent.bus.join import (
     sign_request,
     verify_answer,
 )
-from ccm_agent.bus.settings import settings_for
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, SigningKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, SigningKey
 from ccm_agent.joining.membership import (
     JoinPlaces,
     check_configuration,
@@ -41,14 +41,14 @@ from ccm_agent.joining.membership import (
     write_membership,
 )
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
-from ccm_agent.model.join import JoinAnswer, JoinState
+from ccm_agent.model.records.join import JoinAnswer, JoinState
 from ccm_agent.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ccm_agent.bus.join import SignedRequest
-    from ccm_agent.bus.messages import PendingReply
+    from ccm_agent.bus.connection.messages import PendingReply
+    from ccm_agent.bus.signatures.join import SignedRequest
 
 ANSWER_S = 5.0
 """How long one attempt waits; the service repeats nothing."""

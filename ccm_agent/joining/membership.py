@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from ccm_agent.agent.process.config import Settings, parse_config, read_config
 from ccm_agent.agent.process.state_folder import fully_qualified, saved_identity
-from ccm_agent.bus.credentials import claims_in_jwt, new_user
-from ccm_agent.bus.join import JoinError
-from ccm_agent.bus.signing import SigningKey, seed_in_credentials
+from ccm_agent.bus.access.credentials import claims_in_jwt, new_user
+from ccm_agent.bus.signatures.join import JoinError
+from ccm_agent.bus.signatures.signing import SigningKey, seed_in_credentials
+from ccm_agent.bus.signatures.trust import trust_in_credentials
 from ccm_agent.bus.subjects import check_node
-from ccm_agent.bus.trust import trust_in_credentials
 from ccm_agent.model.errors import FileError, InputError
 from ccm_agent.model.secret import Secret
 from ccm_agent.storage.journal import replace_file

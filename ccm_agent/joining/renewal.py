@@ -15,16 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccm_agent.bus.join import JoinError, make_credentials, sign_request, verify_answer
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, SigningKey, read_claims
+from ccm_agent.bus.signatures.join import JoinError, make_credentials, sign_request, verify_answer
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, SigningKey, read_claims
 from ccm_agent.joining.membership import read_membership
 from ccm_agent.model.errors import BusError, CcmError, FileError
-from ccm_agent.model.join import JoinAnswer, JoinState
+from ccm_agent.model.records.join import JoinAnswer, JoinState
 from ccm_agent.storage.journal import replace_file
 from ccm_agent.version import VERSION
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.joining.membership import Membership
 
 log = logging.getLogger(__name__)

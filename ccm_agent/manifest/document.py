@@ -11,8 +11,8 @@ from msgspec import Struct
 from ccm_agent.model import codec
 from ccm_agent.model.data import Hierarchy, Merge
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
+from ccm_agent.model.formats.scalars import key_text
 from ccm_agent.model.manifest import Manifest
-from ccm_agent.model.scalars import key_text
 from ccm_agent.model.suggestions import did_you_mean, nearest
 
 Path = tuple[str | int, ...]

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, Place
-from ccm_agent.model.urls import MASK, looks_secret, mask_urls
+from ccm_agent.model.formats.urls import MASK, looks_secret, mask_urls
 
 if TYPE_CHECKING:
     from ccm_agent.manifest.document import ManifestDocument, Path

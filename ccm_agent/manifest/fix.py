@@ -23,7 +23,7 @@ def fix(text: str, findings: Iterable[Finding]) -> str:
     """
     if codec.is_json(text):
         return text
-    from ccm_agent.model.yaml_marks import scalar_span
+    from ccm_agent.model.formats.yaml_marks import scalar_span
 
     spans = {
         span: parse_path(one.place.path)[-1]

@@ -16,8 +16,8 @@ from ccm_agent.manifest.properties import make_properties, read_unquoted
 from ccm_agent.manifest.validate import check_ensure, common_checks, late_checks
 from ccm_agent.model import codec
 from ccm_agent.model.errors import InputError, ManifestError, MisfitError
+from ccm_agent.model.formats.scalars import explain_unquoted
 from ccm_agent.model.resource import CommonProperties, parse_reference
-from ccm_agent.model.scalars import explain_unquoted
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each, errors_in

@@ -16,8 +16,8 @@ import msgspec
 from ccm_agent.manifest.document import Path
 from ccm_agent.model import codec
 from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.formats.scalars import explain_unquoted, key_text, parse_number
 from ccm_agent.model.resource import CommonProperties
-from ccm_agent.model.scalars import explain_unquoted, key_text, parse_number
 from ccm_agent.resources.contract import AnyType
 
 _MODE = re.compile("[0-7]{3,4}")

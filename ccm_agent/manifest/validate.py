@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Meta
 
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck
-from ccm_agent.model.registration import RegistrationEntry, check_entry
+from ccm_agent.model.records.registration import RegistrationEntry, check_entry
+from ccm_agent.model.records.slots import parse_slot
 from ccm_agent.model.resource import CommonProperties, parse_reference
 from ccm_agent.model.selection import TAG, TAG_RULE
-from ccm_agent.model.slots import parse_slot
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType

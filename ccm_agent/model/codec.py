@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ccm_agent.model.errors import DocumentError, MisfitError, Place
-from ccm_agent.model.nesting import is_too_deep
+from ccm_agent.model.formats.nesting import is_too_deep
 
 if TYPE_CHECKING:
-    from ccm_agent.model.yaml_comments import KeyComment
+    from ccm_agent.model.formats.yaml_comments import KeyComment
 
 T = TypeVar("T")
 
@@ -59,12 +59,12 @@ def decode_yaml(data: bytes | str, source: str = "") -> object:
     """
     Decode the first YAML document; None if there is none.
 
-    `model.scalars` has the rules for scalars. Blocking: decode a large document in a thread.
+    `model.formats.scalars` has the rules for scalars. Blocking: decode a large document in a thread.
 
     Raises:
         DocumentError: Not YAML, a duplicate key, a key that is not text …, with file, line and column.
     """
-    from ccm_agent.model.yaml_reader import read_yaml
+    from ccm_agent.model.formats.yaml_reader import read_yaml
 
     return read_yaml(as_text(data, source), source)
 
@@ -83,7 +83,7 @@ def decode_json(data: bytes | str, source: str = "") -> object:
     try:
         value: object = msgspec.json.decode(text)
     except msgspec.DecodeError as err:
-        from ccm_agent.model.validation_messages import json_error
+        from ccm_agent.model.formats.validation_messages import json_error
 
         raise json_error(text, source, err) from err
     except RecursionError as err:
@@ -131,7 +131,7 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
-        from ccm_agent.model.validation_messages import misfit_error
+        from ccm_agent.model.formats.validation_messages import misfit_error
 
         found = misfit_error(str(err), value, kind)
         whole = [*at, *found.path]
@@ -159,7 +159,7 @@ def encode_json(value: object, indent: int = 0, sort_keys: bool = False) -> byte
 
 def encode_yaml(value: object) -> str:
     """Encode values or Structs as YAML: block style, sorted keys, final newline; `decode_yaml` returns the same values."""
-    from ccm_agent.model.yaml_writer import write_yaml
+    from ccm_agent.model.formats.yaml_writer import write_yaml
 
     return write_yaml(msgspec.to_builtins(value))
 
@@ -170,7 +170,7 @@ def key_comments(text: str, source: str = "") -> list[KeyComment]:
 
     For documents that `decode_yaml` has accepted.
     """
-    from ccm_agent.model import yaml_comments
+    from ccm_agent.model.formats import yaml_comments
 
     return yaml_comments.key_comments(text, source)
 
@@ -195,7 +195,7 @@ def locate(text: str, path: Path, source: str = "") -> Place:
         path: Keys and indexes from the root.
         source: Name of the document.
     """
-    from ccm_agent.model.yaml_marks import find
+    from ccm_agent.model.formats.yaml_marks import find
 
     line, column = find(text, path)
     return Place(source, line, column, path_text(path))

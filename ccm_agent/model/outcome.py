@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.model.formats.untrusted_json import Count, EventNumber, ExitCode, Moment, Nanoseconds
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.resource_diff import ResourceDiff
-from ccm_agent.model.untrusted_json import Count, EventNumber, ExitCode, Moment, Nanoseconds
 
 TRANSACTION_EVENT = "io.choria.ccm.v1.transaction.event"
 SESSION_START = "io.choria.ccm.v1.session.start"

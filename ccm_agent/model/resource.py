@@ -13,9 +13,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_agent.model.field_rules import Extension, Untemplated
+from ccm_agent.model.formats.field_rules import Extension, Untemplated
 from ccm_agent.model.health import HealthCheck, HealthResult
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 
 PRESENT = "present"
 ABSENT = "absent"

@@ -11,8 +11,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ccm_agent.model.field_rules import Extension
-from ccm_agent.model.untrusted_json import Count
+from ccm_agent.model.formats.field_rules import Extension
+from ccm_agent.model.formats.untrusted_json import Count
 
 ShowLines = Annotated[
     bool,

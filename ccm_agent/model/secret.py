@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
-from ccm_agent.model.escapes import views
-from ccm_agent.model.urls import MASK as MASK
-from ccm_agent.model.urls import looks_secret as looks_secret
-from ccm_agent.model.urls import mask_url as mask_url
-from ccm_agent.model.urls import mask_urls as mask_urls
-from ccm_agent.model.urls import secrets_of_url as secrets_of_url
+from ccm_agent.model.formats.escapes import views
+from ccm_agent.model.formats.urls import MASK as MASK
+from ccm_agent.model.formats.urls import looks_secret as looks_secret
+from ccm_agent.model.formats.urls import mask_url as mask_url
+from ccm_agent.model.formats.urls import mask_urls as mask_urls
+from ccm_agent.model.formats.urls import secrets_of_url as secrets_of_url
 
 MINIMUM_LENGTH = 4
 """Shorter secrets are masked only as a whole value or line: masking every `a` in a text would make it unreadable."""

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from ccm_agent.model.bundle import Bundle, PartialManifest
-from ccm_agent.model.maintenance import LockChange, ResourceLock
-from ccm_agent.model.moments import format_moment
-from ccm_agent.model.untrusted_json import Count, Moment, Seconds
+from ccm_agent.model.formats.moments import format_moment
+from ccm_agent.model.formats.untrusted_json import Count, Moment, Seconds
+from ccm_agent.model.records.maintenance import LockChange, ResourceLock
 
 PROTOCOL = "io.choria.ccm.v1"
 
@@ -438,7 +438,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         conflict: A conflict of its assignments or its identity; "" without one.
         signatures: It accepts only signed requests and documents.
         refresh_pending: The first 20 resources with pending refreshes, each with its manifest, assignment or source.
-        key, certificate: The nkey with which it signs events, and the root's certificate of that key (`bus.trust`).
+        key, certificate: The nkey with which it signs events, and the root's certificate of that key (`bus.signatures.trust`).
         policy: It has a usable `policy.yaml`; None from an agent that does not report it.
         unsigned: What it accepts unsigned although it requires signatures: "data", "objects".
         own_data: Its version and credentials allow it to read documents that are stored for it alone.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, Place, PropertyError, UsageError
-from ccm_agent.model.shellwords import split_words
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.plugins.definition import BackoffSetting, PluginCommand
 from ccm_agent.plugins.rendering import PluginRenderer
 

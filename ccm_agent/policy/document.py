@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ccm_agent.model.codec import as_text, convert_as, decode_document, locate
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
-from ccm_agent.model.policy import (
+from ccm_agent.model.records.policy import (
     LOOK_ACTIONS,
     REGISTRATION_TYPE,
     RUN_ACTIONS,

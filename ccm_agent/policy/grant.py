@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import Place, PolicyError
-from ccm_agent.model.policy import COMMAND_TYPE, REGISTRATION_TYPE, Limits
+from ccm_agent.model.records.policy import COMMAND_TYPE, REGISTRATION_TYPE, Limits
 from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
 _PATH_TYPES = ("file", "archive", "scaffold")
@@ -25,7 +25,7 @@ class CompiledLimits(Struct, frozen=True, kw_only=True):
     Limits with compiled globs.
 
     Attributes:
-        paths, sources, packages, services: As in `model.policy.Limits`.
+        paths, sources, packages, services: As in `model.records.policy.Limits`.
         types: For `only`: all allowed types, including those that its other lists imply. Empty: every type.
     """
 

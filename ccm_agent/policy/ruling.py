@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import Place
-from ccm_agent.model.policy import CHANGING_ACTIONS, LOCAL_NAME, LOOK_ACTIONS, Principal
+from ccm_agent.model.records.policy import CHANGING_ACTIONS, LOCAL_NAME, LOOK_ACTIONS, Principal
 from ccm_agent.policy.document import CompiledRule, Policy
 from ccm_agent.policy.grant import Grant
 
@@ -71,7 +71,7 @@ def rule_on(policy: Policy | None, principal: Principal, action: str, mode: str,
     Args:
         policy: The node's policy; None if it has none.
         principal: The requester.
-        action: One of `model.policy`'s actions.
+        action: One of `model.records.policy`'s actions.
         mode: What the run does: "apply", "ensure", "exec", "plan" or "check"; "" for actions that are not runs.
         now: The time.
     """

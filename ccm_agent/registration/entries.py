@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.bus.node_state import state_headers
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signatures.node_state import state_headers
+from ccm_agent.bus.signatures.signing import SignatureError
 from ccm_agent.bus.subjects import parse_registration, registration_pattern, registration_subject
 from ccm_agent.model.errors import CcmError, ProtocolError
-from ccm_agent.model.registration import RegistrationEntry, decode_entry, instance_of
+from ccm_agent.model.records.registration import RegistrationEntry, decode_entry, instance_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ccm_agent.bus.node_state import StateReader
+    from ccm_agent.bus.signatures.node_state import StateReader
     from ccm_agent.bus.streams import Stored
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class StreamEntry(Struct, frozen=True, kw_only=True, gc=False):
         entry: The entry; None when it has been removed or has expired.
         reason: Why it was removed, as the broker reports it: `MaxAge`, `Remove` or `Purge`.
         is_spoilt: The message is neither an entry nor a mark of a removal.
-        body, signature, certificate: What `bus.node_state` verifies an entry by: its bytes and its two headers; "" without them.
+        body, signature, certificate: What `signatures.node_state` verifies an entry by: its bytes and headers; "" without them.
     """
 
     subject: str

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import subject_matches
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 SERVERS_LIMIT = 32
 """The most servers of one cluster in the record; the oldest are dropped first."""

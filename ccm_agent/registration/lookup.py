@@ -11,17 +11,17 @@ from ccm_agent.bus.consumers import read_newest_by_consumer
 from ccm_agent.bus.layout import REGISTRATION
 from ccm_agent.bus.streams import read_newest
 from ccm_agent.bus.subjects import subject_matches
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, FileError, UnsettledError
-from ccm_agent.model.registration import sort_key
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.records.registration import sort_key
 from ccm_agent.registration.entries import RegistrationQuery, StreamEntry, find_forgery, read_stored
 from ccm_agent.registration.liveness import read_sightings, write_sightings
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.bus.node_state import StateReader
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.signatures.node_state import StateReader
     from ccm_agent.model.ports import Clock, Records
-    from ccm_agent.model.registration import RegistrationEntry
+    from ccm_agent.model.records.registration import RegistrationEntry
     from ccm_agent.registration.liveness import LastSeen
 
 log = logging.getLogger(__name__)

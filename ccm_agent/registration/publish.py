@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.bus.layout import REGISTRATION, registration_config
 from ccm_agent.bus.streams import NoRollupError, NoStreamError, call, read_last, store
-from ccm_agent.model.durations import go_duration
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.registration import encode_entry, ttl_s, ttl_text
+from ccm_agent.model.formats.durations import go_duration
+from ccm_agent.model.records.registration import encode_entry, ttl_s, ttl_text
 from ccm_agent.registration.entries import MARKER, entry_subject
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.model.registration import RegistrationEntry
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.model.records.registration import RegistrationEntry
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from ccm_agent.registration.publish import Publisher
 from ccm_agent.registration.watch import watch
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
-    from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.model.records.registration import RegistrationChange, RegistrationEntry
 
 
 class RegistrationStream:

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusUnavailableError
-from ccm_agent.model.registration import REGISTER, REMOVE, RegistrationChange
+from ccm_agent.model.records.registration import REGISTER, REMOVE, RegistrationChange
 from ccm_agent.registration.lookup import read
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.registration.entries import RegistrationQuery, StreamEntry
 
 log = logging.getLogger(__name__)

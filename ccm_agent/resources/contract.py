@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from ccm_agent.model.field_rules import FieldRules, field_rules
+from ccm_agent.model.formats.field_rules import FieldRules, field_rules
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 if TYPE_CHECKING:
     from ccm_agent.model.errors import CcmError, InputError
     from ccm_agent.model.ports import Clock, Files, Runner
+    from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
     from ccm_agent.model.resource_diff import PropertyChange
-    from ccm_agent.model.undo import EarlierState, Identity, KeepFile
     from ccm_agent.resources.changes import FileChange
     from ccm_agent.templates.env import Environment
 
@@ -389,7 +389,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         name: Its name in manifests, `[a-z][a-z0-9_]*`; also the name of its folder.
         summary: One line for help and docs.
         properties, state: The Structs of desired and current state. Descriptions are in `Meta(description=…)`, the rules of a
-            field in markers beside it (`ccm_agent/model/field_rules.py`).
+            field in markers beside it (`ccm_agent/model/formats/field_rules.py`).
         decide: Compares properties, with all templates rendered, with the state from `status`.
         providers: The ways to manage it.
         ensure: Valid values of `ensure`; empty: any text (a version).

@@ -23,9 +23,9 @@ from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostEr
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
+from ccm_agent.model.records.undo import CHANGED_SINCE
 from ccm_agent.model.resource import CommonState
 from ccm_agent.model.resource_diff import ResourceDiff
-from ccm_agent.model.undo import CHANGED_SINCE
 from ccm_agent.resources.contract import Decision, DecisionContext, ResolvedResource, StepResult
 
 log = logging.getLogger(__name__)

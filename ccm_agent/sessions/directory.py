@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import follow, is_id
 from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT, SessionStart, TransactionEvent
-from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
 

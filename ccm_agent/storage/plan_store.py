@@ -19,10 +19,10 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.formats.untrusted_json import Moment
 from ccm_agent.model.ids import is_id
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.untrusted_json import Moment
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)

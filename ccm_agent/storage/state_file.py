@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.json_text import encode_message
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.storage.journal import make_private_folder, replace_file
 
 log = logging.getLogger(__name__)

@@ -24,12 +24,12 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError, UndoError
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.formats.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.ids import is_id, short_id
-from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.undo import Identity, UndoEntry, UndoRecord
-from ccm_agent.model.untrusted_json import Moment, decode_foreign
+from ccm_agent.model.records.undo import Identity, UndoEntry, UndoRecord
 from ccm_agent.storage.journal import Journal, read_records
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class _KeptRun(Struct, kw_only=True):
 
 class UndoStore:
     """
-    Keeps what undoes the runs of this node; see `model.undo.UndoLog`.
+    Keeps what undoes the runs of this node; see `model.records.undo.UndoLog`.
 
     Args:
         folder: Where it is kept.

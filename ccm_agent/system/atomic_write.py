@@ -12,9 +12,9 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import ContentRef
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.attributes import carry_over, set_owner_and_mode
-from ccm_agent.system.directory import Directory, open_parent
 from ccm_agent.system.file_inspection import open_regular, refuse_misled, refuse_other, why_unread
 from ccm_agent.system.threads import CancelFlag
+from ccm_agent.system.trees.directory import Directory, open_parent
 
 COPY_BYTES = 1 << 20
 COPY_LIMIT_BYTES = 1 << 50

@@ -6,7 +6,7 @@ import os
 import stat
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system.directory import Directory
+from ccm_agent.system.trees.directory import Directory
 
 NOT_CARRIED_OVER = frozenset({"security.capability", "security.ima", "security.evm"})
 """Attributes that depend on the content; on other content they would be wrong or dangerous."""

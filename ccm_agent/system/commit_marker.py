@@ -15,8 +15,8 @@ from hashlib import sha256
 import msgspec
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system.archive_entries import ArchiveEntry
-from ccm_agent.system.tree import OpenTree
+from ccm_agent.system.archives.archive_entries import ArchiveEntry
+from ccm_agent.system.trees.tree import OpenTree
 
 
 @contextmanager

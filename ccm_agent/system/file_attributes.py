@@ -10,10 +10,10 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.atomic_write import reported
 from ccm_agent.system.attributes import ACL, set_owner_and_mode
-from ccm_agent.system.directory import Directory, open_parent
 from ccm_agent.system.file_inspection import refuse_other
-from ccm_agent.system.removal import remove_tree
 from ccm_agent.system.threads import CancelFlag
+from ccm_agent.system.trees.directory import Directory, open_parent
+from ccm_agent.system.trees.removal import remove_tree
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 

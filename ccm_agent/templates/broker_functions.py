@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from ccm_agent.model.errors import BusError, ExpressionError
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.templates.services import Services
 
 Answer = TypeVar("Answer")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ccm_agent.model.errors import TemplateError
-from ccm_agent.model.registration import RegistrationEntry, prometheus_file_sd, ttl_text
+from ccm_agent.model.records.registration import RegistrationEntry, prometheus_file_sd, ttl_text
 from ccm_agent.templates.values import StringMap
 
 
@@ -42,7 +42,7 @@ class Services(list[Service]):
         self.entries = tuple(entries)
 
     def PrometheusFileSD(self) -> str:  # noqa: N802 - Choria CCM's name
-        """See `model.registration.prometheus_file_sd`."""
+        """See `model.records.registration.prometheus_file_sd`."""
         return prometheus_file_sd(self.entries)
 
 

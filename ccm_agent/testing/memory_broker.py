@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from ccm_agent.bus.connection.messages import SENT
 from ccm_agent.bus.events import EVENTS_STREAM
-from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import (
     decode_token,

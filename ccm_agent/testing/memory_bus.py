@@ -16,12 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ccm_agent.bus.connection.messages import SENT
 from ccm_agent.bus.events import EVENTS_STREAM, build_event, check_delivered
 from ccm_agent.bus.layout import NOTIFYING
-from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.requests import validate_request
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, own_subjects
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.bus.subjects import (
     check_key,
     due_subject,
@@ -33,7 +34,6 @@ from ccm_agent.bus.subjects import (
     stored_patterns,
     subject_matches,
 )
-from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusUnavailableError,
@@ -47,8 +47,8 @@ from ccm_agent.testing.memory_broker import MemoryBroker, Sent, StoredWrite
 from ccm_agent.testing.memory_objects import MemoryObjects
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.verified import Base
+    from ccm_agent.bus.signatures.signatory import Signatory
+    from ccm_agent.bus.signatures.verified import Base
     from ccm_agent.model.ports import BrokerConnection, Events
 
 __all__ = ["MemoryBroker", "MemoryBus", "MemoryKeyValue", "MemoryObjects"]

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ccm_agent.bus.object_descriptions import is_digest
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.bus.subjects import encode_token, notification_subject
-from ccm_agent.bus.verified import Authored
 from ccm_agent.model.errors import NotFoundError, ProtocolError
 from ccm_agent.model.ports import StoredObject
 from ccm_agent.testing.memory_broker import MemoryBroker, Sent
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.signatory import Signatory
+    from ccm_agent.bus.signatures.signatory import Signatory
 
 Stop = Callable[[], Awaitable[None]]
 

@@ -37,6 +37,21 @@ TASKS = {
 }
 """The commands by task, in the order of the help screen; the first section has those that every operator needs."""
 
+FOLDERS = {
+    "runs": ("apply", "exec", "ensure", "plan", "report", "run", "undo"),
+    "rollouts": ("rollout", "slots"),
+    "assignments": ("assign", "assignment", "assignments", "bundle", "rollback", "unassign"),
+    "schedules": ("schedule",),
+    "data": ("data", "facts", "hiera"),
+    "nodes": (
+        "disable", "enable", "group", "history", "lock", "node", "nodes", "ping", "run-now", "state", "unlock", "why",
+    ),
+    "keys": ("doctor", "init", "join", "operator", "secret", "signers", "token"),
+    "events": ("audit", "events", "notify"),
+    "screens": ("dashboard", "demo", "studio", "top"),
+}  # fmt: skip
+"""The commands by the folder of their module; those that are not listed are beside this module."""
+
 FORMER = ("assignments", "hiera", "nodes")
 """Commands of earlier versions, which still work: `assignment list`, `data explain` and `node list`."""
 
@@ -118,7 +133,8 @@ class CtlGroup(CtlCommand, commands.Group):
 
 def _load(name: str) -> click.Command:
     attribute = name.replace("-", "_")
-    return commands.imported(f"ccm_ctl.commands.{attribute}", attribute)
+    folder = next((f".{folder}" for folder, names in FOLDERS.items() if name in names), "")
+    return commands.imported(f"ccm_ctl.commands{folder}.{attribute}", attribute)
 
 
 class CtlProgram(CtlGroup, commands.LazyGroup):

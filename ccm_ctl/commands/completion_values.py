@@ -32,12 +32,12 @@ _SCHEDULED = frozenset({"rm", "run", "status"})
 _ORDERS = frozenset({"pause", "resume", "promote", "abort"})
 _MODULES = {
     "rollouts": "ccm_ctl.fleet.rollout.store",
-    "bundles": "ccm_ctl.fleet.bundle_references",
-    "groups": "ccm_ctl.fleet.groups",
-    "runs": "ccm_ctl.fleet.history",
-    "resources": "ccm_ctl.fleet.history",
-    "assignments": "ccm_ctl.fleet.assignments",
-    "schedules": "ccm_ctl.fleet.schedules",
+    "bundles": "ccm_ctl.fleet.assignments.bundle_references",
+    "groups": "ccm_ctl.fleet.nodes.groups",
+    "runs": "ccm_ctl.fleet.runs.history",
+    "resources": "ccm_ctl.fleet.runs.history",
+    "assignments": "ccm_ctl.fleet.assignments.assignments",
+    "schedules": "ccm_ctl.fleet.schedules.schedules",
 }
 
 
@@ -48,7 +48,7 @@ def complete(ctx: click.Context, metavar: str, incomplete: str) -> list[Completi
     if metavar.removesuffix("...").strip("[]") in FILES or metavar == "DIR":
         return offer_files(incomplete, "dir" if metavar == "DIR" else "file")
     if metavar == "TYPE":
-        from ccm_ctl.commands.properties import type_names
+        from ccm_ctl.commands.runs.properties import type_names
 
         return offer(type_names(), incomplete)
     if metavar.startswith("[ENSURE]"):
@@ -135,7 +135,7 @@ def complete_facts(facts: Iterable[str], typed: str) -> list[str]:
 def _complete_properties(type_name: str, incomplete: str) -> Iterator[str]:
     """States, and properties as KEY=VALUE."""
     from ccm_agent.clikit.properties import SWITCH
-    from ccm_ctl.commands.properties import find_properties, type_names
+    from ccm_ctl.commands.runs.properties import find_properties, type_names
 
     if type_name not in type_names():
         return
@@ -191,21 +191,21 @@ async def _read(broker: Broker, kind: str) -> list[str]:
     if kind == "data":
         return await fleet.data.keys()
     if kind == "groups":
-        from ccm_ctl.fleet.groups import read_groups
+        from ccm_ctl.fleet.nodes.groups import read_groups
 
         return [one.name for one in await read_groups(fleet)]
     if kind == "bundles":
-        from ccm_ctl.fleet.bundle_references import SHORT_DIGEST, find_bundles
+        from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST, find_bundles
 
         return [one.name[:SHORT_DIGEST] for one in await find_bundles(fleet)]
     if kind in ("facts", "fact names"):
-        from ccm_ctl.fleet.inventory import read_inventory
+        from ccm_ctl.fleet.nodes.inventory import read_inventory
 
         facts = [fact for node in (await read_inventory(fleet)).nodes.values() for fact in _facts(node)]
         return facts if kind == "facts" else [fact.partition("=")[0] for fact in facts]
     if kind in ("runs", "resources"):
         from ccm_agent.clikit.text import short_ids
-        from ccm_ctl.fleet.history import NEWEST, History
+        from ccm_ctl.fleet.runs.history import NEWEST, History
 
         records = [record for record, *_ in (await History(fleet).newest(MOST)).runs]
         if kind == "resources":
@@ -217,10 +217,10 @@ async def _read(broker: Broker, kind: str) -> list[str]:
 
         return list(short_ids(await RolloutStore(fleet).open_runs()).values())
     if kind == "assignments":
-        from ccm_ctl.fleet.assignments import read_assignments
+        from ccm_ctl.fleet.assignments.assignments import read_assignments
 
         return [one.name for one in (await read_assignments(fleet)).standing]
-    from ccm_ctl.fleet.schedules import Schedules
+    from ccm_ctl.fleet.schedules.schedules import Schedules
 
     if broker.connection is None:
         return []

@@ -9,15 +9,15 @@ from msgspec import Struct
 
 from ccm_agent.clikit.text import natural, one_line, plural, shortened
 from ccm_agent.model.ids import is_id, short_id
-from ccm_ctl.fleet import node_condition as condition
-from ccm_ctl.fleet.attention import ORDER, needs_attention, rollout_trouble
+from ccm_ctl.fleet.nodes import node_condition as condition
+from ccm_ctl.fleet.nodes.attention import ORDER, needs_attention, rollout_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccm_agent.model.rollout_records import RolloutState
-    from ccm_ctl.fleet.node_condition import NodeCondition
-    from ccm_ctl.fleet.overview import FleetOverview
+    from ccm_agent.model.records.rollout_records import RolloutState
+    from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes.overview import FleetOverview
 
 NODES_NAMED = 3
 DETAIL_CHARACTERS = 160

@@ -17,13 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.verdicts import BAD
+from ccm_agent.model.records.verdicts import BAD
 from ccm_ctl.render.event import format_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ccm_ctl.fleet.live_events import LiveEvent
+    from ccm_ctl.fleet.events.live_events import LiveEvent
 
 KEPT_EVENTS = 20_000
 KEPT_BYTES = 16 << 20

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import UsageError
 from ccm_ctl.dashboard.feed import BUCKET_S, MEANINGS, TIMELINE_S
 from ccm_ctl.dashboard.middleware import answer
-from ccm_ctl.fleet.discovery import TargetSpec
-from ccm_ctl.fleet.overview import read_all_facts
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.overview import read_all_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

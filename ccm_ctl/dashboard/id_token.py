@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.access import DashboardUser, Right
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_ctl.dashboard.middleware import answer
-from ccm_ctl.fleet.inventory import read_facts
-from ccm_ctl.fleet.node_diagnostics import read_evidence
-from ccm_ctl.fleet.node_resources import read_resources
+from ccm_ctl.fleet.nodes.inventory import read_facts
+from ccm_ctl.fleet.nodes.node_diagnostics import read_evidence
+from ccm_ctl.fleet.nodes.node_resources import read_resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from ccm_ctl.dashboard.fleet_state import FleetState
-    from ccm_ctl.fleet.node_diagnostics import Evidence
+    from ccm_ctl.fleet.nodes.node_diagnostics import Evidence
     from ccm_ctl.fleet.ports import Fleet
 
     Explain = Callable[[Evidence], dict[str, Any]]

@@ -10,8 +10,8 @@ from ccm_agent.model.secret import MASK
 from ccm_ctl.dashboard.fleet_pages import time_of
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.document_history import read_facts_history
-from ccm_ctl.fleet.hiera_explain import (
+from ccm_ctl.fleet.data.document_history import read_facts_history
+from ccm_ctl.fleet.data.hiera_explain import (
     DEFAULT_DATA,
     PREFIX,
     explain_value,
@@ -20,14 +20,14 @@ from ccm_ctl.fleet.hiera_explain import (
     list_sources,
     masked,
 )
-from ccm_ctl.fleet.node_past import find_states, read_past
-from ccm_ctl.fleet.stream_runs import find_cause
+from ccm_ctl.fleet.nodes.node_past import find_states, read_past
+from ccm_ctl.fleet.runs.stream_runs import find_cause
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from ccm_ctl.dashboard.fleet_state import FleetState
-    from ccm_ctl.fleet.node_past import PastManifest, PastSession
+    from ccm_ctl.fleet.nodes.node_past import PastManifest, PastSession
     from ccm_ctl.fleet.ports import Fleet
 
 DOCUMENTS = 10

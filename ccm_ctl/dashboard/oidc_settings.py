@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.codec import decode_as
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, InputError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.secret import Secret
 from ccm_ctl.dashboard.access import SESSION_S, Right
 from ccm_ctl.dashboard.private_files import read_private_text, read_trusted_text

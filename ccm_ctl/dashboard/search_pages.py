@@ -9,8 +9,8 @@ from ccm_ctl.dashboard.feed import frame_of
 from ccm_ctl.dashboard.fleet_pages import EVENTS_SHOWN, event_filter, time_of
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.event_filter import NAMES, EventFilter
-from ccm_ctl.fleet.event_search import EventQuery, kind_of, search_events
+from ccm_ctl.fleet.events.event_filter import NAMES, EventFilter
+from ccm_ctl.fleet.events.event_search import EventQuery, kind_of, search_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from ccm_ctl.fleet.live_events import LiveEvent
+    from ccm_ctl.fleet.events.live_events import LiveEvent
     from ccm_ctl.fleet.ports import Fleet
 
 WILDCARDS = frozenset("*?[")

@@ -24,8 +24,8 @@ from ccm_ctl.dashboard.static_files import add_pages, read_static
 from ccm_ctl.dashboard.stored_pages import StoredPages
 from ccm_ctl.dashboard.stream import EventStreams
 from ccm_ctl.dashboard.undo_pages import UndoPages
-from ccm_ctl.fleet.background_runs import BackgroundRuns
-from ccm_ctl.fleet.live_events import LiveEvents
+from ccm_ctl.fleet.events.live_events import LiveEvents
+from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
 
 if TYPE_CHECKING:
     import ssl
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ccm_ctl.dashboard.access import Access
     from ccm_ctl.dashboard.node_pages import Explain
-    from ccm_ctl.fleet.live_events import LiveEvent
+    from ccm_ctl.fleet.events.live_events import LiveEvent
     from ccm_ctl.fleet.ports import Fleet
 
 BODY_BYTES = 64 << 10

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.version import VERSION
 from ccm_ctl.dashboard.access import SESSION_S
 from ccm_ctl.dashboard.middleware import (

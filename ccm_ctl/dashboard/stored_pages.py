@@ -14,21 +14,21 @@ from ccm_agent.model.line_diff import diff_lines
 from ccm_agent.model.resource_diff import DIFF_LIMIT_BYTES, FILES_LISTED, FileDiff, ResourceDiff, cut
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.assignment_history import find_past
-from ccm_ctl.fleet.assignments import format_scope
-from ccm_ctl.fleet.document_changes import find_changes
-from ccm_ctl.fleet.document_history import find_revision, read_history
-from ccm_ctl.fleet.documents import Documents
-from ccm_ctl.fleet.find_run import read_schedules
-from ccm_ctl.fleet.node_state import judge_services
-from ccm_ctl.fleet.registered_services import describe_service
-from ccm_ctl.fleet.revision_changes import (
+from ccm_ctl.fleet.assignments.assignment_history import find_past
+from ccm_ctl.fleet.assignments.assignments import format_scope
+from ccm_ctl.fleet.assignments.revision_changes import (
     DIFF_LINES,
     compare_revisions,
     find_change,
     find_rollback,
 )
-from ccm_ctl.fleet.slot_holders import find_locks, read_slots
+from ccm_ctl.fleet.data.document_changes import find_changes
+from ccm_ctl.fleet.data.document_history import find_revision, read_history
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.nodes.registered_services import describe_service
+from ccm_ctl.fleet.nodes.slot_holders import find_locks, read_slots
+from ccm_ctl.fleet.runs.find_run import read_schedules
+from ccm_ctl.fleet.trust.node_state import judge_services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.wire import Assignment
     from ccm_ctl.dashboard.fleet_state import FleetState
-    from ccm_ctl.fleet.assignment_history import Past
-    from ccm_ctl.fleet.assignments import Standing
-    from ccm_ctl.fleet.documents import StoredDocument
+    from ccm_ctl.fleet.assignments.assignment_history import Past
+    from ccm_ctl.fleet.assignments.assignments import Standing
+    from ccm_ctl.fleet.assignments.revision_changes import TextChange
+    from ccm_ctl.fleet.data.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.revision_changes import TextChange
-    from ccm_ctl.fleet.stored_schedule import Schedule
+    from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 
 DATA = "CCM_DATA"
 CHANGES = 500

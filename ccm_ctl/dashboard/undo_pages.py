@@ -11,24 +11,24 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.noop_words import noop_words
-from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import COMPLIANT_STATES
 from ccm_ctl.dashboard.action_pages import ACTION_DEADLINE_S, in_the_name_of, name_of
 from ccm_ctl.dashboard.middleware import answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.dashboard.run_pages import DIFFS_SHOWN, check_word, diff_fields, node_fields, run_word
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.background_runs import BackgroundRuns
-from ccm_ctl.fleet.bundles import find_assigned
-from ccm_ctl.fleet.discovery import TargetSpec
-from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.assignments.bundles import find_assigned
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.fleet.rollout.concurrent import refuse_concurrent
-from ccm_ctl.fleet.run_again import base_of, read_known
-from ccm_ctl.fleet.run_request import check_message
-from ccm_ctl.fleet.run_session import check_own_rights
-from ccm_ctl.fleet.undo import (
+from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_again import base_of, read_known
+from ccm_ctl.fleet.runs.run_request import check_message
+from ccm_ctl.fleet.runs.run_session import check_own_rights
+from ccm_ctl.fleet.runs.undo import (
     find_undoable,
     nodes_to_apply_again,
     prepare_undo,
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_ctl.dashboard.access import DashboardUser
-    from ccm_ctl.fleet.history import Recorded
-    from ccm_ctl.fleet.node_run import NodeRun
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.run import Run
-    from ccm_ctl.fleet.run_request import Launch
-    from ccm_ctl.fleet.undo import UndoTargets
+    from ccm_ctl.fleet.runs.history import Recorded
+    from ccm_ctl.fleet.runs.node_run import NodeRun
+    from ccm_ctl.fleet.runs.run import Run
+    from ccm_ctl.fleet.runs.run_request import Launch
+    from ccm_ctl.fleet.runs.undo import UndoTargets
 
 log = logging.getLogger(__name__)
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.bus.signed_bucket import SignableBucket
+from ccm_agent.bus.signatures.signed_bucket import SignableBucket
 from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue, SignedStore
 from ccm_agent.templates.broker_functions import BrokerClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
-    from ccm_agent.bus.signatory import Signatory
-    from ccm_agent.bus.trust import Trust
-    from ccm_agent.bus.verified import Base, Unverified, Verified
+    from ccm_agent.bus.signatures.signatory import Signatory
+    from ccm_agent.bus.signatures.trust import Trust
+    from ccm_agent.bus.signatures.verified import Base, Unverified, Verified
     from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValueEntry, Objects
     from ccm_agent.registration.entries import StreamEntry
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
-    from ccm_ctl.fleet.seen_signers import SeenSigners
-    from ccm_ctl.fleet.stored_schedule import Schedule
+    from ccm_ctl.fleet.schedules.stored_schedule import Schedule
+    from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 
 log = logging.getLogger(__name__)
 

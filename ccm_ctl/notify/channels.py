@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError
+from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.fleet.http_problems import describe_http_problem
 
 if TYPE_CHECKING:

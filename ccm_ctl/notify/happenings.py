@@ -16,22 +16,22 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import ProtocolError, RunError
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
-from ccm_agent.model.rollout_records import Phase
+from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import AGENT_DRIFT, DISABLED, FAILED_STATES, PROTOCOL, AgentEvent, NodeState
-from ccm_ctl.fleet.assignments import read_assignments
-from ccm_ctl.fleet.authors import find_certificates, read_authors
-from ccm_ctl.fleet.convergence import read_standings
-from ccm_ctl.fleet.followed_data import FollowedData
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.inventory import read_inventory
-from ccm_ctl.fleet.messages import decode_agent_message
+from ccm_ctl.fleet.assignments.assignments import read_assignments
+from ccm_ctl.fleet.assignments.convergence import read_standings
+from ccm_ctl.fleet.assignments.followed_data import FollowedData
+from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.nodes.inventory import read_inventory
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.trust.authors import find_certificates, read_authors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccm_agent.model.ports import StoredEvent
-    from ccm_agent.model.run_records import RunRecord, RunState
+    from ccm_agent.model.records.run_records import RunRecord, RunState
     from ccm_ctl.fleet.ports import Fleet
 
 RUNS_READ = 200

@@ -23,9 +23,9 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.codec import as_text, convert_as, decode_document
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, ExpressionError, UsageError
-from ccm_agent.model.yaml_writer import write_yaml
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.formats.yaml_writer import write_yaml
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_ctl.fleet.whole_file import write_whole
 

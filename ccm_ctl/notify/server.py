@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CcmError, ExpressionError, UsageError
+from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.ids import new_id
-from ccm_ctl.fleet.open_runs import close_due
+from ccm_ctl.fleet.runs.open_runs import close_due
 from ccm_ctl.fleet.whole_file import write_whole
 from ccm_ctl.notify.channels import DeliveryError, Notification, deliver
 from ccm_ctl.notify.happenings import Cursor, FleetObserver

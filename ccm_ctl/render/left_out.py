@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ccm_agent.clikit.text import fold_names, one_line
 from ccm_agent.model.outcome import LOCKED, TransactionEvent
-from ccm_agent.model.undo import CHANGED_SINCE, NOT_UNDONE
+from ccm_agent.model.records.undo import CHANGED_SINCE, NOT_UNDONE
 
 SHOWN = 3
 """Resources that one warning names."""

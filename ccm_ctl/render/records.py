@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.clikit.text import short_id
-from ccm_agent.model.run_records import UNDO
+from ccm_agent.model.records.run_records import UNDO
 
 if TYPE_CHECKING:
-    from ccm_agent.model.run_records import RunRecord
+    from ccm_agent.model.records.run_records import RunRecord
 
 RUN = "run"
 """A run: what was asked of how many nodes, or its entry in the list of runs."""

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.table import Column, table
 from ccm_agent.clikit.text import one_line, plural, short_id
-from ccm_agent.model.durations import format_duration
-from ccm_agent.model.rollout_records import Phase
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.records.rollout_records import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from ccm_agent.clikit.table import Style
-    from ccm_agent.model.rollout_records import Budgets, GivenOrder, RolloutPlan, RolloutState
+    from ccm_agent.model.records.rollout_records import Budgets, GivenOrder, RolloutPlan, RolloutState
 
 
 WHOLE = 100

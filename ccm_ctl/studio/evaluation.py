@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ccm_agent.model import codec, merge
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.json_text import encode_message, json_safe
+from ccm_agent.model.formats.json_text import encode_message, json_safe
 from ccm_ctl.studio.previews import PreviewedFile, preview_files
 from ccm_ctl.studio.template_environment import TemplateEnvironment
 from ccm_ctl.studio.template_files import TemplateFiles

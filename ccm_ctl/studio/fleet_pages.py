@@ -19,16 +19,16 @@ from ccm_ctl.dashboard.action_pages import in_the_name_of, name_of
 from ccm_ctl.dashboard.middleware import READING, answer, sender_of
 from ccm_ctl.dashboard.recent_answers import RecentAnswers
 from ccm_ctl.dashboard.work_limiter import WorkLimiter
-from ccm_ctl.fleet.authors import read_authors
-from ccm_ctl.fleet.background_runs import BackgroundRuns
 from ccm_ctl.fleet.content import INLINE_LIMIT_BYTES, Content, as_bundle
-from ccm_ctl.fleet.discovery import TargetSpec, resolve
-from ccm_ctl.fleet.hiera_explain import list_sources, read_masked_data
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.inventory import read_facts, read_inventory, require_nodes
-from ccm_ctl.fleet.open_runs import look_at_ends
-from ccm_ctl.fleet.run_request import prepare_own
-from ccm_ctl.fleet.stored_session import read_session_events
+from ccm_ctl.fleet.data.hiera_explain import list_sources, read_masked_data
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory, require_nodes
+from ccm_ctl.fleet.runs.background_runs import BackgroundRuns
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.open_runs import look_at_ends
+from ccm_ctl.fleet.runs.run_request import prepare_own
+from ccm_ctl.fleet.runs.stored_session import read_session_events
+from ccm_ctl.fleet.trust.authors import read_authors
 from ccm_ctl.render.resource_diffs import diff_blocks
 from ccm_ctl.studio.evaluation import Evaluation, evaluate
 from ccm_ctl.studio.studio_pages import lint_text, read_body
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.ports import RenderWorker
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.runs.run import Run
     from ccm_ctl.studio.workspace import Workspace
 
 log = logging.getLogger(__name__)

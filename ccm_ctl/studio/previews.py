@@ -11,7 +11,7 @@ from msgspec import Struct
 from ccm_agent.manifest.entries import EntryReader
 from ccm_agent.model import codec
 from ccm_agent.model.errors import CcmError, ExpressionError
-from ccm_agent.model.json_text import json_safe
+from ccm_agent.model.formats.json_text import json_safe
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.file.model import SCHEMES
 from ccm_agent.resources.scaffold.model import DEFAULT_ENGINE, DELIMITERS

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ccm_agent.clikit.text import plural
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.middleware import READING, answer
 from ccm_ctl.studio.workspace import FILE_BYTES
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import BusUnavailableError, CcmError, NoTargetError
 from ccm_ctl.dashboard.feed import frame_of
-from ccm_ctl.fleet.attention import read_open_rollouts
-from ccm_ctl.fleet.discovery import TargetSpec
-from ccm_ctl.fleet.followed_data import FollowedData
-from ccm_ctl.fleet.live_events import LiveEvents
-from ccm_ctl.fleet.overview import choose_nodes, read_overview
+from ccm_ctl.fleet.assignments.followed_data import FollowedData
+from ccm_ctl.fleet.events.live_events import LiveEvents
+from ccm_ctl.fleet.nodes.attention import read_open_rollouts
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.overview import choose_nodes, read_overview
 
 if TYPE_CHECKING:
-    from ccm_agent.model.rollout_records import RolloutState
+    from ccm_agent.model.records.rollout_records import RolloutState
     from ccm_ctl.dashboard.feed import EventFrame
-    from ccm_ctl.fleet.live_events import LiveEvent
-    from ccm_ctl.fleet.overview import FleetOverview
+    from ccm_ctl.fleet.events.live_events import LiveEvent
+    from ccm_ctl.fleet.nodes.overview import FleetOverview
     from ccm_ctl.fleet.ports import Fleet
-    from ccm_ctl.fleet.run_list import ListedRun
+    from ccm_ctl.fleet.runs.run_list import ListedRun
 
 KEPT_EVENTS = 2000
 """The newest events that are kept. Failing resources are looked up in them, too."""
@@ -186,6 +186,6 @@ class FleetWatch:
 
     async def _read_runs(self) -> None:
         # imported when runs are shown: the first picture comes sooner without
-        from ccm_ctl.fleet.run_list import RunFilter, list_runs
+        from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
 
         self.runs = (await list_runs(self._fleet, RunFilter(folds=True), RUNS_READ)).runs

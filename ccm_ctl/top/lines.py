@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ccm_agent.clikit.table import COLORS
 from ccm_agent.clikit.text import one_line, plural
 from ccm_ctl.dashboard.attention_lines import find_rollout_items
-from ccm_ctl.fleet.node_condition import MEANINGS
+from ccm_ctl.fleet.nodes.node_condition import MEANINGS
 from ccm_ctl.top.rows import FIRST, VIEWS, count_states
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from ccm_agent.clikit.text import ago, natural, one_line
 from ccm_agent.model.ids import short_id
 from ccm_ctl.dashboard.attention_lines import find_rollout_items
-from ccm_ctl.fleet.attention import ORDER, needs_attention
-from ccm_ctl.fleet.node_condition import MEANINGS, OFFLINE
+from ccm_ctl.fleet.nodes.attention import ORDER, needs_attention
+from ccm_ctl.fleet.nodes.node_condition import MEANINGS, OFFLINE
 from ccm_ctl.render.records import title_of
 from ccm_ctl.render.rollout import rollout_line
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from ccm_ctl.dashboard.attention_lines import AttentionLine
     from ccm_ctl.dashboard.feed import EventFrame
-    from ccm_ctl.fleet.convergence import NodeStanding
-    from ccm_ctl.fleet.node_condition import NodeCondition
-    from ccm_ctl.fleet.nodes import Node
-    from ccm_ctl.fleet.run_list import ListedRun
+    from ccm_ctl.fleet.assignments.convergence import NodeStanding
+    from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes.nodes import Node
+    from ccm_ctl.fleet.runs.run_list import ListedRun
     from ccm_ctl.top.fleet_watch import FleetWatch
 
 VIEWS = ("nodes", "runs", "events", "failing")

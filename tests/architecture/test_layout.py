@@ -89,7 +89,7 @@ FROM_AGENT_BY_ROOM = {
 ONE_IMPORTER: dict[str, set[str]] = {
     "nats": {"ccm_agent/bus"},
     "nkeys": {"ccm_agent/bus"},
-    "dns": {"ccm_agent/system/name_servers.py"},
+    "dns": {"ccm_agent/system/http/name_servers.py"},
     "re2": {"ccm_agent/templates/regex.py"},
     "jinja2": {"ccm_agent/templates", "ccm_ctl/dashboard", "ccm_ctl/notify"},
     "subprocess": {"ccm_agent/system", "ccm_agent/testing/nats_server.py", "ccm_ctl/demo"},

@@ -13,10 +13,10 @@ NAMES = frozenset(("run", "last_run", "undone", "_undone"))
 WHOLE = {
     "ccm_agent/bus/subjects.py": "a malformed id",
     "ccm_agent/model/ids.py": "a malformed id",
-    "ccm_ctl/commands/diagnosis.py": "a name, or what a text calls the run",
-    "ccm_ctl/commands/node_removal.py": "a text about the last run",
-    "ccm_ctl/commands/run_list.py": "already short",
-    "ccm_ctl/fleet/history.py": "what the operator typed",
+    "ccm_ctl/commands/nodes/diagnosis.py": "a name, or what a text calls the run",
+    "ccm_ctl/commands/nodes/node_removal.py": "a text about the last run",
+    "ccm_ctl/commands/runs/run_list.py": "already short",
+    "ccm_ctl/fleet/runs/history.py": "what the operator typed",
     "ccm_ctl/notify/happenings.py": "a key, not a message",
 }
 """Modules with a text that may hold something else under such a name, with the reason."""

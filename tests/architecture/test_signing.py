@@ -15,16 +15,16 @@ TOP = Path(__file__).resolve().parents[2]
 PACKAGES = ("ccm_agent", "ccm_ctl")
 
 SIGNING_MODULES = {
-    "ccm_agent/bus/signatory.py": "an operator's signatures, each with its bases",
-    "ccm_agent/bus/node_key.py": "a node's signatures of what it says",
-    "ccm_agent/bus/trust.py": "the root's: the signers list and certificates of nodes",
-    "ccm_agent/bus/join.py": "requests of nodes that join, and answers of the join service",
-    "ccm_agent/bus/signing.py": "the key itself",
-    "ccm_agent/bus/ed25519.py": "the primitive of the broker's accounts",
-    "ccm_agent/bus/audit_entry.py": "the operator's key, which reports each signature to the audit",
-    "ccm_agent/bus/audit_writer.py": "entries of the audit, which the operator's own program writes",
-    "ccm_agent/bus/credentials.py": "JWTs of the broker's accounts, not signatures of this project",
-    "ccm_ctl/fleet/x509.py": "TLS certificates of brokers",
+    "ccm_agent/bus/signatures/signatory.py": "an operator's signatures, each with its bases",
+    "ccm_agent/bus/signatures/node_key.py": "a node's signatures of what it says",
+    "ccm_agent/bus/signatures/trust.py": "the root's: the signers list and certificates of nodes",
+    "ccm_agent/bus/signatures/join.py": "requests of nodes that join, and answers of the join service",
+    "ccm_agent/bus/signatures/signing.py": "the key itself",
+    "ccm_agent/bus/signatures/ed25519.py": "the primitive of the broker's accounts",
+    "ccm_agent/bus/access/audit_entry.py": "the operator's key, which reports each signature to the audit",
+    "ccm_agent/bus/access/audit_writer.py": "entries of the audit, which the operator's own program writes",
+    "ccm_agent/bus/access/credentials.py": "JWTs of the broker's accounts, not signatures of this project",
+    "ccm_ctl/fleet/keys/x509.py": "TLS certificates of brokers",
     "ccm_agent/agent/events/publisher.py": "asks the node's key",
 }
 """Modules that call a method `sign` of a key, with the reason."""
@@ -32,26 +32,26 @@ SIGNING_MODULES = {
 AUTHORS = {
     "ccm_agent/testing/memory_bus.py": "tests store and send what they wrote",
     "ccm_agent/testing/memory_objects.py": "likewise",
-    "ccm_ctl/commands/assign.py": "the bundle is made from files of the operator",
-    "ccm_ctl/commands/data.py": "`data put` stores a file of the operator",
-    "ccm_ctl/commands/ensure.py": "type and properties are on the command line",
-    "ccm_ctl/commands/exec.py": "the command is on the command line",
-    "ccm_ctl/commands/schedule.py": "`schedule add` stores a manifest of the operator",
-    "ccm_ctl/commands/facts.py": "`facts set --replace` stores facts of the command line or of a file",
-    "ccm_ctl/fleet/documents.py": "deletions, and documents of keys that hold nothing",
-    "ccm_ctl/fleet/gather.py": "questions: the words of the command",
-    "ccm_ctl/fleet/groups.py": "`group set` stores selectors of the command line",
-    "ccm_ctl/fleet/node_commands.py": "disable, enable and converge: the words of the command",
-    "ccm_ctl/fleet/node_data.py": "deletions",
-    "ccm_ctl/fleet/secrets.py": "`secret put` stores a value of the operator, and `secret init` a key of the operator's folder",
-    "ccm_ctl/fleet/signers_timestamp.py": "the timestamp holds the time and the number of the list that the root signed",
-    "ccm_ctl/fleet/run_request.py": "runs of files of the operator, in commands, the studio and the Python client",
+    "ccm_ctl/commands/assignments/assign.py": "the bundle is made from files of the operator",
+    "ccm_ctl/commands/data/data.py": "`data put` stores a file of the operator",
+    "ccm_ctl/commands/runs/ensure.py": "type and properties are on the command line",
+    "ccm_ctl/commands/runs/exec.py": "the command is on the command line",
+    "ccm_ctl/commands/schedules/schedule.py": "`schedule add` stores a manifest of the operator",
+    "ccm_ctl/commands/data/facts.py": "`facts set --replace` stores facts of the command line or of a file",
+    "ccm_ctl/fleet/data/documents.py": "deletions, and documents of keys that hold nothing",
+    "ccm_ctl/fleet/runs/gather.py": "questions: the words of the command",
+    "ccm_ctl/fleet/nodes/groups.py": "`group set` stores selectors of the command line",
+    "ccm_ctl/fleet/nodes/node_commands.py": "disable, enable and converge: the words of the command",
+    "ccm_ctl/fleet/data/node_data.py": "deletions",
+    "ccm_ctl/fleet/keys/secrets.py": "values of the operator, and a key of the operator's folder",
+    "ccm_ctl/fleet/keys/signers_timestamp.py": "the timestamp holds the time and the number of the list that the root signed",
+    "ccm_ctl/fleet/runs/run_request.py": "runs of files of the operator, in commands, the studio and the Python client",
     "ccm_ctl/fleet/rollout/orders.py": "an order: its words are on the command line",
-    "ccm_ctl/fleet/undo.py": "the undo of a run that no operator started holds its id, which the operator named",
+    "ccm_ctl/fleet/runs/undo.py": "the undo of a run that no operator started holds its id, which the operator named",
 }
 """Modules that may say that nothing of something came from the broker, with the reason."""
 
-VERIFIER = "ccm_agent/bus/verified.py"
+VERIFIER = "ccm_agent/bus/signatures/verified.py"
 
 
 def _calls() -> Iterator[tuple[str, str]]:

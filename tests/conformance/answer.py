@@ -151,13 +151,13 @@ def answer_hiera(question: Question) -> Any:
 
 
 def answer_vercmp_apt(question: Question) -> int:
-    from ccm_agent.model.versions import compare_debian
+    from ccm_agent.model.formats.versions import compare_debian
 
     return compare_debian(question["a"], question["b"])
 
 
 def answer_vercmp(question: Question) -> int:
-    from ccm_agent.model.versions import compare_plain
+    from ccm_agent.model.formats.versions import compare_plain
 
     return compare_plain(question["a"], question["b"], lenient=bool(question.get("lenient")))
 

@@ -33,10 +33,10 @@ from ccm_agent.model.ports import Packed
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.system.accounts import AccountNames
+from ccm_agent.system.archives.unpack import Unpacker
 from ccm_agent.system.files import SystemFiles
 from ccm_agent.system.state_records import SystemRecords
-from ccm_agent.system.trees import SystemTrees
-from ccm_agent.system.unpack import Unpacker
+from ccm_agent.system.trees.trees import SystemTrees
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.download import FakeDownload
 from ccm_agent.testing.files import FakeFiles

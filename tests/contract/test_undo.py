@@ -19,11 +19,11 @@ from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.ids import new_id, short_id
-from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 from ccm_agent.model.ports import ContentRef
-from ccm_agent.model.undo import CHANGED_SINCE, NOT_UNDONE
+from ccm_agent.model.records.undo import CHANGED_SINCE, NOT_UNDONE
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.storage.undo_store import UndoStore
 from ccm_agent.system.accounts import AccountNames

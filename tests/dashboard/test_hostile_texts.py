@@ -14,16 +14,16 @@ import pytest
 from msgspec.structs import fields
 from playwright.sync_api import Browser, Page, expect
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import event_subject, parse_event, registration_subject, run_pattern
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.registration import RegistrationEntry, instance_of
+from ccm_agent.model.records.registration import RegistrationEntry, instance_of
 from ccm_agent.model.wire import NodeRecord
-from ccm_ctl.fleet.messages import _KINDS
+from ccm_ctl.fleet.events.messages import _KINDS
 from tests.dashboard.conftest import SCRIPT, Site, context_of
 from tests.support.fleet import a_file, fleet, manifest
 

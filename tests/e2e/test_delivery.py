@@ -15,18 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.subjects import run_pattern
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, ManifestRequest
 from ccm_ctl.app import connected
-from ccm_ctl.fleet.discovery import TargetSpec, resolve
-from ccm_ctl.fleet.follow import Follower
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.joining import Joining
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.ports import Fleet as Ports
-from ccm_ctl.fleet.run import Run
-from ccm_ctl.fleet.run_request import Launch, prepare, send, send_again
+from ccm_ctl.fleet.runs.follow import Follower
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.joining import Joining
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_request import Launch, prepare, send, send_again
 from tests.support.fleet import (
     FILES,
     AgentProcess,

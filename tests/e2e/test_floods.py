@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.bus.change_notices import PAUSE_S
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.subjects import due_subject, key_subject, notification_subject, request_subject
 from ccm_agent.model.limited_log import LINES_OF_ANY
 from ccm_agent.model.wire import NODE_PING

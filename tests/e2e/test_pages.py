@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import format_scope
 from ccm_agent.testing.nats_server import find_server, free_ports

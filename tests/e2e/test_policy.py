@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.bus.signing import signing_key_in_credentials
+from ccm_agent.bus.signatures.signing import signing_key_in_credentials
 from tests.support import processes
 from tests.support.ccm_json import checked
 from tests.support.fleet import FILES, TOP, WAIT_S, Done, Fleet, a_file, manifest

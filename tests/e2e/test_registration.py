@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.streams import call
 from tests.support.fleet import FILES, TOP, WAIT_S, AgentProcess, Fleet, fleet
 from tests.support.nats_server import eventually

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.messages import SENT
+from ccm_agent.bus.connection.messages import SENT
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.ids import new_id

@@ -34,11 +34,11 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import ROLLOUTS
-from ccm_agent.model.rollout_records import RolloutState
+from ccm_agent.model.records.rollout_records import RolloutState
 from tests.support.fleet import Controller, Done, Fleet, a_file, a_gate, fleet, manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import ROLLOUTS
 from tests.support.fleet import Controller, Done, Fleet, a_file, a_gate, fleet, manifest
 

@@ -15,9 +15,9 @@ from functools import partial
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import parse_event
 from ccm_agent.model.outcome import SESSION_START
 from ccm_agent.model.wire import PROTOCOL

@@ -17,21 +17,21 @@ import nats
 import pytest
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import user_credentials
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import user_credentials
+from ccm_agent.bus.access.permissions import Permissions
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.permissions import Permissions
-from ccm_agent.bus.sealing import SECRETS, encrypt, seal, unseal, value_key, wrap_key
-from ccm_agent.bus.settings import settings_for
-from ccm_agent.bus.signing import SignatureKind, SigningKey, signing_key_in_credentials
+from ccm_agent.bus.signatures.sealing import SECRETS, encrypt, seal, unseal, value_key, wrap_key
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey, signing_key_in_credentials
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.sealed import SealedKey, SealedValue, SealingKeys
+from ccm_agent.model.records.sealed import SealedKey, SealedValue, SealingKeys
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import Secret
-from ccm_agent.model.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
 from tests.support.authorship import Root
 from tests.support.fleet import Done

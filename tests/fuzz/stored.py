@@ -16,7 +16,7 @@ import msgspec
 from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.runs.admission import read_disabled
 from ccm_agent.bus.object_descriptions import ObjectInfo
-from ccm_agent.bus.signing import read_claims
+from ccm_agent.bus.signatures.signing import read_claims
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import event_subject, rollout_due_subject, rollout_schedule_subject, starts_key
 from ccm_agent.facts.host import parse_guest, parse_platform
@@ -26,13 +26,13 @@ from ccm_agent.health.goss.network import listeners
 from ccm_agent.model import ids
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.escapes import views
+from ccm_agent.model.formats.escapes import views
+from ccm_agent.model.formats.shellwords import split_words
+from ccm_agent.model.formats.yaml_comments import key_comments
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import KeyValueEntry, StoredEvent
-from ccm_agent.model.schedule_slots import schedule_slot
-from ccm_agent.model.shellwords import split_words
+from ccm_agent.model.records.schedule_slots import schedule_slot
 from ccm_agent.model.wire import AGENT_REFUSED, SESSION_ANSWER
-from ccm_agent.model.yaml_comments import key_comments
 from ccm_agent.registration.liveness import read_sightings
 from ccm_agent.resources.scaffold.providers.record import recall
 from ccm_agent.sessions.directory import _open
@@ -42,12 +42,12 @@ from ccm_agent.storage.state_file import StateFile
 from ccm_agent.templates.gjson_text import elements, is_valid, members, parsed
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import decode_document
-from ccm_ctl.fleet.messages import decode_agent_message
-from ccm_ctl.fleet.plan_file import FORMAT, PlanFile, PlannedNode, _seal, decode_plan
+from ccm_ctl.fleet.data.documents import decode_document
+from ccm_ctl.fleet.events.messages import decode_agent_message
 from ccm_ctl.fleet.rollout.scheduled import find_due
 from ccm_ctl.fleet.rollout.starts import StartsStore, read_servers
-from ccm_ctl.fleet.stored_schedule import next_time, read_past, read_schedule
+from ccm_ctl.fleet.runs.plan_file import FORMAT, PlanFile, PlannedNode, _seal, decode_plan
+from ccm_ctl.fleet.schedules.stored_schedule import next_time, read_past, read_schedule
 from tests.fuzz.target import Target
 from tests.fuzz.wrapped import run_now, text_of
 from tests.support.controller import fleet_on

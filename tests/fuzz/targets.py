@@ -23,13 +23,14 @@ import msgspec
 from ccm_agent.app_expressions import make_environment
 from ccm_agent.bus.kv import decode_note
 from ccm_agent.bus.object_descriptions import decode_meta
-from ccm_agent.bus.sealing import decrypt, unseal
+from ccm_agent.bus.signatures.sealing import decrypt, unseal
 from ccm_agent.bus.streams import Stored
-from ccm_agent.model import outcome, stamped, wire
+from ccm_agent.model import outcome, wire
 from ccm_agent.model.errors import PropertyError
+from ccm_agent.model.formats.tar_reader import TAR_ERRORS, Tar, members
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.tar_reader import TAR_ERRORS, Tar, members
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.records import stamped
 from ccm_agent.storage.spool_segment import decoder as segment_decoder
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
@@ -37,8 +38,8 @@ from ccm_agent.templates.gjson import get
 from ccm_ctl.dashboard.access import Right
 from ccm_ctl.dashboard.id_token import SignInError, check_claims, user_of, verified_claims
 from ccm_ctl.dashboard.oidc_settings import OidcSettings
-from ccm_ctl.fleet.documents import decode_removal
-from ccm_ctl.fleet.verified_reader import number_of
+from ccm_ctl.fleet.data.documents import decode_removal
+from ccm_ctl.fleet.trust.verified_reader import number_of
 from tests.fuzz import stored, wrapped
 from tests.fuzz.target import Read, Target
 from tests.support.signing import new_key
@@ -75,18 +76,24 @@ FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
     _function("ccm_agent.bus.object_descriptions:decode_name", "YWJj", "%%%"),
-    _function("ccm_agent.bus.audit_entry:_decode", _JSON, '{"run": "a", "name": "site", "digest": "x"}'),
-    _function("ccm_agent.bus.kv:decode_note", "eyJhIjogMX0=", "%%%"),
-    _function("ccm_agent.model.registration:decode_entry", _JSON),
     _function(
-        "ccm_agent.model.slots:decode_entry", '{"is_held": true, "count": 1, "since": "2026-01-01T00:00:00Z"}'
+        "ccm_agent.bus.access.audit_entry:_decode", _JSON, '{"run": "a", "name": "site", "digest": "x"}'
     ),
-    _function("ccm_agent.model.slots:parse_slot", "pg-restart/1", raises=(PropertyError,)),
+    _function("ccm_agent.bus.kv:decode_note", "eyJhIjogMX0=", "%%%"),
+    _function("ccm_agent.model.records.registration:decode_entry", _JSON),
+    _function(
+        "ccm_agent.model.records.slots:decode_entry",
+        '{"is_held": true, "count": 1, "since": "2026-01-01T00:00:00Z"}',
+    ),
+    _function("ccm_agent.model.records.slots:parse_slot", "pg-restart/1", raises=(PropertyError,)),
     _function("ccm_agent.manifest.paths:parse_path", '$.require[0]["a"]'),
     _function("ccm_agent.model.resource:parse_reference", "file#/etc/x"),
-    _function("ccm_agent.model.durations:parse_duration", "1h30m", "1.5d", "10ms"),
-    _function("ccm_agent.model.scalars:parse_number", "0x1f", "-1_000", ".inf", "1e10"),
-    _function("ccm_agent.bus.headers:parse_headers", "NATS/1.0 503 No\r\nA: b\r\nNats-Sequence: 4\r\n\r\n"),
+    _function("ccm_agent.model.formats.durations:parse_duration", "1h30m", "1.5d", "10ms"),
+    _function("ccm_agent.model.formats.scalars:parse_number", "0x1f", "-1_000", ".inf", "1e10"),
+    _function(
+        "ccm_agent.bus.connection.headers:parse_headers",
+        "NATS/1.0 503 No\r\nA: b\r\nNats-Sequence: 4\r\n\r\n",
+    ),
     _function("ccm_agent.bus.streams:parse_time", "2026-01-01T00:00:00.123456789Z", raises=(ValueError,)),
     _function("ccm_agent.bus.chain:parse_place", "12.0123456789abcdef"),
     _function("ccm_agent.bus.subjects:decode_token", "a=2Fb", "="),
@@ -130,18 +137,19 @@ FUNCTIONS = [
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
     _function("ccm_ctl.dashboard.stored_pages:parse_revision", "12", "\u0663"),
-    _function("ccm_ctl.fleet.assignments:parse_scope", "role=web"),
-    _function("ccm_ctl.fleet.history:_parse_key", "T5Q1.state", "T5Q1.targets.0"),
-    _function("ccm_ctl.fleet.history:_decode_operator", "ann", "a=2Fb"),
+    _function("ccm_ctl.fleet.assignments.assignments:parse_scope", "role=web"),
+    _function("ccm_ctl.fleet.runs.history:_parse_key", "T5Q1.state", "T5Q1.targets.0"),
+    _function("ccm_ctl.fleet.runs.history:_decode_operator", "ann", "a=2Fb"),
     _function("ccm_ctl.fleet.rollout.gate:parse_gate", "failed == 0", "health.critical == 0 && changed > 2"),
     _function("ccm_ctl.fleet.rollout.sizes:parse_size", "10", "2.5%"),
     _function("ccm_ctl.fleet.rollout.sizes:parse_wave_size", "10", "25%"),
     _function("ccm_agent.storage.journal:read_records", "\x00"),
-    _function("ccm_agent.bus.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
+    _function("ccm_agent.bus.signatures.signing:read_claims", "v1.eyJraW5kIjoicmVxdWVzdCJ9.AAAA"),
     _function(
-        "ccm_agent.bus.credentials:name_in_credentials", "-----BEGIN NATS USER JWT-----\na.e30.b\n-----END"
+        "ccm_agent.bus.access.credentials:name_in_credentials",
+        "-----BEGIN NATS USER JWT-----\na.e30.b\n-----END",
     ),
-    _function("ccm_agent.cli.ensure_api:read_request", _JSON, _YAML),
+    _function("ccm_agent.cli.ensure.ensure_api:read_request", _JSON, _YAML),
     _function("ccm_agent.hiera.sources:read_stamp", _JSON),
     _function(
         "ccm_agent.sessions.refresh_log:replay",
@@ -262,12 +270,12 @@ OTHERS = [
         [b'{"name": "a", "nuid": "Ab1", "size": 3, "chunks": 1, "digest": "SHA-256=YQ==", "options": {}}'],
     ),
     Target(
-        "ccm_ctl.fleet.verified_reader:number_of",
+        "ccm_ctl.fleet.trust.verified_reader:number_of",
         lambda data: number_of(KeyValueEntry(key="a", value=data, revision=1, created=_NOW)),
         [b'{"bucket": "CCM_FACTS", "key": "a", "number": 3, "body": {}}'],
     ),
     Target(
-        "ccm_ctl.fleet.documents:decode_removal",
+        "ccm_ctl.fleet.data.documents:decode_removal",
         lambda data: decode_removal(
             KeyValueEntry(
                 key="a",
@@ -279,14 +287,14 @@ OTHERS = [
         ),
         [b'{"written_by": "anna", "message": "gone"}'],
     ),
-    _function("ccm_agent.bus.join:read_token", "ccm1-eJyrVipKLVayUoiOBQAWlANU"),
+    _function("ccm_agent.bus.signatures.join:read_token", "ccm1-eJyrVipKLVayUoiOBQAWlANU"),
     Target(
-        "ccm_agent.bus.sealing:decrypt",
+        "ccm_agent.bus.signatures.sealing:decrypt",
         lambda data: decrypt("a", 1, bytes(32), _text(data)),
         [base64.b64encode(bytes(48))],
     ),
     Target(
-        "ccm_agent.bus.sealing:unseal",
+        "ccm_agent.bus.signatures.sealing:unseal",
         lambda data: unseal(_KEY, _text(data)),
         [base64.b64encode(bytes(80))],
     ),

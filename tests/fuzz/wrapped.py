@@ -28,33 +28,33 @@ import nkeys
 from ccm_agent.agent.requests.request_handler import KINDS, decode_request
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.agent.runs.run_queue import find_deadline
-from ccm_agent.bus.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
-from ccm_agent.bus.ed25519 import Ed25519Key
-from ccm_agent.bus.messages import Message
-from ccm_agent.bus.parser import Parser
+from ccm_agent.bus.access.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
+from ccm_agent.bus.connection.messages import Message
+from ccm_agent.bus.connection.parser import Parser
 from ccm_agent.bus.requests import validate_request
-from ccm_agent.bus.signing import SignatureKind, SigningKey, read_claims
+from ccm_agent.bus.signatures.ed25519 import Ed25519Key
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey, read_claims
+from ccm_agent.bus.signatures.trust import SIGNERS_SUBJECT, read_signers, trust_in_credentials
 from ccm_agent.bus.streams import Stored, _stored, decode_answer
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.bus.trust import SIGNERS_SUBJECT, read_signers, trust_in_credentials
 from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
 from ccm_agent.facts.partitions import parse_mountinfo
 from ccm_agent.health.goss.kernel import mount_in
 from ccm_agent.health.nagios import attempt
 from ccm_agent.model import ids
-from ccm_agent.model.cron import Cron
 from ccm_agent.model.errors import CcmError
+from ccm_agent.model.formats.cron import Cron
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.ports import Command, Completed, IncomingRequest, Packed
 from ccm_agent.model.secret import Secret
 from ccm_agent.plugins.definition import PluginReader
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.registration.entries import read_stored
+from ccm_agent.system.archives.unpack import unpack
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.unpack import unpack
 from ccm_agent.templates.golayout import parse_time
 from ccm_agent.templates.gotime import format_time
-from ccm_ctl.fleet.x509 import authority, private_key, read_certificate, read_private_key, server
+from ccm_ctl.fleet.keys.x509 import authority, private_key, read_certificate, read_private_key, server
 from tests.fuzz.target import Target
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 Take each check of the verifying code out, one at a time, and see that a test fails: `python -m tests.mutants`.
 
     python -m tests.mutants --list                       the checks, one a line
-    python -m tests.mutants --only bus/trust.py          those whose line holds this text
+    python -m tests.mutants --only bus/signatures/trust.py          those whose line holds this text
     python -m tests.mutants --sample 20 --seed 7         some of them
     python -m tests.mutants --json                       one JSON object a check
     python -m tests.mutants --no-broker                  with unit tests only

@@ -12,29 +12,29 @@ ALLOWED: dict[str, str] = {
     "ccm_agent/bus/objects.py:NatsObjects.put:await patience.pause():": (
         "whether an upload is tried again; what is stored does not depend on it"
     ),
-    "ccm_agent/bus/signatory.py:schedule_details:value:": (
+    "ccm_agent/bus/signatures/signatory.py:schedule_details:value:": (
         "empty details are signed and compared then; writer and reader share the function"
     ),
-    "ccm_agent/bus/signing.py:public_key_bytes:len(raw) != _KEY_BYTES:": (
+    "ccm_agent/bus/signatures/signing.py:public_key_bytes:len(raw) != _KEY_BYTES:": (
         "the pattern of a key before it leaves no other length"
     ),
     "ccm_agent/engine/tinycm/load.py:load_tinycm:await _check_content(": (
         "another check with the name of one that verifies; it is about the content of modules"
     ),
-    "ccm_ctl/commands/run_orders.py:_continue.work:check_can_hand_over(": (
+    "ccm_ctl/commands/runs/run_orders.py:_continue.work:check_can_hand_over(": (
         "an early refusal: `hand_over` refuses the same before anything is stored"
     ),
-    "ccm_ctl/fleet/audit_trail.py:_read_nodes:not authors.certified(name):": (
+    "ccm_ctl/fleet/trust/audit_trail.py:_read_nodes:not authors.certified(name):": (
         "certificates that are known are asked for again then; the verdict is the same"
     ),
-    "ccm_ctl/fleet/audit_trail.py:describe_subject:": "the words of a subject for people",
-    "ccm_ctl/fleet/authors.py:find_certificates:": (
+    "ccm_ctl/fleet/trust/audit_trail.py:describe_subject:": "the words of a subject for people",
+    "ccm_ctl/fleet/trust/authors.py:find_certificates:": (
         "certificates that are known are asked for again then; the verdict is the same"
     ),
-    "ccm_ctl/fleet/newest_signers.py:_lacks_trust:fleet.signatory is None:": (
+    "ccm_ctl/fleet/trust/newest_signers.py:_lacks_trust:fleet.signatory is None:": (
         "without a key no list is read, so the other half of the condition holds"
     ),
-    "ccm_ctl/fleet/node_state.py:format_left_out:": "the words of a warning for people",
+    "ccm_ctl/fleet/trust/node_state.py:format_left_out:": "the words of a warning for people",
     "ccm_ctl/fleet/rollout/orders.py:Orders._wait:": (
         "how long a command waits for a driver; the order is stored and judged without it"
     ),

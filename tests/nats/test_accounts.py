@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.permissions import Permissions, Role, node_permissions, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutOptions, make
-from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex
 from ccm_agent.bus.streams import call, read_last, store

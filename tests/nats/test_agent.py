@@ -18,7 +18,7 @@ from ccm_agent.bus.subjects import event_subject, fact_scope, request_subject
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import KeyValue
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AnswerState, ManifestRequest
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.testing.nats_server import NatsServer

@@ -16,7 +16,7 @@ import pytest
 
 from ccm_agent.app_agent import agent_ports
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import Bus, Controller, agent_settings, running

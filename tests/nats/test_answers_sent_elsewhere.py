@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import pytest
 
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import event_subject, schedule_subject

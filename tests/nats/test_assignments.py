@@ -17,11 +17,11 @@ import pytest
 
 from ccm_agent.agent.desired import assignment_reconciler
 from ccm_agent.app_agent import agent_ports
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.layout import LayoutOptions, make
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.streams import call
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import Secret
-from ccm_agent.model.stamped import Stamped
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.agent import Bus, Running, agent_settings, running, until_asked
 from tests.support.assignments import NODE, Operator

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pytest
 
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
-from ccm_agent.bus.audit_entry import AuditEntry
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import user_credentials
-from ccm_agent.bus.permissions import Permissions
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, SigningKey, signing_key_in_credentials
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
+from ccm_agent.bus.access.audit_entry import AuditEntry
+from ccm_agent.bus.access.credentials import user_credentials
+from ccm_agent.bus.access.permissions import Permissions
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.signatures.signing import (
+    SIGNATURE_HEADER,
+    SignatureKind,
+    SigningKey,
+    signing_key_in_credentials,
+)
 from ccm_agent.bus.streams import Stored, call, read_all, store
 from ccm_agent.model.secret import Secret
 from tests.support.fleet import Done, a_file, manifest

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
-from ccm_agent.bus.audit_entry import AuditEntry, entry_link
+from ccm_agent.bus.access.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
+from ccm_agent.bus.access.audit_entry import AuditEntry, entry_link
 from ccm_agent.bus.chain import NONE
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, verify_content
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind, verify_content
 from ccm_agent.bus.streams import Stored, read_all, store
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.wire import AGENT_DECISION
@@ -156,10 +156,10 @@ def test_an_entry_that_is_not_the_operators_is_no_base_of_the_next_one(secured: 
 
 
 def test_credentials_of_before_the_audit_work_without_entries(secured: Secured, tmp_path: Path) -> None:
-    from ccm_agent.bus.credentials import user_credentials
-    from ccm_agent.bus.permissions import Role, operator_permissions
+    from ccm_agent.bus.access.credentials import user_credentials
+    from ccm_agent.bus.access.permissions import Role, operator_permissions
     from ccm_agent.model.secret import Secret
-    from ccm_ctl.fleet.keys import Keys
+    from ccm_ctl.fleet.keys.keys import Keys
 
     keys, role = Keys(secured.keys), Role(facts=True)
     allowed = operator_permissions("old", role)

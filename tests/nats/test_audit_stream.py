@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, AUDIT_STREAMS, operator_subject
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, AUDIT_STREAMS, operator_subject
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import EVENTS_STREAM
 from ccm_agent.bus.streams import Ack, call, read_all, store
 from ccm_agent.bus.subjects import event_subject
@@ -143,7 +143,7 @@ def test_a_lost_key_of_the_account_is_not_replaced(tmp_path: Path) -> None:
 
 def make_older(one: Secured) -> None:
     """Take the audit account out of the keys and of the servers' configuration."""
-    from ccm_agent.bus.credentials import name_in_jwt
+    from ccm_agent.bus.access.credentials import name_in_jwt
 
     path = one.keys / "nats-security.conf"
     (one.keys / "audit.seed").unlink()

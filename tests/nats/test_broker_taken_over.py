@@ -17,21 +17,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.messages import SENT
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.object_descriptions import encode_name
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.trust import SIGNERS_SUBJECT, sign_signers
 from ccm_agent.bus.streams import call, read_last, store
 from ccm_agent.bus.subjects import assignment_key, due_subject, key_subject, request_subject, schedule_subject
-from ccm_agent.bus.trust import SIGNERS_SUBJECT, sign_signers
 from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_PLAN,

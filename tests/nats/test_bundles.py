@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from ccm_agent.bus.access.permissions import Role, operator_permissions
 from ccm_agent.bus.layout import MANIFESTS, LayoutOptions, make
 from ccm_agent.bus.object_descriptions import digest_field
 from ccm_agent.bus.objects import CHUNK_BYTES, NatsObjects
-from ccm_agent.bus.permissions import Role, operator_permissions
 from ccm_agent.bus.streams import call, store
 from ccm_agent.model.errors import BusDeniedError, NotFoundError, ProtocolError
 from ccm_agent.testing.nats_server import NatsServer

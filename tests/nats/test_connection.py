@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import replaced, settings_for, settings_from_context
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import replaced, settings_for, settings_from_context
 from ccm_agent.model.errors import BusDeniedError, BusSetupError, BusUnavailableError, ProtocolError
 from ccm_agent.model.secret import Secret
 from tests.support.nats_keys import operator_mode, user_seed
@@ -164,7 +164,7 @@ async def test_a_context_of_the_nats_program_leads_to_the_broker(tmp_path, monke
 
 
 async def test_a_broker_without_authentication_elsewhere_is_refused(tmp_path, monkeypatch) -> None:
-    from ccm_agent.bus.client import BusClient
+    from ccm_agent.bus.connection.client import BusClient
 
     monkeypatch.setattr(BusClient, "is_loopback", False)
     with running_server(tmp_path) as server:
@@ -177,7 +177,7 @@ async def test_a_broker_without_authentication_elsewhere_is_refused(tmp_path, mo
 
 
 async def test_a_broker_elsewhere_without_tls_is_refused(tmp_path, monkeypatch) -> None:
-    from ccm_agent.bus.client import BusClient
+    from ccm_agent.bus.connection.client import BusClient
 
     monkeypatch.setattr(BusClient, "is_loopback", False)
     with running_server(tmp_path, USERS) as server:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.access.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.access.permissions import Role, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.layout import LayoutAction, LayoutOptions, make
-from ccm_agent.bus.permissions import Role, operator_permissions
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.model.errors import BusDeniedError
 from ccm_agent.testing.nats_server import find_server, free_ports
 from tests.support.certificates import make_certificates

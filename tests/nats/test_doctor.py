@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import Done, Fleet

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import EVENTS_STREAM, NatsEvents
 from ccm_agent.bus.subjects import event_subject, run_pattern
 from ccm_agent.model import ids

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord
+from ccm_agent.model.records.run_records import NodeEnd, RunEnds, RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest, NodeState
 from ccm_ctl.app import Broker, ConnectionOptions, bus_settings, connected
-from ccm_ctl.fleet.nodes import TargetSet
-from ccm_ctl.fleet.run_request import prepare, put_on_record
+from ccm_ctl.fleet.nodes.nodes import TargetSet
+from ccm_ctl.fleet.runs.run_request import prepare, put_on_record
 from tests.support.fleet import a_file, manifest
 from tests.support.secured import Secured, secured_fleet
 from tests.support.signing import OWN

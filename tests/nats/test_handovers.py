@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import encode_token, request_subject
-from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
-from ccm_ctl.fleet.nodes import TargetSet
+from ccm_ctl.fleet.nodes.nodes import TargetSet
 from ccm_ctl.fleet.rollout.handover import hand_over
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_request import prepare
-from ccm_ctl.fleet.run_session import record_rollout
+from ccm_ctl.fleet.runs.run_request import prepare
+from ccm_ctl.fleet.runs.run_session import record_rollout
 from tests.support.fleet import a_file, manifest
 from tests.support.secured import Secured, secured_fleet
 from tests.support.signing import OWN

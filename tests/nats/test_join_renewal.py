@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.join import read_token
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.signatures.join import read_token
 from ccm_agent.joining.membership import Membership, read_membership
 from ccm_agent.joining.renewal import CredentialRenewal
-from ccm_agent.model.join import JoinState
-from ccm_ctl.fleet import join_service
-from ccm_ctl.fleet.keys import Keys
+from ccm_agent.model.records.join import JoinState
+from ccm_ctl.fleet.keys.keys import Keys, join_service
 from tests.support.joining import JoinFleet, join_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(300)]

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import new_user
-from ccm_agent.bus.join import JoinToken, read_token
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.access.credentials import new_user
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.signatures.join import JoinToken, read_token
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError
-from ccm_agent.model.join import JOIN_REQUEST, JoinState
-from ccm_ctl.fleet.join_keys import JoinKeys
-from ccm_ctl.fleet.keys import Keys
+from ccm_agent.model.records.join import JOIN_REQUEST, JoinState
+from ccm_ctl.fleet.keys.join_keys import JoinKeys
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.joining import JoinFleet, join_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(300)]

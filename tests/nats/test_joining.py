@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.credentials import new_root, new_user, public_key
-from ccm_agent.bus.join import JoinToken, fingerprint, read_token
-from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.access.credentials import new_root, new_user, public_key
+from ccm_agent.bus.signatures.join import JoinToken, fingerprint, read_token
+from ccm_agent.bus.signatures.signing import SigningKey
 from ccm_agent.joining import join
 from ccm_agent.joining.membership import read_membership
 from ccm_agent.model.errors import BusDeniedError
-from ccm_agent.model.join import JoinState
+from ccm_agent.model.records.join import JoinState
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
-from ccm_ctl.fleet.join_keys import JoinKeys
-from ccm_ctl.fleet.join_records import JoinedNode, JoinRecords
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.join_keys import JoinKeys
+from ccm_ctl.fleet.keys.join_records import JoinedNode, JoinRecords
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.fleet import a_file, manifest
 from tests.support.joining import JoinFleet, join_fleet
 

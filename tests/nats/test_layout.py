@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ccm_agent.bus.accounts import STREAMS
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.accounts import STREAMS
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutAction, LayoutChange, LayoutOptions, make
 from ccm_agent.bus.streams import call, read_last, store
@@ -198,7 +198,7 @@ async def test_schedules_are_optional(operator) -> None:
 
 
 async def test_an_older_server_is_distinguished_and_named(operator) -> None:
-    from ccm_agent.bus.settings import replaced
+    from ccm_agent.bus.connection.settings import replaced
 
     server = operator.server
     operator.server = replaced(server, version=(2, 12, 4))

@@ -10,23 +10,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ccm_agent.bus.connection.messages import SENT
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.messages import SENT
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.snapshot import piece_key
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.snapshot import piece_key
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import assignment_key, event_subject, key_subject, request_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, SESSION_ANSWER, Assignment, ManifestRequest
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.seen_signers import SeenSigners
-from ccm_ctl.fleet.signers_timestamp import RenewalState, renew
+from ccm_ctl.fleet.keys.signers_timestamp import RenewalState, renew
+from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 from tests.support.agent import until
 from tests.support.bundles import digest_of, packed
 from tests.support.nats_server import running_server

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.requests import NatsRequests

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings
 from tests.support.fleet import Done, Fleet, a_file, manifest

@@ -11,28 +11,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import (
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import (
     new_authority,
     public_key,
     scoped_credentials,
     server_configuration,
     user_credentials,
 )
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.node_data import NodeData, can_read_own, open_bucket, slot_key, slots_of
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import inbox_prefix
 from ccm_agent.model.errors import BusDeniedError, BusError, RevisionGoneError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.node_data import OperatorData
-from ccm_ctl.fleet.verified_reader import Judged, VerifiedReader
+from ccm_ctl.fleet.data.node_data import OperatorData
+from ccm_ctl.fleet.trust.verified_reader import Judged, VerifiedReader
 from tests.support.nats_server import (
     WAIT_S,
     connected,

@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.layout import FACTS, NODES, REGISTRATION, SLOTS
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureError
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.node_state import StateReader
+from ccm_agent.bus.signatures.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureError
+from ccm_agent.bus.signatures.trust import Trust, read_signers, trust_in_credentials
 from ccm_agent.bus.streams import Stored, read_all, store
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.trust import Trust, read_signers, trust_in_credentials
-from ccm_agent.model.registration import encode_entry
-from ccm_agent.model.slots import SlotEntry
+from ccm_agent.model.records.registration import encode_entry
+from ccm_agent.model.records.slots import SlotEntry
 from ccm_agent.model.wire import Presence
 from ccm_agent.registration.entries import entry_subject
 from ccm_agent.registration.publish import Publisher

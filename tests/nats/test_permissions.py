@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import (
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import (
     new_authority,
     public_key,
     scoped_credentials,
     server_configuration,
     user_credentials,
 )
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import read_last, store
 from ccm_agent.bus.subjects import (

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.pinned_data import check_pinned
+from ccm_ctl.fleet.assignments.pinned_data import check_pinned
 from tests.support.agent import Running, until
 from tests.support.bundles import digest_of, packed
 from tests.support.nats_server import running_server

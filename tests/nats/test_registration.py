@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.layout import LayoutOptions
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import REGISTRATION_PREFIX, registration_subject
 from ccm_agent.model.errors import BusSetupError, BusUnavailableError, UnsettledError, UsageError
-from ccm_agent.model.registration import RegistrationChange, encode_entry, instance_of
+from ccm_agent.model.records.registration import RegistrationChange, encode_entry, instance_of
 from ccm_agent.registration.entries import RegistrationQuery, entry_subject
 from ccm_agent.registration.lookup import RegistrationLookup, find, read
 from ccm_agent.registration.publish import Publisher, make_stream, remove

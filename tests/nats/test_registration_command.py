@@ -308,7 +308,7 @@ def forget(server: NatsServer, ccm: Run) -> None:
     """What becomes of a stream in memory: it is there again, and empty."""
     import asyncio
 
-    from ccm_agent.bus.connection import Connection
+    from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.streams import call
     from tests.support.nats_server import settings
 

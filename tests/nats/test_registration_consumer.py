@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from ccm_agent.bus import consumers
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
+from ccm_agent.bus.access.permissions import Permissions, Role, node_permissions, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.streams import call
 from ccm_agent.model.errors import BusError, ProtocolError, UnsettledError
 from ccm_agent.registration.entries import RegistrationQuery, entry_subject

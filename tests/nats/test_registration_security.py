@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.streams import call, store
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusDeniedError, BusError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START
-from ccm_agent.model.registration import encode_entry
+from ccm_agent.model.records.registration import encode_entry
 from ccm_agent.registration.entries import RegistrationQuery, entry_subject
 from ccm_agent.registration.lookup import find
 from ccm_agent.registration.publish import Publisher

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import Account, grants
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import (
+from ccm_agent.bus.access.accounts import Account, grants
+from ccm_agent.bus.access.credentials import (
     new_authority,
     public_key,
     scoped_credentials,
     server_configuration,
     user_credentials,
 )
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.layout import LayoutOptions, make, make_audit
 from ccm_agent.bus.streams import call, read_last, read_newest, store
 from ccm_agent.bus.subjects import subject_matches

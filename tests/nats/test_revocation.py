@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.permissions import node_permissions
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.permissions import node_permissions
 from ccm_agent.model.errors import BusError, CcmError
 from ccm_agent.testing.nats_server import NatsServer, cluster_servers
-from ccm_ctl.fleet.keys import Keys
-from ccm_ctl.fleet.system_account import push_accounts
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.keys.system_account import push_accounts
 from tests.support.nats_server import WAIT_S, connected, eventually, require_server, settings
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
-from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
+from ccm_agent.model.records.rollout_records import OrderKind, Phase, RolloutOrder, RolloutState
 from ccm_ctl.app import Broker, ConnectionOptions, bus_settings, connected
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from tests.support.fleet import FILES, Controller, Done, a_file, manifest

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ccm_agent.bus.layout import RUNS
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject, starts_key
-from ccm_agent.model.rollout_records import ScheduledStart, ScheduleStarts
+from ccm_agent.model.records.rollout_records import ScheduledStart, ScheduleStarts
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
 from tests.support.fleet import FILES, a_file, manifest
 from tests.support.schedules import MARGINS_S, add_at

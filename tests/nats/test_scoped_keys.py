@@ -11,8 +11,8 @@ import msgspec
 import nkeys
 import pytest
 
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.credentials import (
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import (
     Authority,
     account_in_configuration,
     new_authority,
@@ -22,7 +22,7 @@ from ccm_agent.bus.credentials import (
     table_mark,
     user_credentials,
 )
-from ccm_agent.bus.permissions import Permissions, node_permissions
+from ccm_agent.bus.access.permissions import Permissions, node_permissions
 from ccm_agent.model.errors import BusDeniedError, CcmError
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.nats_server import connected, running_server

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.chain import CHAIN_HEADER
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.bus.events import EVENTS_STREAM, MESSAGE_ID, NatsEvents
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.settings import BusSettings
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.streams import Stored, call, read_all, store
 from ccm_agent.bus.subjects import event_subject, run_pattern
 from ccm_agent.clikit.terminal import Terminal

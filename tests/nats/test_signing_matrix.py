@@ -16,15 +16,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.settings import BusSettings
-from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.bus.snapshot import piece_key
-from ccm_agent.bus.streams import Stored, read_newest, store
-from ccm_agent.bus.subjects import SCHEDULE_PREFIX, key_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY, TIMESTAMP_SUBJECT, Timestamp
-from ccm_agent.bus.trust import (
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.snapshot import piece_key
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, TIMESTAMP_SUBJECT, Timestamp
+from ccm_agent.bus.signatures.trust import (
     SIGNERS_KEY,
     TRUST_BUCKET,
     SignedText,
@@ -32,12 +30,14 @@ from ccm_agent.bus.trust import (
     sign_signers,
     trust_in_credentials,
 )
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.bus.streams import Stored, read_newest, store
+from ccm_agent.bus.subjects import SCHEDULE_PREFIX, key_subject
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.nats_server import NatsServer
 from ccm_ctl.app import Broker, fleet_over
-from ccm_ctl.fleet.keys import Keys
-from ccm_ctl.fleet.stored_schedule import read_schedule
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.schedules.stored_schedule import read_schedule
 from tests.support.controller import Said
 from tests.support.fleet import a_file, manifest
 from tests.support.nats_server import connected_plain, prepare, running_server
@@ -115,7 +115,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealDesk]:
     """Anna, at a broker with her signers list and the record of web1."""
     folder, patch = tmp_path_factory.mktemp("matrix"), pytest.MonkeyPatch()
     patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-    patch.setattr("ccm_ctl.fleet.fact_edits.TAKEN_WITHIN_S", 0.05)
+    patch.setattr("ccm_ctl.fleet.data.fact_edits.TAKEN_WITHIN_S", 0.05)
     with running_server(folder / "nats") as server:
         asyncio.run(prepare(server))
         one = RealDesk(Crew(now_ms), server)

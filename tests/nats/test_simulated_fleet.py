@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench.simulate import FleetKeys, fill, make_entries, node_name
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.signing import SigningKey, signing_key_in_credentials
+from ccm_agent.bus.signatures.signing import SigningKey, signing_key_in_credentials
 from ccm_agent.model.secret import Secret
 from tests.support.nats_server import settings
 from tests.support.secured import Secured, secured_broker

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.model.errors import BusDeniedError
 from tests.support.fleet import FILES, Fleet, a_gate, fleet, manifest

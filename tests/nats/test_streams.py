@@ -9,8 +9,8 @@ import random
 import pytest
 
 from ccm_agent.bus import streams
-from ccm_agent.bus.broker_errors import NoRespondersError
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.broker_errors import NoRespondersError
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import make

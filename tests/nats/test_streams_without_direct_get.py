@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ccm_agent.bus import leader_reads
-from ccm_agent.bus.broker_errors import NoRespondersError
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.permissions import Permissions
+from ccm_agent.bus.connection.broker_errors import NoRespondersError
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutOptions
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.streams import call, read_all, read_last, read_newest
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.registration.entries import RegistrationQuery

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.model.errors import BusDeniedError, BusSetupError
 from ccm_agent.model.secret import Secret
 from tests.support.certificates import make_certificates

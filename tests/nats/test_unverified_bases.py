@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Iterator
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.signing import SIGNATURE_HEADER, read_claims
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, read_claims
 from ccm_agent.bus.streams import read_newest, store
 from ccm_agent.bus.subjects import SCHEDULE_PREFIX, key_subject
 from ccm_agent.model.ports import KeyValueEntry
@@ -250,7 +250,7 @@ def test_earlier_revision_that_was_put_back_is_not_signed_anew(secured: Secured)
 
 
 def floors(credentials: str) -> dict[str, int]:
-    from ccm_agent.bus.trust import trust_in_credentials
+    from ccm_agent.bus.signatures.trust import trust_in_credentials
 
     trust = trust_in_credentials(credentials)
     assert trust is not None

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import nats
 import pytest
 
-from ccm_agent.bus.credentials import new_authority, server_configuration, user_credentials
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
+from ccm_agent.bus.access.credentials import new_authority, server_configuration, user_credentials
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.testing.nats_server import NatsServer
 from tests.support.nats_server import WAIT_S, running_server
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.nats
 
 PROGRAM = """
 import asyncio, json, sys
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import settings_for
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 
 async def main():
     answers = []

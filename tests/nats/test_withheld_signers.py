@@ -17,16 +17,16 @@ import pytest
 
 from ccm_agent.app import App
 from ccm_agent.bus.kv import NatsKeyValue
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.seen_signers import SeenSigners
-from ccm_ctl.fleet.signers_timestamp import RenewalState, renew, renewing
+from ccm_ctl.fleet.keys.signers_timestamp import RenewalState, renew, renewing
+from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 from tests.support.agent import (
     until,
 )

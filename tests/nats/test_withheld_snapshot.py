@@ -15,20 +15,20 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SignatureError
-from ccm_agent.bus.snapshot import piece_key
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.snapshot import piece_key
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY, Timestamp
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, sign_signers
 from ccm_agent.model.errors import NoTargetError, ProtocolError
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.document_history import before_newest, read_facts_history
-from ccm_ctl.fleet.documents import Documents
-from ccm_ctl.fleet.groups import expand_groups, write_group
-from ccm_ctl.fleet.seen_signers import SeenSigners
-from ccm_ctl.fleet.signers_timestamp import RenewalState, renew, renewing
+from ccm_ctl.fleet.data.document_history import before_newest, read_facts_history
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.keys.signers_timestamp import RenewalState, renew, renewing
+from ccm_ctl.fleet.nodes.groups import expand_groups, write_group
+from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 from tests.support.agent import until
 from tests.support.nats_server import running_server
 from tests.support.signed_node import NODE, SignedNode, signed_node

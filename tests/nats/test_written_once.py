@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.layout import MANIFESTS
 from ccm_agent.bus.objects import NatsObjects
 from ccm_agent.bus.streams import call, store

@@ -14,9 +14,9 @@ from urllib.error import HTTPError
 
 from ccm_agent.agent.process.state_folder import LEDGER
 from ccm_agent.agent.requests.request_log import RequestLog
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY
 from ccm_agent.model.wire import CARRIED_OUT, NodeState

@@ -17,7 +17,7 @@ from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import CcmError
 from ccm_agent.model.outcome import SessionStart, SessionSummary
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment, AssignmentState, NodeRecord
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker

@@ -10,8 +10,8 @@ from pathlib import Path
 import nkeys
 
 from ccm_agent.bus.chain import PLACE_DETAIL
-from ccm_agent.bus.signing import SignatureKind, SigningKey
-from ccm_agent.bus.trust import SignersList, Trust, certify_node, sign_signers
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import SignersList, Trust, certify_node, sign_signers
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.secret import Secret
 from ccm_agent.storage.spool_chain import Chain

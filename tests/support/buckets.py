@@ -6,10 +6,10 @@ import asyncio
 import base64
 import json
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import store
 from tests.support.fleet import Fleet
 

@@ -16,11 +16,11 @@ import msgspec
 import rich.console  # noqa: F401 -- loaded before a loop runs: at its import it asks for the working directory
 
 from ccm_agent.bus.chain import CHAIN_HEADER
-from ccm_agent.bus.settings import BusSettings
-from ccm_agent.bus.signed_bucket import SignedBucket
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.connection.settings import BusSettings
+from ccm_agent.bus.signatures.signed_bucket import SignedBucket
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.trust import Trust
 from ccm_agent.bus.subjects import event_subject, scopes_of
-from ccm_agent.bus.trust import Trust
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
@@ -34,7 +34,7 @@ from ccm_agent.model.outcome import (
     count,
 )
 from ccm_agent.model.ports import IncomingRequest, StoredEvent
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.model.wire import (
     RUN_STOP,
     SESSION_ANSWER,
@@ -52,9 +52,9 @@ from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Broker
-from ccm_ctl.fleet.node_data import OperatorData
+from ccm_ctl.fleet.data.node_data import OperatorData
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.stored_schedule import Schedule
+from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 from ccm_ctl.main import main
 from tests.support.authorship import Root, Writer, new_seed, sign_event
 from tests.support.records import check_records

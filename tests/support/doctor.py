@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.bus.messages import ServerInfo
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.messages import ServerInfo
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_ctl.fleet.doctor.results import CheckResult, CheckState, DoctorContext
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.controller import NOW
 
 SECURED = ServerInfo(

@@ -13,7 +13,7 @@ from ccm_agent.engine.request import ApplyOptions
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.hiera.sources import Sources
 from ccm_agent.model.errors import DesiredStateError, HostError, PropertyError
-from ccm_agent.model.field_rules import (
+from ccm_agent.model.formats.field_rules import (
     Alias,
     Deferred,
     Extension,

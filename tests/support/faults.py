@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY
 from ccm_agent.model.wire import PROTOCOL
 from ccm_agent.storage.journal import read_records

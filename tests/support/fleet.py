@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents
-from ccm_agent.bus.settings import settings_for
 from ccm_agent.bus.streams import call
 from ccm_agent.bus.subjects import parse_event, run_pattern
 from ccm_agent.testing.nats_server import NatsServer, ServerSettings, cluster_servers

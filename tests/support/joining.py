@@ -10,21 +10,21 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import credentials_text
-from ccm_agent.bus.join import JoinToken, read_token, sign_request, verify_answer
-from ccm_agent.bus.settings import settings_for
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.access.credentials import credentials_text
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import settings_for
+from ccm_agent.bus.signatures.join import JoinToken, read_token, sign_request, verify_answer
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.joining.join import JoinedHost
 from ccm_agent.joining.join import join_fleet as join_fleet_of
 from ccm_agent.joining.membership import JoinPlaces
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.join import JoinAnswer
+from ccm_agent.model.records.join import JoinAnswer
 from ccm_agent.model.secret import Secret
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
-from ccm_ctl.fleet.join_keys import JoinKeys
-from ccm_ctl.fleet.join_service import JoinOutcome, JoinService, serve_joins
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.join_keys import JoinKeys
+from ccm_ctl.fleet.keys.join_service import JoinOutcome, JoinService, serve_joins
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support import processes
 from tests.support.fleet import TOP, Controller, Done
 from tests.support.secured import Secured, secured_broker

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import Account, as_configuration
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.access.accounts import Account, as_configuration
+from ccm_agent.bus.access.permissions import Permissions
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings, settings_for
 from ccm_agent.bus.events import NatsEvents
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.layout import LayoutOptions, make
 from ccm_agent.bus.objects import NatsObjects
-from ccm_agent.bus.permissions import Permissions
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT, ScheduleIndex, read_index
-from ccm_agent.bus.settings import BusSettings, settings_for
 from ccm_agent.bus.streams import store
 from ccm_agent.bus.subjects import due_subject, parse_scheduled, schedule_subject
 from ccm_agent.model.errors import BusError, BusSetupError

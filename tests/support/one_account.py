@@ -9,10 +9,10 @@ from typing import Any
 
 import nkeys
 
-from ccm_agent.bus.accounts import Account
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.credentials import public_key, user_credentials
-from ccm_agent.bus.permissions import Permissions
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import public_key, user_credentials
+from ccm_agent.bus.access.permissions import Permissions
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.streams import call
 from ccm_agent.model.secret import Secret
 from tests.support.nats_keys import a_seed, account_jwt, operator_jwt

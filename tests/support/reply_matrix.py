@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from ccm_agent.bus.accounts import API, DIRECT, STREAMS, Account, grants
-from ccm_agent.bus.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
+from ccm_agent.bus.access.accounts import API, DIRECT, STREAMS, Account, grants
+from ccm_agent.bus.access.audit import AUDIT_NODES_STREAM, AUDIT_STREAM, operator_subject
+from ccm_agent.bus.access.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.layout import LayoutOptions, plan
-from ccm_agent.bus.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import (
     DUE_PREFIX,
     NOTIFICATION_PREFIX,

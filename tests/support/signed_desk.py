@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.bus.settings import BusSettings
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, SigningKey
-from ccm_agent.bus.snapshot import digest_of, piece_key, split
+from ccm_agent.bus.connection.settings import BusSettings
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.snapshot import digest_of, piece_key, split
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Signer
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.trust import TRUST_BUCKET, Signer
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_broker import StoredWrite
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
 from ccm_ctl.app import Broker

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import msgspec
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.kv import NatsKeyValue
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signed_bucket import SignedBucket
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signed_bucket import SignedBucket
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET, SignedText
 from ccm_agent.bus.streams import Stored, call, read_all, store
 from ccm_agent.bus.subjects import key_subject, request_subject
-from ccm_agent.bus.trust import TRUST_BUCKET, SignedText
 from ccm_agent.engine.run import LocalEngine
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.system.clock import SystemClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_agent.testing.nats_server import NatsServer
-from ccm_ctl.fleet.node_data import OperatorData
+from ccm_ctl.fleet.data.node_data import OperatorData
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.seen_signers import SeenSigners
+from ccm_ctl.fleet.trust.seen_signers import SeenSigners
 from tests.support.agent import (
     Bus,
     Controller,

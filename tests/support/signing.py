@@ -14,11 +14,11 @@ from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.requests import NatsRequests
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
-from ccm_agent.bus.timestamp import TIMESTAMP_SUBJECT, Timestamp
-from ccm_agent.bus.trust import EVERYWHERE, SignedText, Signer, SignersList, Trust, sign_signers
-from ccm_agent.bus.verified import Authored
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_SUBJECT, Timestamp
+from ccm_agent.bus.signatures.trust import EVERYWHERE, SignedText, Signer, SignersList, Trust, sign_signers
+from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.secret import Secret
 from ccm_agent.testing.clock import FakeClock

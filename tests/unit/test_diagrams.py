@@ -26,10 +26,10 @@ from ccm_agent.model.wire import (
     Presence,
     Progress,
 )
-from ccm_ctl.fleet.assignments import Standing
-from ccm_ctl.fleet.convergence import EXPIRED, REFUSED, AbsentSince, judge
-from ccm_ctl.fleet.nodes import Node
-from ccm_ctl.fleet.run import LIMIT_S, LOST_AFTER_S, Run
+from ccm_ctl.fleet.assignments.assignments import Standing
+from ccm_ctl.fleet.assignments.convergence import EXPIRED, REFUSED, AbsentSince, judge
+from ccm_ctl.fleet.nodes.nodes import Node
+from ccm_ctl.fleet.runs.run import LIMIT_S, LOST_AFTER_S, Run
 from tests.support.diagrams import START, TOP, StateDiagram, fences, read_state_diagram
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -21,10 +21,10 @@ from tests.mutants.allowed import ALLOWED
 from tests.mutants.checks import SUBJECTS, Check
 
 NAMED = (
-    "ccm_agent/bus/trust.py:_require_root:claims.key != root:False",
-    "ccm_agent/bus/signing.py:verify_content:check_content(claims, kind, subject, body):False",
-    "ccm_agent/bus/verified.py:Verifier._judge:signer is None:False",
-    "ccm_agent/bus/signatory.py:Signatory._sign:not base:False",
+    "ccm_agent/bus/signatures/trust.py:_require_root:claims.key != root:False",
+    "ccm_agent/bus/signatures/signing.py:verify_content:check_content(claims, kind, subject, body):False",
+    "ccm_agent/bus/signatures/verified.py:Verifier._judge:signer is None:False",
+    "ccm_agent/bus/signatures/signatory.py:Signatory._sign:not base:False",
     "ccm_agent/agent/requests/authentication.py:Authenticator.request:not is_allowed:False",
     "ccm_agent/agent/requests/request_handler.py:RequestHandler._is_meant:incoming.scope in scopes_of(context.node, facts):True",
     "ccm_ctl/fleet/rollout/starter.py:RolloutStarter._store_rollout:await check_handover(self._fleet, claimed, recorded, "
@@ -193,8 +193,10 @@ def test_the_tests_with_a_broker_are_there() -> None:
 
 def test_sample_is_the_same_for_the_same_seed(checks: list[Check]) -> None:
     assert choose(checks, [], 5, 7) == choose(checks, [], 5, 7)
-    assert len(choose(checks, ["bus/trust.py"], 5, 7)) == 5
-    assert {one.path for one in choose(checks, ["bus/trust.py"], 0, 7)} == {"ccm_agent/bus/trust.py"}
+    assert len(choose(checks, ["bus/signatures/trust.py"], 5, 7)) == 5
+    assert {one.path for one in choose(checks, ["bus/signatures/trust.py"], 0, 7)} == {
+        "ccm_agent/bus/signatures/trust.py"
+    }
 
 
 def test_sample_of_the_checks_is_killed() -> None:
@@ -206,7 +208,12 @@ def test_sample_of_the_checks_is_killed() -> None:
             "tests/unit/bus/test_trust.py",
         )
     )
-    chosen = choose(tree.checks(), ["bus/signing.py:", "bus/trust.py:", "bus/node_state.py:"], 6, SEED)
+    chosen = choose(
+        tree.checks(),
+        ["bus/signatures/signing.py:", "bus/signatures/trust.py:", "bus/signatures/node_state.py:"],
+        6,
+        SEED,
+    )
 
     results = try_checks(tree, chosen, workers=1)
 

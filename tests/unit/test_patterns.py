@@ -15,11 +15,11 @@ from tests.support.patterns import SCAN, SEARCH, WHOLE, Use, slow_text
 TOP = Path(__file__).resolve().parents[2]
 
 BOUNDED = {
-    "ccm_agent.bus.headers:_LINE": "a header block has at most 64 KiB, and _BLOCK has checked its lines",
-    "ccm_agent.model.validation_messages:Expected `(.*)`, got `(.*)`": "a message has at most 4,000 characters",
-    "ccm_agent.model.validation_messages:_UNKNOWN_FIELD": "a message has at most 4,000 characters",
-    "ccm_agent.model.validation_messages:_OTHER_MISFIT": "a message has at most 4,000 characters",
-    "ccm_agent.model.validation_messages:_STEP": "a message has at most 4,000 characters",
+    "ccm_agent.bus.connection.headers:_LINE": "a header block has at most 64 KiB, and _BLOCK has checked its lines",
+    "ccm_agent.model.formats.validation_messages:Expected `(.*)`, got `(.*)`": "a message has at most 4,000 characters",
+    "ccm_agent.model.formats.validation_messages:_UNKNOWN_FIELD": "a message has at most 4,000 characters",
+    "ccm_agent.model.formats.validation_messages:_OTHER_MISFIT": "a message has at most 4,000 characters",
+    "ccm_agent.model.formats.validation_messages:_STEP": "a message has at most 4,000 characters",
     "ccm_agent.templates.engines.go.semver:_CONSTRAINT": "a constraint has at most 512 characters",
     "ccm_agent.templates.engines.go.semver:_HYPHEN": "a constraint has at most 512 characters",
     "ccm_agent.templates.gjson_text:_STRUCTURE": "the caller stops at a quote that is not closed",

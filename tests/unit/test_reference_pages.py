@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.process.config import AgentConfig, NatsConfig, TlsConfig
-from ccm_agent.bus.trust import Signer
+from ccm_agent.bus.signatures.trust import Signer
 from ccm_agent.cli.program import program
 from ccm_agent.model import outcome, wire
 from ccm_agent.model.exits import Exit
@@ -192,13 +192,13 @@ CONSTANTS = ("CONTEXT_VARIABLES", "SERVER_VARIABLES", "CREDS_VARIABLES")
 """Constants that hold names of variables which are read by way of another name."""
 
 READ_BY_ANOTHER_NAME = {
-    "ccm_agent/bus/choose_broker.py": CONSTANTS,
+    "ccm_agent/bus/connection/choose_broker.py": CONSTANTS,
     "ccm_agent/cli/plugins.py": (),  # a flag of a plugin names it
     "ccm_agent/clikit/program.py": ("_CCM_COMPLETE", "_CCMCTL_COMPLETE"),
     "ccm_agent/system/render_process.py": ("TZ",),
     "ccm_agent/templates/engines/go/__init__.py": (),  # a template names it
     "ccm_ctl/app.py": ("SUDO_USER", "LOGNAME", "USER"),
-    "ccm_ctl/fleet/git_commit.py": (),  # handed to git
+    "ccm_ctl/fleet/data/git_commit.py": (),  # handed to git
     "ccm_ctl/notify/channels.py": (),  # handed to a command
 }
 """The modules that read variables whose names are not written there, and these names or the constants that hold them."""

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
 from ccm_agent.model.errors import ProtocolError, Refusal
-from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.secret import MASK
 from ccm_agent.model.wire import Assignment
 from ccm_agent.storage.state_file import StateFile

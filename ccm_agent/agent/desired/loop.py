@@ -26,8 +26,8 @@ from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import FailedResource, SessionStart, SessionSummary
-from ccm_agent.model.policy import LOCAL, Principal
 from ccm_agent.model.ports import Clock
+from ccm_agent.model.records.policy import LOCAL, Principal
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,

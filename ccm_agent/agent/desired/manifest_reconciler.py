@@ -46,7 +46,7 @@ from ccm_agent.model.errors import (
     Refusal,
 )
 from ccm_agent.model.outcome import SessionStart, SessionSummary
-from ccm_agent.model.policy import LOCAL, LOCAL_FROM_BROKER
+from ccm_agent.model.records.policy import LOCAL, LOCAL_FROM_BROKER
 from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import NodeState
 

@@ -19,15 +19,15 @@ import msgspec
 
 from ccm_agent.agent.desired.drift import Drift
 from ccm_agent.bus.chain import CHAIN_HEADER
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
+from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.maintenance import ResourceLock
 from ccm_agent.model.ports import BrokerConnection, Clock, Events
+from ccm_agent.model.records.maintenance import ResourceLock
 from ccm_agent.model.wire import (
     AGENT_CONVERGE,
     AGENT_DECISION,

@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.subjects import event_subject
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.formats.truncation import encode_event, encode_summary
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.outcome import (
     NOT_SELECTED,
     SESSION_START,
@@ -30,7 +31,6 @@ from ccm_agent.model.outcome import (
     end_state,
 )
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.truncation import encode_event, encode_summary
 from ccm_agent.model.wire import COMPLIANT_STATES, SESSION_PROGRESS, NodeState, Progress
 from ccm_agent.storage.spool import Spool
 from ccm_agent.storage.spool_segment import Kind

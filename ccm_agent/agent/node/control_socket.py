@@ -28,8 +28,8 @@ from ccm_agent.agent.node.status import read_status
 from ccm_agent.agent.process.state_folder import lock_owner, saved_identity
 from ccm_agent.agent.runs import admission
 from ccm_agent.model.errors import CcmError, FileError, HostError, UsageError
-from ccm_agent.model.json_text import encode_message
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Disabled
 
 if TYPE_CHECKING:

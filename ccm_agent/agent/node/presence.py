@@ -21,9 +21,9 @@ from msgspec import Struct
 from ccm_agent.agent.node.status import find_disk_trouble
 from ccm_agent.facts.gather import lasting
 from ccm_agent.model.errors import BusError, RevisionError
-from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.formats.untrusted_json import Moment
 from ccm_agent.model.ports import Clock, KeyValue
-from ccm_agent.model.untrusted_json import Moment
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, FactsRecord, NodeRecord, Presence
 
 if TYPE_CHECKING:

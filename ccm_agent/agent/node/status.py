@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
 from ccm_agent.storage.state_file import StateFile
 

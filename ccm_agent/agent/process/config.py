@@ -15,13 +15,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import is_public_key
-from ccm_agent.bus.trust import Signer, SignersList, check_signers
+from ccm_agent.bus.signatures.signing import is_public_key
+from ccm_agent.bus.signatures.trust import Signer, SignersList, check_signers
 from ccm_agent.model.codec import convert_as, decode_document, locate
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, FileError, Place, UsageError
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.records.slots import HOLD_S, RENEW_S
 from ccm_agent.model.secret import Secret
-from ccm_agent.model.slots import HOLD_S, RENEW_S
 
 DEFAULT_CONTEXT = "CCM"
 """The NATS context of the `nats` program that Choria CCM's agent uses by default."""

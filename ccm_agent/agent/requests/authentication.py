@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
 from ccm_agent.agent.requests.signers_guard import SignersGuard
-from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import (
+from ccm_agent.bus.signatures.node_state import StateReader
+from ccm_agent.bus.signatures.signing import (
     MAX_TIME_MS,
     SIGNATURE_HEADER,
     SKEW_MS,
@@ -30,9 +30,8 @@ from ccm_agent.bus.signing import (
     check_times,
     verify_content,
 )
-from ccm_agent.bus.subjects import ALL, key_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY, read_timestamp
-from ccm_agent.bus.trust import (
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, read_timestamp
+from ccm_agent.bus.signatures.trust import (
     SIGNERS_KEY,
     SignedText,
     Signer,
@@ -40,12 +39,13 @@ from ccm_agent.bus.trust import (
     Trust,
     read_signers,
 )
-from ccm_agent.bus.verified import DAY_MS
+from ccm_agent.bus.signatures.verified import DAY_MS
+from ccm_agent.bus.subjects import ALL, key_subject
 from ccm_agent.model.errors import CcmError, InputError, ProtocolError
+from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.moments import format_moment
-from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.wire import (
     MANIFEST_CHECK,
     MANIFEST_PLAN,

@@ -26,10 +26,10 @@ from msgspec import Struct
 from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import parse_scheduled, request_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
+from ccm_agent.model.formats.moments import format_moment
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.moments import format_moment
 from ccm_agent.model.ports import BrokerConnection, Clock, IncomingRequest, Requests
-from ccm_agent.model.untrusted_json import decode_foreign
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN
 from ccm_agent.storage.state_file import StateFile
 

@@ -17,9 +17,9 @@ import msgspec
 
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusError, CcmError, Refusal
-from ccm_agent.model.json_text import encode_message
-from ccm_agent.model.maintenance import LONGEST_LOCK_S, LockChange, ResourceLock
-from ccm_agent.model.policy import Principal
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.records.maintenance import LONGEST_LOCK_S, LockChange, ResourceLock
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.wire import (
     NODE_CONVERGE,

@@ -18,16 +18,16 @@ from ccm_agent.agent.requests.authentication import NotAuthorizedError, WrongClo
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.requests.schedule_times import schedule_name
 from ccm_agent.agent.runs.run_queue import ACTIONS, QueuedRun, build_run, find_deadline
-from ccm_agent.bus.node_key import FINAL_ANSWERS
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.node_key import FINAL_ANSWERS
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject, node_scope, scopes_of
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
+from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import is_id, short_id
-from ccm_agent.model.json_text import encode_message
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,

@@ -21,11 +21,11 @@ from msgspec import Struct
 
 from ccm_agent.agent.events.publisher import AgentEventPublisher
 from ccm_agent.bus.chain import NONE
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, read_claims
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, read_claims
 from ccm_agent.model.errors import FileError, Refusal
-from ccm_agent.model.json_text import json_safe
-from ccm_agent.model.policy import Principal
+from ccm_agent.model.formats.json_text import json_safe
 from ccm_agent.model.ports import Clock, IncomingRequest
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, PROTOCOL, AnswerState
 from ccm_agent.storage.journal import Journal, encode_record, replace_file
 from ccm_agent.storage.state_file import StateFile

@@ -16,9 +16,9 @@ import msgspec
 
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.policy import Principal
-from ccm_agent.model.stamped import Stamped
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.policy import Principal
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.bus.signing import Claims, SignatureError
+from ccm_agent.bus.signatures.signing import Claims, SignatureError
 from ccm_agent.bus.subjects import parse_schedule
 from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.model.ids import due_run_id, short_id
-from ccm_agent.model.moments import format_moment
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.schedule_slots import least_pause_s, schedule_slot
+from ccm_agent.model.records.schedule_slots import least_pause_s, schedule_slot
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.bus.timestamp import TIMESTAMP_SUBJECT, Timestamp
-from ccm_agent.bus.trust import SignersList
-from ccm_agent.model.durations import format_duration
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_SUBJECT, Timestamp
+from ccm_agent.bus.signatures.trust import SignersList
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.moments import format_moment
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.moments import format_moment
 from ccm_agent.storage.state_file import StateFile
 
 READ_AGAIN = 4

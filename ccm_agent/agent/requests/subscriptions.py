@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.agent.node.facts import BUCKET
 from ccm_agent.agent.requests.authentication import Authenticator
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.bus.subjects import scopes_of
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import IncomingRequest, KeyReader

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.model.errors import CcmError, FileError, Refusal
-from ccm_agent.model.maintenance import LOCKS_LIMIT, ResourceLock
-from ccm_agent.model.policy import CHANGING_ACTIONS, LOOK_ACTIONS, Principal
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.records.maintenance import LOCKS_LIMIT, ResourceLock
+from ccm_agent.model.records.policy import CHANGING_ACTIONS, LOOK_ACTIONS, Principal
 from ccm_agent.model.wire import Disabled, NodeRecord
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
@@ -441,7 +441,7 @@ class NodePolicy:
 
         Args:
             principal: Who asks.
-            action: One of `model.policy`'s actions.
+            action: One of `model.records.policy`'s actions.
             mode: What the run does: "apply", "ensure", "exec", "plan" or "check"; "" for what is not a run.
         """
         is_own = principal.is_local and not principal.is_from_broker

@@ -25,6 +25,7 @@ from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.formats.truncation import encode_summary
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
     SESSION_SUMMARY,
@@ -33,7 +34,6 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
     add_outcome,
 )
-from ccm_agent.model.truncation import encode_summary
 from ccm_agent.model.wire import NodeState
 from ccm_agent.storage.journal import sync_folder
 from ccm_agent.storage.spool import OpenRun

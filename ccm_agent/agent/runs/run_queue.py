@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusError, InputError, ProtocolError, Refusal
-from ccm_agent.model.json_text import encode_message
+from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
-from ccm_agent.model.policy import LOCAL, Principal
+from ccm_agent.model.records.policy import LOCAL, Principal
 from ccm_agent.model.selection import ResourceSelection
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,

@@ -16,8 +16,8 @@ from ccm_agent.health.goss.found import GossQuery, NoValue
 from ccm_agent.health.goss.matchers import Matcher, MismatchError, show
 from ccm_agent.health.goss.rules import GossRule, parse_rules
 from ccm_agent.health.host import HealthCheckHost
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import CcmError, DocumentError, HostError, PropertyError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 
 SHOWN_RULES = 50

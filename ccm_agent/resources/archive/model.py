@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_agent.model.field_rules import Extension, Sensitive, Url
+from ccm_agent.model.formats.field_rules import Extension, Sensitive, Url
 from ccm_agent.model.resource import CommonProperties, CommonState
 
 KINDS = {".tar.gz": "tar.gz", ".tgz": "tar.gz", ".tar": "tar", ".zip": "zip"}

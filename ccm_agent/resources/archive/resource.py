@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import ContentInfo, PropertyChange
 from ccm_agent.resources.archive.model import (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ccm_agent.model.field_rules import (
+from ccm_agent.model.formats.field_rules import (
     Alias,
     Deferred,
     Extension,

@@ -7,11 +7,11 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
+from ccm_agent.model.formats.durations import format_duration, parse_duration
+from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL, OUTPUT_TAIL
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step, StepResult
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution

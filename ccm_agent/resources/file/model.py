@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ccm_agent.model.field_rules import (
+from ccm_agent.model.formats.field_rules import (
     Deferred,
     Extension,
     ExtensionValues,

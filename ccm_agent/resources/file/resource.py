@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.formats.scalars import explain_unquoted
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.model.scalars import explain_unquoted
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.file.model import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.model.records.undo import EarlierState, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.model.undo import EarlierState, KeepFile
 from ccm_agent.resources.file.model import DIRECTORY, FileProperties, FileState
 
 if TYPE_CHECKING:
-    from ccm_agent.model.undo import Identity
+    from ccm_agent.model.records.undo import Identity
     from ccm_agent.resources.contract import Decision
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.formats.versions import compare_debian, compare_rpm
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.model.versions import compare_debian, compare_rpm
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.package.model import LATEST, PackageProperties, PackageState

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccm_agent.model.records.undo import EarlierState, KeepFile
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.model.undo import EarlierState, KeepFile
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 
 if TYPE_CHECKING:
-    from ccm_agent.model.undo import Identity
+    from ccm_agent.model.records.undo import Identity
     from ccm_agent.resources.contract import Decision
 
 

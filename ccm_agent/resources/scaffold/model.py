@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ccm_agent.model.durations import parse_duration
-from ccm_agent.model.field_rules import (
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.formats.field_rules import (
     Extension,
     ExtensionValues,
     PublishDigest,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
+from ccm_agent.model.formats.urls import mask_url
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.model.urls import mask_url
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.scaffold.model import (

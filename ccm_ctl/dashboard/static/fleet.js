@@ -6,7 +6,7 @@ import { Timeline } from "./timeline.js";
 import { EventList } from "./events.js";
 import { NodePanel } from "./panel.js";
 
-// The states of nodes, the worst first, as `ccm_ctl.fleet.node_condition` decides them.
+// The states of nodes, the worst first, as `ccm_ctl.fleet.nodes.node_condition` decides them.
 const ORDER = [
   "failed", "duplicate", "clock", "refused", "plans only", "stopped", "disk", "expired", "silent", "refresh pending", "undelivered", "drifted",
   "offline", "never seen", "disabled", "waiting", "running", "unassigned", "converged",

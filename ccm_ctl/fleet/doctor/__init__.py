@@ -13,7 +13,7 @@ from ccm_ctl.fleet.doctor.signer_checks import signer_checks
 from ccm_ctl.fleet.doctor.stream_checks import stream_checks
 
 if TYPE_CHECKING:
-    from ccm_agent.bus.messages import ServerInfo
+    from ccm_agent.bus.connection.messages import ServerInfo
     from ccm_ctl.fleet.doctor.results import Check
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from ccm_agent.bus.audit import AUDIT_STREAM, operator_subject
-from ccm_agent.bus.broker_errors import NoRespondersError
-from ccm_agent.bus.credentials import forbids_publishing
+from ccm_agent.bus.access.audit import AUDIT_STREAM, operator_subject
+from ccm_agent.bus.access.credentials import forbids_publishing
+from ccm_agent.bus.connection.broker_errors import NoRespondersError
 from ccm_agent.bus.streams import read_newest
 from ccm_ctl.fleet.doctor.results import Check, CheckResult, DoctorContext, MissingError, ok, warning
 from ccm_ctl.fleet.doctor.stream_checks import init_command

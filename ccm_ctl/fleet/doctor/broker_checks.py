@@ -8,12 +8,12 @@ from datetime import datetime
 
 import msgspec
 
-from ccm_agent.bus.credentials import account_subject
+from ccm_agent.bus.access.credentials import account_subject
+from ccm_agent.bus.connection.messages import ServerInfo
 from ccm_agent.bus.layout import NODES, READS_VERSION, SCHEDULES_VERSION
-from ccm_agent.bus.messages import ServerInfo
 from ccm_agent.bus.streams import call, parse_time
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import BusError, ProtocolError
+from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.fleet.doctor.results import (
     Check,
     CheckResult,
@@ -26,10 +26,10 @@ from ccm_ctl.fleet.doctor.results import (
     unknown,
     warning,
 )
-from ccm_ctl.fleet.keys import Keys
-from ccm_ctl.fleet.moving import Left, connected_users, who_is_left
-from ccm_ctl.fleet.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
-from ccm_ctl.fleet.system_account import ask_servers, system_connection
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.keys.moving import Left, connected_users, who_is_left
+from ccm_ctl.fleet.keys.system_account import ask_servers, system_connection
+from ccm_ctl.fleet.nodes.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
 
 SECURE = "ccmctl init --security"
 RELOAD = "nats-server --signal reload"

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
-from ccm_agent.bus.credentials import expiry_in_credentials
-from ccm_agent.bus.trust import trust_in_credentials
+from ccm_agent.bus.access.credentials import expiry_in_credentials
+from ccm_agent.bus.signatures.trust import trust_in_credentials
 from ccm_ctl.fleet.doctor.renewal import find_signer_entry, renew_command
 from ccm_ctl.fleet.doctor.results import (
     Check,

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 
-from ccm_agent.model.durations import format_duration
+from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeRecord
 from ccm_ctl.fleet.doctor.results import (
     Check,
@@ -23,9 +23,9 @@ from ccm_ctl.fleet.doctor.results import (
     problem,
     warning,
 )
-from ccm_ctl.fleet.inventory import read_inventory
-from ccm_ctl.fleet.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
-from ccm_ctl.fleet.nodes import Node
+from ccm_ctl.fleet.nodes.inventory import read_inventory
+from ccm_ctl.fleet.nodes.node_clock import CLOCK_PROBLEM_S, CLOCK_WARNING_S
+from ccm_ctl.fleet.nodes.nodes import Node
 
 IDS = (
     "nodes.records",

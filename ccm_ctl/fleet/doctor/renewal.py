@@ -6,8 +6,8 @@ from shlex import quote
 
 import msgspec
 
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer, SignersList, Trust
 from ccm_agent.bus.subjects import format_scope
-from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust
 
 VALID = "90d"
 """What a suggested command line asks for."""

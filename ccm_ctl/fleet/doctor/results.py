@@ -11,13 +11,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.messages import ServerInfo
-from ccm_agent.bus.settings import BusSettings
-from ccm_agent.bus.trust import Trust
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.messages import ServerInfo
+from ccm_agent.bus.connection.settings import BusSettings
+from ccm_agent.bus.signatures.trust import Trust
 from ccm_agent.model.errors import BusDeniedError, CcmError, NotFoundError
 from ccm_agent.model.ports import KeyValue
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.ports import Fleet
 
 NAMES_SHOWN = 8

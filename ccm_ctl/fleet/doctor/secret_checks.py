@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ccm_agent.bus.broker_errors import NoRespondersError
+from ccm_agent.bus.connection.broker_errors import NoRespondersError
 from ccm_agent.model.errors import BusSetupError
 from ccm_ctl.fleet.doctor.results import Check, CheckResult, DoctorContext, MissingError, ok, warning
-from ccm_ctl.fleet.secrets import FleetSecrets
+from ccm_ctl.fleet.keys.secrets import FleetSecrets
 
 STALE = "secrets.stale"
 SEALED = "secrets.sealed"

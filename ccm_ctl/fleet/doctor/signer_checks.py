@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ccm_agent.bus.timestamp import Timestamp
-from ccm_agent.bus.trust import SignersList, Trust, read_signers
-from ccm_agent.model.durations import format_duration
+from ccm_agent.bus.signatures.timestamp import Timestamp
+from ccm_agent.bus.signatures.trust import SignersList, Trust, read_signers
 from ccm_agent.model.errors import NotFoundError, ProtocolError
-from ccm_agent.model.moments import format_moment
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.moments import format_moment
 from ccm_ctl.fleet.doctor.renewal import replace_command
 from ccm_ctl.fleet.doctor.results import (
     Check,
@@ -23,8 +23,8 @@ from ccm_ctl.fleet.doctor.results import (
     unknown,
     warning,
 )
-from ccm_ctl.fleet.signers import published
-from ccm_ctl.fleet.signers_timestamp import read_confirmed
+from ccm_ctl.fleet.keys.signers import published
+from ccm_ctl.fleet.keys.signers_timestamp import read_confirmed
 
 IDS = (
     "signers.list",

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ccm_agent.bus.connection import Connection
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.messages import ServerInfo
 from ccm_agent.bus.layout import SCHEDULES_VERSION, LayoutOptions, plan
-from ccm_agent.bus.messages import ServerInfo
 from ccm_agent.bus.stream_settings import Difference, WantedStream, differences
 from ccm_agent.bus.streams import NoStreamError, call
 from ccm_agent.model.errors import BusError

@@ -8,16 +8,16 @@ from msgspec import Struct
 
 from ccm_agent.model.codec import decode_document
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.slots import Slot, parse_slot
-from ccm_agent.model.verdicts import BAD
+from ccm_agent.model.records.slots import Slot, parse_slot
+from ccm_agent.model.records.verdicts import BAD
 from ccm_agent.model.wire import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ccm_ctl.fleet.node_run import NodeRun
-    from ccm_ctl.fleet.proof import RunProof
-    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.runs.node_run import NodeRun
+    from ccm_ctl.fleet.runs.proof import RunProof
+    from ccm_ctl.fleet.runs.run import Run
 
 QUIET = frozenset({"file"})
 """Types whose change alone restarts nothing and runs nothing; a service that subscribes to it is a change of its own."""

@@ -14,7 +14,7 @@ from ccm_ctl.fleet.impact.worst_case import CandidateNode, choose_worst
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ccm_agent.model.rollout_records import Budgets, RolloutPlan
+    from ccm_agent.model.records.rollout_records import Budgets, RolloutPlan
     from ccm_ctl.fleet.impact.changes import NodeChange
     from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName
 

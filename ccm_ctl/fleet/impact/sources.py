@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ccm_agent.model.errors import BusSetupError
 from ccm_ctl.fleet.impact.placement import find_addresses, place_instances
 from ccm_ctl.fleet.impact.report import ImpactReport, measure_impact, waves_of
-from ccm_ctl.fleet.inventory import FACTS_AT_ONCE, read_facts
-from ccm_ctl.fleet.node_state import (
+from ccm_ctl.fleet.nodes.inventory import FACTS_AT_ONCE, read_facts
+from ccm_ctl.fleet.trust.node_state import (
     LeftOutReasons,
     VerifiedServices,
     format_left_out,
@@ -20,9 +20,9 @@ from ccm_ctl.fleet.node_state import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.model.rollout_records import RolloutPlan
+    from ccm_agent.model.records.rollout_records import RolloutPlan
     from ccm_ctl.fleet.impact.changes import ManifestResources, NodeChange
-    from ccm_ctl.fleet.nodes import Inventory, TargetSet
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
 
 
@@ -99,7 +99,7 @@ async def _read_addresses(fleet: Fleet, inventory: Inventory) -> dict[str, set[s
 
 
 async def _read_holders(fleet: Fleet, resources: ManifestResources) -> dict[str, tuple[str, ...]]:
-    from ccm_ctl.fleet.slot_holders import read_slots
+    from ccm_ctl.fleet.nodes.slot_holders import read_slots
 
     if fleet.slots is None or not resources.counts:
         return {}

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from ccm_agent.model.errors import BusDeniedError, ProtocolError, RunError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.rollout_records import Phase, RolloutState
-from ccm_agent.model.run_records import RunRecord
-from ccm_ctl.fleet.history import History
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -18,29 +18,29 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccm_agent.bus.signatures.verified import Unverified
 from ccm_agent.bus.subjects import node_scope, request_subject
-from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, RevisionError, RunError
 from ccm_agent.model.ids import new_id, short_id
-from ccm_agent.model.rollout_records import Lease, Phase, RolloutState
+from ccm_agent.model.records.rollout_records import Lease, Phase, RolloutState
 from ccm_agent.model.wire import NodeState
 from ccm_agent.templates.broker_functions import BrokerFunctions
-from ccm_ctl.fleet.node_state import VerifiedServices
 from ccm_ctl.fleet.rollout.gate import count_health, evaluate_gate, parse_gate
 from ccm_ctl.fleet.rollout.judge import obey
 from ccm_ctl.fleet.rollout.lease import LEASE_S, RENEW_S, check_lease
 from ccm_ctl.fleet.rollout.state import gated, step
 from ccm_ctl.fleet.rollout.store import require_verified
+from ccm_ctl.fleet.trust.node_state import VerifiedServices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ccm_agent.bus.verified import Base
-    from ccm_agent.model.rollout_records import GivenOrder
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.model.records.rollout_records import GivenOrder
     from ccm_agent.model.wire import Request
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.store import RolloutStore, StoredRollout
-    from ccm_ctl.fleet.run import Run
+    from ccm_ctl.fleet.runs.run import Run
 
 log = logging.getLogger(__name__)
 

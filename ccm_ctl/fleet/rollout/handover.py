@@ -15,28 +15,28 @@ import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
-from ccm_agent.bus.signing import SignatureError, SignatureKind
+from ccm_agent.bus.signatures.signing import SignatureError, SignatureKind
+from ccm_agent.bus.signatures.trust import EVERYWHERE
+from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
-from ccm_agent.bus.trust import EVERYWHERE
-from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.rollout_records import RolloutState
+from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.wire import RUN_STOP
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.run_request import check_record, digest_record
-from ccm_ctl.fleet.run_signatures import refuse_request, scopes_of_record
-from ccm_ctl.fleet.verified_reader import open_reader
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_request import check_record, digest_record
+from ccm_ctl.fleet.runs.run_signatures import refuse_request, scopes_of_record
+from ccm_ctl.fleet.trust.verified_reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccm_agent.bus.trust import Signer, SignersList
-    from ccm_agent.bus.verified import Base
-    from ccm_agent.model.run_records import RunRecord
+    from ccm_agent.bus.signatures.trust import Signer, SignersList
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.model.records.run_records import RunRecord
     from ccm_agent.model.wire import Request
-    from ccm_ctl.fleet.history import Recorded
     from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.history import Recorded
 
 VALID_MS = 30 * 86_400_000
 """How long after its start a rollout can be driven by servers."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.model.ports import Clock
-    from ccm_agent.model.rollout_records import Lease, RolloutState
+    from ccm_agent.model.records.rollout_records import Lease, RolloutState
     from ccm_ctl.fleet.rollout.store import RolloutStore
 
 LEASE_S = 20.0

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.records.rollout_records import CAREFUL, Budgets, RolloutPlan, Wave
 from ccm_agent.templates.selector import parse_selector
 from ccm_ctl.fleet.rollout.gate import check_gate
 from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
@@ -23,8 +23,8 @@ from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ccm_agent.model.rollout_records import Size
-    from ccm_ctl.fleet.nodes import Inventory, TargetSet
+    from ccm_agent.model.records.rollout_records import Size
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 
 WAVES_LIMIT = 100
 """The most waves of a rollout. Its document holds all of them, and an operator could not follow more."""
@@ -240,7 +240,7 @@ def plan_from_file(
     Raises:
         UsageError: A wave is empty, two waves have a node in common, or a node is in none.
     """
-    from ccm_agent.model.durations import parse_duration
+    from ccm_agent.model.formats.durations import parse_duration
 
     if not 1 <= len(file.waves) <= WAVES_LIMIT:
         raise UsageError(f"a rollout has 1 to {WAVES_LIMIT} waves, not {len(file.waves)}")

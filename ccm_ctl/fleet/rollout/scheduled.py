@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import DUE_PREFIX, rollout_schedule_subject, scheduled_rollout
-from ccm_agent.model.untrusted_json import decode_foreign
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition
 

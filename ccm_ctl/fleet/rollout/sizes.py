@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.rollout_records import Size
+from ccm_agent.model.records.rollout_records import Size
 
 _SIZE = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,3}))?(%?)")
 

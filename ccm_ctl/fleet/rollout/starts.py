@@ -17,19 +17,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
-from ccm_agent.bus.signing import SignatureKind
+from ccm_agent.bus.signatures.signing import SignatureKind
+from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.bus.subjects import SERVERS, STARTS, decode_token, encode_token, key_subject, starts_key
-from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.rollout_records import RolloutServer, ScheduledStart, ScheduleStarts
-from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_ctl.fleet.run_signatures import read_verifier
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.rollout_records import RolloutServer, ScheduledStart, ScheduleStarts
+from ccm_ctl.fleet.runs.run_signatures import read_verifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccm_agent.bus.trust import Signer
-    from ccm_agent.bus.verified import Base, Verifier
+    from ccm_agent.bus.signatures.trust import Signer
+    from ccm_agent.bus.signatures.verified import Base, Verifier
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout

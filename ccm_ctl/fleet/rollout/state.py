@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ids import short_id
-from ccm_agent.model.rollout_records import Phase, RolloutState
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
 from ccm_agent.model.wire import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from ccm_agent.model.rollout_records import Budgets, Wave
+    from ccm_agent.model.records.rollout_records import Budgets, Wave
 
 
 class RolloutStep(Struct, frozen=True, kw_only=True):

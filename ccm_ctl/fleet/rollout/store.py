@@ -18,20 +18,20 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token, key_subject
-from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ids import is_id, short_id
-from ccm_agent.model.rollout_records import GivenOrder, RolloutOrder, RolloutState
-from ccm_agent.model.untrusted_json import decode_foreign
-from ccm_ctl.fleet.history import History
+from ccm_agent.model.records.rollout_records import GivenOrder, RolloutOrder, RolloutState
 from ccm_ctl.fleet.rollout.judge import ORDER, RolloutJudge, hold, obey
-from ccm_ctl.fleet.run_signatures import read_verifier
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_signatures import read_verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ccm_agent.bus.verified import Base
+    from ccm_agent.bus.signatures.verified import Base
     from ccm_agent.model.ports import KeyValueEntry
     from ccm_agent.model.wire import NodeState
     from ccm_ctl.fleet.ports import Fleet

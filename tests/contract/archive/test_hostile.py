@@ -312,8 +312,8 @@ async def test_a_new_release_that_cannot_be_unpacked_is_tried_again(place: Path)
 async def test_a_bomb_of_entries_is_refused_before_anything_is_written(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_BYTES", 1 << 20)
-    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_RATIO", 10)
+    monkeypatch.setattr("ccm_agent.system.archives.unpack.HONEST_BYTES", 1 << 20)
+    monkeypatch.setattr("ccm_agent.system.archives.unpack.HONEST_RATIO", 10)
     content = zipped(*((f"f{number}", "0" * 20_000, S_IFREG) for number in range(100)))
 
     with serving(body(content)) as url:
@@ -326,8 +326,8 @@ async def test_a_bomb_of_entries_is_refused_before_anything_is_written(
 async def test_a_bomb_is_refused_before_anything_is_written(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_BYTES", 1 << 20)
-    monkeypatch.setattr("ccm_agent.system.unpack.HONEST_RATIO", 10)
+    monkeypatch.setattr("ccm_agent.system.archives.unpack.HONEST_BYTES", 1 << 20)
+    monkeypatch.setattr("ccm_agent.system.archives.unpack.HONEST_RATIO", 10)
 
     with serving(body(tar(app="0" * (4 << 20)))) as url:
         event = await apply(place, url)
@@ -406,7 +406,7 @@ async def test_a_transfer_that_breaks_off_continues_or_begins_again(
     place: Path, can_go_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "ccm_agent.system.download.WRITE_BYTES", 1
+        "ccm_agent.system.http.download.WRITE_BYTES", 1
     )  # so that the server sees what has arrived
     asked: list[str] = []
     content = tar(app=os.urandom(600).hex())

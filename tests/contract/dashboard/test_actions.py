@@ -6,17 +6,17 @@ import hashlib
 
 import pytest
 
-from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
-from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 from tests.contract.dashboard.test_server import Site, served
 from tests.support.controller import NOW, fleet_on
 from tests.support.signed_desk import Crew

@@ -15,12 +15,12 @@ import pytest
 
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBus
-from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.assignments.revision_changes import DIFF_LINES
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.revision_changes import DIFF_LINES
 from tests.contract.dashboard.test_server import Site, served
 from tests.contract.dashboard.test_unverified_marks import NOW_MS, Scene
 from tests.support.bundles import digest_of

@@ -23,8 +23,8 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.access import ONE_USE_S, SESSION_S, Access, DashboardUser, Right
 from ccm_ctl.dashboard.middleware import HEADERS
 from ccm_ctl.dashboard.server import Dashboard, DashboardOptions, FurtherPages, host_headers
-from ccm_ctl.fleet.live_events import LiveEvent
-from ccm_ctl.fleet.messages import AgentMessage
+from ccm_ctl.fleet.events.live_events import LiveEvent
+from ccm_ctl.fleet.events.messages import AgentMessage
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.studio.fleet_pages import StudioFleetPages
 from ccm_ctl.studio.workspace import Workspace

@@ -6,10 +6,10 @@ import json
 from datetime import timedelta
 
 from ccm_agent.model.errors import BusUnavailableError
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.testing.memory_bus import MemoryBus
-from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.data.documents import Documents
 from tests.contract.dashboard.test_server import Site, served
 from tests.support.controller import NOW, fleet_on
 

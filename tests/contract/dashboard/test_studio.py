@@ -13,8 +13,8 @@ from ccm_agent.system.render_process import RenderLimits, RenderProcess
 from ccm_agent.testing.memory_bus import MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
-from ccm_ctl.fleet.documents import Documents
-from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.studio.studio_pages import BODY_BYTES, StudioPages
 from ccm_ctl.studio.workspace import Workspace
 from tests.contract.dashboard.test_server import Site, served

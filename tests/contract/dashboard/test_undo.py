@@ -10,17 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_agent.model.undo import CHANGED_SINCE
+from ccm_agent.model.records.undo import CHANGED_SINCE
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
-from ccm_ctl.fleet.discovery import TargetSpec, resolve
-from ccm_ctl.fleet.follow import ignore_news
-from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.run_request import prepare_own
-from ccm_ctl.fleet.run_session import follow_run, new_run
+from ccm_ctl.fleet.runs.follow import ignore_news
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_request import prepare_own
+from ccm_ctl.fleet.runs.run_session import follow_run, new_run
 from tests.contract.dashboard.test_server import Site, served
 from tests.support.authorship import Root
 from tests.support.controller import NOW, FakeNode, event, fleet_on, planned_change, reached

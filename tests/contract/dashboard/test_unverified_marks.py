@@ -8,21 +8,21 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureKind
+from ccm_agent.bus.signatures.signing import SignatureKind
+from ccm_agent.bus.signatures.trust import certify_node
 from ccm_agent.bus.subjects import assignment_key, key_subject
-from ccm_agent.bus.trust import certify_node
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.registration import encode_entry
-from ccm_agent.model.slots import SlotEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.registration import encode_entry
+from ccm_agent.model.records.slots import SlotEntry
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, Assignment, Disabled, ManifestRequest, NodeRecord
 from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.stored_schedule import Schedule
-from ccm_ctl.fleet.verified_reader import open_reader
+from ccm_ctl.fleet.schedules.stored_schedule import Schedule
+from ccm_ctl.fleet.trust.verified_reader import open_reader
 from tests.contract.dashboard.test_server import served
 from tests.contract.dashboard.test_stored_pages import Services
 from tests.support.controller import NOW, fleet_on

@@ -14,7 +14,7 @@ from aiohttp import web
 from ccm_agent.model.errors import DownloadError, FileError
 from ccm_agent.model.ports import Transfer, Transferred
 from ccm_agent.model.secret import Secret
-from ccm_agent.system.download import SystemDownload
+from ccm_agent.system.http.download import SystemDownload
 
 WAIT_S = 10.0
 LARGE = bytes(range(256)) * 20_000

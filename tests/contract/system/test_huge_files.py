@@ -32,11 +32,11 @@ from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.ports import ContentRef, Digest, Packed
 from ccm_agent.system import atomic_write as store_module
 from ccm_agent.system import file_inspection as look_module
+from ccm_agent.system.archives.unpack import unpack
 from ccm_agent.system.files import SystemFiles
 from ccm_agent.system.runner import SystemRunner
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.trees import SystemTrees
-from ccm_agent.system.unpack import unpack
+from ccm_agent.system.trees.trees import SystemTrees
 from ccm_agent.testing.clock import FakeClock
 from tests.support.web import Web
 

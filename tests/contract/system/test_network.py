@@ -13,7 +13,7 @@ from aiohttp import web
 from ccm_agent.model.errors import DownloadError
 from ccm_agent.model.network import HttpRequest
 from ccm_agent.model.secret import Secret
-from ccm_agent.system.network import SystemNetwork
+from ccm_agent.system.http.network import SystemNetwork
 
 WAIT_S = 10.0
 

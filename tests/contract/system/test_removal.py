@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.system import file_attributes, removal
+from ccm_agent.system import file_attributes
 from ccm_agent.system.files import SystemFiles
 from ccm_agent.system.threads import CancelFlag
+from ccm_agent.system.trees import removal
 
 
 def make_deep(top: Path, levels: int) -> None:

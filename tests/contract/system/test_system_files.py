@@ -17,9 +17,9 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import ContentRef
 from ccm_agent.system import atomic_write as store_module
 from ccm_agent.system import file_inspection as look_module
-from ccm_agent.system.download_file import DownloadedFile
 from ccm_agent.system.file_attributes import set_attributes
 from ccm_agent.system.files import SystemFiles
+from ccm_agent.system.http.download_file import DownloadedFile
 
 TOP = Path(__file__).parents[3]
 NOBODY = 65534
@@ -95,7 +95,7 @@ class TestKills:
     def test_a_killed_download_leaves_nothing(self, tmp_path: Path) -> None:
         script = """
 import os, signal, sys
-from ccm_agent.system.download_file import DownloadedFile
+from ccm_agent.system.http.download_file import DownloadedFile
 received = DownloadedFile(sys.argv[1] + "/.ccm-1.part")
 received.add(b"x" * 1_000_000)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -10,9 +10,8 @@ import pytest
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import TreeEntry
-from ccm_agent.system import tree_compare
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.trees import SystemTrees
+from ccm_agent.system.trees.trees import SystemTrees, tree_compare
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can play several users")

@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry, Trees
-from ccm_agent.system.trees import SystemTrees
+from ccm_agent.system.trees.trees import SystemTrees
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.trees import FakeTrees
 from tests.contract.system.conftest import Place

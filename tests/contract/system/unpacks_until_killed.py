@@ -19,8 +19,8 @@ import tarfile
 from collections.abc import Iterator
 
 from ccm_agent.model.ports import Packed
+from ccm_agent.system.archives.unpack import unpack
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.unpack import unpack
 from tests.contract.system.stores_until_killed import kill_at
 
 FILES = {"lib/one": "1" * 100_000, "bin/app": "#!/bin/sh\n", "bin/more": "2" * 1000}

@@ -9,9 +9,9 @@ import pytest
 
 from ccm_agent.agent.node.facts import AssignedFacts
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.model.errors import ProtocolError
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.signing import FULL, Keyring, authenticator
 

@@ -18,7 +18,7 @@ from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment
 from tests.support.signing import unsigned_stamps
 

@@ -13,12 +13,12 @@ import pytest
 from ccm_agent.agent.requests.authentication import Authenticator, NotAuthorizedError, WrongClockError
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.bus.requests import SCHEDULES_STREAM
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers
 from ccm_agent.bus.subjects import due_subject, request_subject
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers
 from ccm_agent.model.errors import InputError, ProtocolError
 from ccm_agent.model.ports import IncomingRequest, KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, NODE_PING, RESOURCE_EXEC
 from ccm_agent.policy.ruling import rule_on
 from ccm_agent.testing.clock import FakeClock

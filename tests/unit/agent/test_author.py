@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ccm_agent.bus.chain import CHAIN_HEADER, PLACE_DETAIL
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, verify
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind, verify
 from ccm_agent.model.outcome import SESSION_SUMMARY
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_broker import StoredWrite

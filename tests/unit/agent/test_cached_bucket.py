@@ -8,7 +8,7 @@ import pytest
 from ccm_agent.agent.cache.document_cache import CachedBucket
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.model.errors import (
     BusDeniedError,
     BusError,
@@ -17,7 +17,7 @@ from ccm_agent.model.errors import (
     RevisionGoneError,
 )
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.agent import Bus, memory_bus
 from tests.support.signing import FULL, Keyring, authenticator, now_ms, unsigned_stamps

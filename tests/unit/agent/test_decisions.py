@@ -9,8 +9,8 @@ from typing import Any
 from ccm_agent.agent.requests.request_log import REFUSALS_A_MINUTE, DecisionLog
 from ccm_agent.bus.chain import NONE
 from ccm_agent.model.errors import Refusal
-from ccm_agent.model.policy import Principal
 from ccm_agent.model.ports import IncomingRequest
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.wire import MANIFEST_APPLY, NODE_PING
 from ccm_agent.testing.clock import FakeClock
 

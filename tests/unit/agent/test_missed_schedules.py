@@ -14,7 +14,7 @@ from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.runs.admission import disable
 from ccm_agent.bus.schedule_index import INDEX_SUBJECT
 from ccm_agent.bus.subjects import fact_scope, own_subject, request_subject, schedule_subject
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
     MANIFEST_APPLY,

@@ -19,8 +19,8 @@ from ccm_agent.agent.requests.node_commands import TEXT_LIMIT, WAITING_LIMIT, No
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import CcmError, Refusal
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.maintenance import LockChange
-from ccm_agent.model.policy import Principal
+from ccm_agent.model.records.maintenance import LockChange
+from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.wire import (
     AGENT_CONVERGE,
     AGENT_DISABLED,

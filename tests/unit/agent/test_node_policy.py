@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.requests.request_handler import KINDS, find_action
 from ccm_agent.agent.runs.admission import NodePolicy
-from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.policy import LOCAL, LOCAL_FROM_BROKER, Principal
 from ccm_agent.model.ports import IncomingRequest
+from ccm_agent.model.records.policy import LOCAL, LOCAL_FROM_BROKER, Principal
 from ccm_agent.model.wire import (
     AGENT_REFUSED,
     MANIFEST_APPLY,

@@ -10,10 +10,10 @@ import pytest
 
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.snapshot import digest_of, piece_key, place_of, split
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY, Timestamp
-from ccm_agent.bus.trust import TRUST_BUCKET
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.snapshot import digest_of, piece_key, place_of, split
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.signing import FULL, Keyring, authenticator, now_ms

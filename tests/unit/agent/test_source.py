@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.agent.desired.origins import SourcePorts, make_origin
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signatures.signing import SignatureError
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import CcmError, DownloadError, ManifestError, ProtocolError
 from ccm_agent.testing.download import FakeDownload

@@ -12,13 +12,13 @@ import pytest
 from ccm_agent.agent.requests.authentication import Authenticator, StaleSignersError
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.agent.requests.signers_guard import SignersGuard
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, SignedText, SignersList, sign_signers
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY, Timestamp
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET, SignedText, SignersList, sign_signers
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import IncomingRequest, KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, RESOURCE_EXEC
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus

@@ -12,7 +12,7 @@ from ccm_agent.agent.node.facts import routed_facts
 from ccm_agent.bus.subjects import event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ports import KeyValue, KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, ManifestRequest, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (

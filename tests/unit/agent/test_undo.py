@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.undo import UndoEntry, UndoRecord
+from ccm_agent.model.records.undo import UndoEntry, UndoRecord
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_agent.storage.undo_store import UndoStore
 from tests.support.agent import NODE

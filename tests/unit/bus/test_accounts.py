@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from ccm_agent.bus.accounts import (
+from ccm_agent.bus.access.accounts import (
     REQUESTS,
     STREAMS,
     Account,
@@ -18,9 +18,9 @@ from ccm_agent.bus.accounts import (
     grants,
     imports,
 )
-from ccm_agent.bus.audit import audited_patterns
+from ccm_agent.bus.access.audit import audited_patterns
+from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.layout import NOTIFYING, LayoutOptions, plan
-from ccm_agent.bus.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.subjects import stored_patterns, subject_matches
 from ccm_agent.model import wire
 

@@ -7,8 +7,8 @@ import hashlib
 import msgspec
 import pytest
 
-from ccm_agent.bus.audit_entry import TEXT_LIMIT, AuditedKey, SignedAction
-from ccm_agent.bus.signing import SignatureKind, SigningKey, verify_content
+from ccm_agent.bus.access.audit_entry import TEXT_LIMIT, AuditedKey, SignedAction
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey, verify_content
 from ccm_agent.model.wire import (
     NODE_PING,
     RESOURCE_ENSURE,

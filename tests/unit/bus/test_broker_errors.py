@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.broker_errors import no_responders, place_of
+from ccm_agent.bus.connection.broker_errors import no_responders, place_of
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.choose_broker import broker_name, choose_broker, named_by_credentials
-from ccm_agent.bus.credentials import new_account, user_credentials
-from ccm_agent.bus.permissions import Role, operator_permissions
-from ccm_agent.bus.settings import DEFAULT_SERVER
+from ccm_agent.bus.access.credentials import new_account, user_credentials
+from ccm_agent.bus.access.permissions import Role, operator_permissions
+from ccm_agent.bus.connection.choose_broker import broker_name, choose_broker, named_by_credentials
+from ccm_agent.bus.connection.settings import DEFAULT_SERVER
 from ccm_agent.model.errors import NotFoundError
 
 

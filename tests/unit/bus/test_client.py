@@ -10,8 +10,8 @@ from typing import Any
 import nats.errors
 import pytest
 
-from ccm_agent.bus.client import BusClient
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.client import BusClient
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.model.secret import Secret
 from tests.support.header_blocks import MALFORMED
 

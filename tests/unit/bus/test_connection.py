@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings
 
 
 class Lossy:

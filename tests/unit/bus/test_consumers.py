@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.consumers import convert_delivered
-from ccm_agent.bus.messages import Message
 from ccm_agent.bus.streams import Stored
 from ccm_agent.model.errors import ProtocolError
 

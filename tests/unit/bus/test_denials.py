@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.denials import PUBLISH, denied, no_inbox
-from ccm_agent.bus.permissions import operator_flag_for
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.access.denials import PUBLISH, denied, no_inbox
+from ccm_agent.bus.access.permissions import operator_flag_for
+from ccm_agent.bus.connection.settings import BusSettings
 
 OPERATOR = BusSettings(
     servers=("nats://b:4222",), identity="ann", program="ccmctl", operator_flag=operator_flag_for

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccm_agent.bus.headers import (
+from ccm_agent.bus.connection.headers import (
     BLOCK_LIMIT_BYTES,
     MalformedHeadersError,
     broker_headers,
     parse_headers,
     was_stored,
 )
-from ccm_agent.bus.messages import COPIED
+from ccm_agent.bus.connection.messages import COPIED
 from tests.support.header_blocks import MALFORMED
 
 APPENDED = (

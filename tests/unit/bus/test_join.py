@@ -8,7 +8,7 @@ import zlib
 import msgspec
 import pytest
 
-from ccm_agent.bus.credentials import (
+from ccm_agent.bus.access.credentials import (
     new_authority,
     new_root,
     new_user,
@@ -16,7 +16,7 @@ from ccm_agent.bus.credentials import (
     scoped_jwt,
     token_credentials,
 )
-from ccm_agent.bus.join import (
+from ccm_agent.bus.signatures.join import (
     TOKEN_PREFIX,
     JoinError,
     JoinToken,
@@ -30,9 +30,9 @@ from ccm_agent.bus.join import (
     verify_answer,
     verify_request,
 )
-from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError, SignatureKind, SigningKey
-from ccm_agent.bus.trust import (
+from ccm_agent.bus.signatures.node_state import StateReader
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import (
     Signer,
     SignersList,
     allow_certifier,
@@ -42,9 +42,9 @@ from ccm_agent.bus.trust import (
     sign_signers,
 )
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.join import JOIN_ANSWER, JoinAnswer, JoinState
+from ccm_agent.model.records.join import JOIN_ANSWER, JoinAnswer, JoinState
 from ccm_agent.model.secret import Secret
-from ccm_ctl.fleet.authors import Authors
+from ccm_ctl.fleet.trust.authors import Authors
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000

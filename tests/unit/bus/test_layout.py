@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.audit import AUDITED, audit_configs
+from ccm_agent.bus.access.audit import AUDITED, audit_configs
+from ccm_agent.bus.access.permissions import node_permissions
 from ccm_agent.bus.layout import LayoutOptions, plan, registration_config
-from ccm_agent.bus.permissions import node_permissions
-from ccm_agent.bus.signing import HEADER_LIMIT
+from ccm_agent.bus.signatures.signing import HEADER_LIMIT
 from ccm_agent.bus.subjects import subject_matches
 from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.credentials import forbids_publishing, new_authority, user_credentials
+from ccm_agent.bus.access.credentials import forbids_publishing, new_authority, user_credentials
+from ccm_agent.bus.access.permissions import node_permissions
 from ccm_agent.bus.node_data import TOO_OLD_TEXT, slot_key
-from ccm_agent.bus.permissions import node_permissions
 from ccm_agent.bus.subjects import owner_of, subject_matches
 from ccm_agent.hiera.resolve import resolve_document
 from ccm_agent.model.errors import CcmError

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.bus.chain import PLACE_DETAIL, ChainPosition, new_chain_id
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.signing import SignatureKind, SigningKey, verify
-from ccm_agent.bus.trust import verify_certificate
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey, verify
+from ccm_agent.bus.signatures.trust import verify_certificate
 from tests.support.authorship import Root, new_seed, now_ms, write_credentials
 
 SUBJECT = "io.choria.ccm.v1.agent.startup.web1"

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccm_agent.bus.node_state import StateReader, find_slot_forgery
-from ccm_agent.bus.signing import SKEW_MS, SignatureError, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.node_state import StateReader, find_slot_forgery
+from ccm_agent.bus.signatures.signing import SKEW_MS, SignatureError, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import SignersList, certify_node
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.trust import SignersList, certify_node
 from ccm_agent.model.ports import KeyValueEntry
 from tests.support.signing import new_key
 

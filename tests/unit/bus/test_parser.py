@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.bus.parser import LINE_LIMIT_BYTES, Parser
+from ccm_agent.bus.connection.parser import LINE_LIMIT_BYTES, Parser
 
 
 class FakeClient:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.permissions import operator_flag_for
+from ccm_agent.bus.access.permissions import operator_flag_for
 
 
 @pytest.mark.parametrize(

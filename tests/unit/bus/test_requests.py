@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.messages import COPIED
+from ccm_agent.bus.connection.messages import COPIED
 from ccm_agent.bus.requests import validate_request
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import IncomingRequest

@@ -10,8 +10,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from ccm_agent.bus.node_key import NodeKey
-from ccm_agent.bus.sealing import (
+from ccm_agent.bus.signatures.node_key import NodeKey
+from ccm_agent.bus.signatures.sealing import (
     SECRET_LIMIT_BYTES,
     check_secret_name,
     check_secret_value,
@@ -22,7 +22,7 @@ from ccm_agent.bus.sealing import (
     value_key,
     wrap_key,
 )
-from ccm_agent.bus.secret_reader import SecretReader
+from ccm_agent.bus.signatures.secret_reader import SecretReader
 from ccm_agent.model.errors import (
     BusDeniedError,
     CcmError,
@@ -32,9 +32,9 @@ from ccm_agent.model.errors import (
     UsageError,
 )
 from ccm_agent.model.ports import KeyReader, KeyValueEntry
-from ccm_agent.model.sealed import SealedKey, SealedValue
+from ccm_agent.model.records.sealed import SealedKey, SealedValue
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.secret import Secret
-from ccm_agent.model.stamped import Stamped
 from tests.support.authorship import new_seed
 from tests.support.signing import new_key
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.bus.server_rotation import ServerRotation
-from ccm_agent.bus.settings import BusSettings, replaced, settings_for
+from ccm_agent.bus.connection.server_rotation import ServerRotation
+from ccm_agent.bus.connection.settings import BusSettings, replaced, settings_for
 
 SERVERS = ["nats://a:4222", "nats://b:4222", "nats://c:4222"]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ccm_agent.bus.settings import BusSettings, replaced, settings_for, settings_from_context
+from ccm_agent.bus.connection.settings import BusSettings, replaced, settings_for, settings_from_context
 from ccm_agent.model.errors import DocumentError, NotFoundError, UsageError
 from ccm_agent.model.secret import Secret
 

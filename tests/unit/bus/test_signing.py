@@ -7,7 +7,7 @@ import secrets
 import nkeys
 import pytest
 
-from ccm_agent.bus.signing import (
+from ccm_agent.bus.signatures.signing import (
     HEADER_LIMIT,
     SignatureError,
     SignatureKind,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccm_agent.bus.messages import Message
+from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.streams import (
     NoPeersError,
     NoStreamError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ccm_agent.bus.signing import SignatureError, SignatureKind
-from ccm_agent.bus.timestamp import AHEAD_MS, TIMESTAMP_SUBJECT, Timestamp, read_timestamp
-from ccm_agent.bus.trust import (
+from ccm_agent.bus.signatures.signing import SignatureError, SignatureKind
+from ccm_agent.bus.signatures.timestamp import AHEAD_MS, TIMESTAMP_SUBJECT, Timestamp, read_timestamp
+from ccm_agent.bus.signatures.trust import (
     EVERYWHERE,
     SIGNERS_LIMIT,
     SIGNERS_SUBJECT,

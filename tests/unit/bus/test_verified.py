@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
-from ccm_agent.bus.trust import Signer, SignersList
-from ccm_agent.bus.verified import Authored, Unverified, Verified, Verifier
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.signatures.trust import Signer, SignersList
+from ccm_agent.bus.signatures.verified import Authored, Unverified, Verified, Verifier
 from tests.support.signing import new_key
 
 NOW = 1_700_000_000_000
@@ -90,8 +90,8 @@ def test_a_signature_needs_a_base() -> None:
 
 def test_types_refuse_an_unverified_base(tmp_path: Path) -> None:
     program = """
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.verified import Authored, Unverified, Verified
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.verified import Authored, Unverified, Verified
 
 def write(signatory: Signatory, good: Verified[int], bad: Unverified[int], own: Authored) -> None:
     signatory.document("b", "k", b"x", [good, own])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.credentials import new_account, user_credentials
-from ccm_agent.bus.permissions import Role, operator_permissions
-from ccm_agent.bus.settings import DEFAULT_SERVER
+from ccm_agent.bus.access.credentials import new_account, user_credentials
+from ccm_agent.bus.access.permissions import Role, operator_permissions
+from ccm_agent.bus.connection.settings import DEFAULT_SERVER
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.version import VERSION
 from ccm_ctl.__main__ import VERBS, main

@@ -152,8 +152,8 @@ def test_a_state_folder_that_is_missing_is_reported(
 def test_configuration_is_checked_at_the_path_that_status_reads(
     config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_agent.cli.agent.CONFIG", config)
-    monkeypatch.setattr("ccm_agent.cli.agent_local.CONFIG", config)
+    monkeypatch.setattr("ccm_agent.cli.agent.agent.CONFIG", config)
+    monkeypatch.setattr("ccm_agent.cli.agent.agent_local.CONFIG", config)
 
     checked_it = main.run(["agent", "--check-config"])
     checked_out = capsys.readouterr().out

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.cli.agent_output import ended_text, exit_of, status_text
+from ccm_agent.cli.agent.agent_output import ended_text, exit_of, status_text
 
 NOW = datetime(2026, 11, 21, 15, 0, tzinfo=UTC)
 RUN = "2zFYb0pNq7m1sJx5T8cRkWvQdLa"

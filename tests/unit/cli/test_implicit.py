@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.cli import inputs
-from ccm_agent.cli.ensure_shared import EnsureSharedOptions, apply_options
+from ccm_agent.cli.ensure.ensure_shared import EnsureSharedOptions, apply_options
 from ccm_agent.cli.implicit import why_not_trusted
 
 NOBODY = 65534

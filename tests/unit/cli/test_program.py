@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from blockbuster import BlockBuster
 
-from ccm_agent.cli import ensure_api, main
-from ccm_agent.cli.ensure_type import command_for
+from ccm_agent.cli import main
+from ccm_agent.cli.ensure import ensure_api
+from ccm_agent.cli.ensure.ensure_type import command_for
 from ccm_agent.cli.program import ALIASES, VERBS, program
 from ccm_agent.cli.record_types import HOST_RECORDS, HostEndLine
 from ccm_agent.clikit.terminal import Terminal

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.cli import options
-from ccm_agent.cli.registration_output import as_json, change_json, change_note, listing
+from ccm_agent.cli.services.registration_output import as_json, change_json, change_note, listing
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationChange, RegistrationEntry
 from tests.support.ccm_json import checked
 from tests.support.registrations import an_entry
 

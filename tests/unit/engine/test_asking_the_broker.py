@@ -12,7 +12,7 @@ from ccm_agent.app_expressions import make_expressions
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusError, BusUnavailableError, InputError, PropertyError, UnsettledError
 from ccm_agent.model.outcome import SessionSummary
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.templates.broker_functions import BrokerFunctions
 from tests.support.engine import Bench, bench
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from ccm_agent.engine import masking
-from ccm_agent.model.field_rules import PublishDigest, PublishNames, Sensitive
+from ccm_agent.model.formats.field_rules import PublishDigest, PublishNames, Sensitive
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.secret import Masker

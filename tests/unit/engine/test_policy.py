@@ -15,7 +15,7 @@ from ccm_agent.model.errors import ManifestError, PolicyError
 from ccm_agent.model.health import HealthStatus
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Packed
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.policy.document import parse_policy
 from ccm_agent.policy.grant import Grant

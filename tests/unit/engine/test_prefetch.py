@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from ccm_agent.engine.prefetch import HostChanges, StatePrefetcher
-from ccm_agent.model.field_rules import Deferred, NeededByLookAhead
+from ccm_agent.model.formats.field_rules import Deferred, NeededByLookAhead
 from ccm_agent.resources.contract import ResolvedResource
 from tests.support.engine import Board, NoteProperties, note_type
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccm_agent.engine.slots import NodeSlots, SlotClaim
-from ccm_agent.model.slots import BUCKET, Slot, SlotError, decode_entry
+from ccm_agent.model.records.slots import BUCKET, Slot, SlotError, decode_entry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 
 

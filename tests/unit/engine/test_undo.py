@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ccm_agent.engine.request import ManifestSource, StopFlag
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import Outcome
-from ccm_agent.model.undo import CHANGED_SINCE, Identity, UndoEntry, UndoRecord
+from ccm_agent.model.records.undo import CHANGED_SINCE, Identity, UndoEntry, UndoRecord
 from ccm_agent.policy.grant import Grant
 from tests.support.engine import Board, bench, note_type
 from tests.unit.engine.test_policy import RESTRICTED, Stage, grant

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.hiera.sources import THREAD_FROM_BYTES, FetchedDocument, Sources
 from ccm_agent.model.errors import CcmError, DataError, FileError, ProtocolError
 from ccm_agent.model.ports import KeyValueEntry, Transfer, Transferred
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 
 PLAIN = b"data: {a: '${ Facts.n }'}\n"
 

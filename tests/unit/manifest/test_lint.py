@@ -8,7 +8,7 @@ import pytest
 
 from ccm_agent.manifest.document import make_document
 from ccm_agent.manifest.lint import lint
-from ccm_agent.model.field_rules import ExtensionValues
+from ccm_agent.model.formats.field_rules import ExtensionValues
 from ccm_agent.resources.apply import TYPE as APPLY
 from tests.support.engine import Board, NoteProperties, Types, note_type
 

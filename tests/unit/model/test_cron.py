@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ccm_agent.model.cron import Cron, shown_fields, six_fields
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.formats.cron import Cron, shown_fields, six_fields
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)  # a Saturday
 

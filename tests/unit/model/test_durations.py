@@ -1,7 +1,7 @@
 import pytest
 
-from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import DocumentError
+from ccm_agent.model.formats.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.model.escapes import views
+from ccm_agent.model.formats.escapes import views
 
 ENCODERS: dict[str, Callable[[str], str]] = {
     "as it is": str,

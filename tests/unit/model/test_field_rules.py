@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from ccm_agent.model.field_rules import (
+from ccm_agent.model.formats.field_rules import (
     Alias,
     Deferred,
     Extension,

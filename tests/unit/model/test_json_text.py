@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ccm_agent.model.json_text import encode_message, json_safe
+from ccm_agent.model.formats.json_text import encode_message, json_safe
 from ccm_agent.model.wire import Disabled
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

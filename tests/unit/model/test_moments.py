@@ -8,7 +8,7 @@ import pytest
 
 from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import DocumentError
-from ccm_agent.model.moments import parse_moment
+from ccm_agent.model.formats.moments import parse_moment
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import PropertyError, ProtocolError
-from ccm_agent.model.registration import (
+from ccm_agent.model.records.registration import (
     ANNOTATIONS_LIMIT_BYTES,
     check_entry,
     decode_entry,

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.model.scalars import CORE_TAG, float_text, key_text, parse_number, plain_value, tagged_value
+from ccm_agent.model.formats.scalars import (
+    CORE_TAG,
+    float_text,
+    key_text,
+    parse_number,
+    plain_value,
+    tagged_value,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.model.shellwords import split_words
+from ccm_agent.model.formats.shellwords import split_words
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.model.slots import (
+from ccm_agent.model.records.slots import (
     Slot,
     SlotDecision,
     SlotEntry,

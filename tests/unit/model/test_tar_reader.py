@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from ccm_agent.model.tar_reader import Tar, members
+from ccm_agent.model.formats.tar_reader import Tar, members
 from tests.support.tars import HOLD_UPS, attributes, header, record
 
 

@@ -3,10 +3,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ccm_agent.model.formats.truncation import MARK, encode_event, encode_summary
 from ccm_agent.model.health import HealthResult
 from ccm_agent.model.outcome import SESSION_SUMMARY, FailedResource, SessionSummary
 from ccm_agent.model.resource_diff import FileDiff, PropertyChange, ResourceDiff
-from ccm_agent.model.truncation import MARK, encode_event, encode_summary
 from ccm_agent.model.wire import EVENT_LIMIT_BYTES
 from tests.support.agent import resource_event
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.model.untrusted_json import Moment, decode_foreign
+from ccm_agent.model.formats.untrusted_json import Moment, decode_foreign
 
 
 class Told(msgspec.Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.urls import looks_secret, mask_url, mask_urls, secrets_of_url
+from ccm_agent.model.formats.urls import looks_secret, mask_url, mask_urls, secrets_of_url
 
 
 @pytest.mark.parametrize(

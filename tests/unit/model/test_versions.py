@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.model.versions import compare_debian, compare_plain, compare_rpm, debian_key, rpm_key
+from ccm_agent.model.formats.versions import compare_debian, compare_plain, compare_rpm, debian_key, rpm_key
 
 # The tables of Choria CCM's pages about apt and dnf, row by row. The last row for apt has 1.0a before 1.0- there, which neither
 # dpkg nor Choria CCM says: the hyphen parts an empty revision from 1.0

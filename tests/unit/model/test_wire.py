@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from ccm_agent.model import outcome, wire
+from ccm_agent.model.formats.untrusted_json import Moment
 from ccm_agent.model.outcome import Counts, Outcome, TransactionEvent, count
-from ccm_agent.model.untrusted_json import Moment
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 MESSAGES = [

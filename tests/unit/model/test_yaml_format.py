@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import DocumentError
-from ccm_agent.model.yaml_format import format_yaml
+from ccm_agent.model.formats.yaml_format import format_yaml
 
 TOP = Path(__file__).parents[3]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccm_agent.model.codec import decode_yaml
 from ccm_agent.model.errors import DocumentError
-from ccm_agent.model.yaml_reader import MAX_ALIASED, MAX_DEPTH
+from ccm_agent.model.formats.yaml_reader import MAX_ALIASED, MAX_DEPTH
 
 
 @pytest.mark.parametrize(

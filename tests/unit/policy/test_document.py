@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import DocumentError
-from ccm_agent.model.policy import RUN_ACTIONS
+from ccm_agent.model.records.policy import RUN_ACTIONS
 from ccm_agent.policy.document import Policy, parse_policy
 
 TYPES = ("apply", "archive", "exec", "file", "package", "scaffold", "service")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.model.policy import LOCAL, Principal
+from ccm_agent.model.records.policy import LOCAL, Principal
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, rule_on
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import DocumentError
-from ccm_agent.model.policy import LOCAL, LOCAL_FROM_BROKER, LOOK_ACTIONS, RUN_ACTIONS, Principal
+from ccm_agent.model.records.policy import LOCAL, LOCAL_FROM_BROKER, LOOK_ACTIONS, RUN_ACTIONS, Principal
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
 

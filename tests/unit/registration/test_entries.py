@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.signatures.node_state import StateReader
+from ccm_agent.bus.signatures.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.signatures.trust import SignersList
 from ccm_agent.bus.streams import Stored
-from ccm_agent.bus.trust import SignersList
 from ccm_agent.model.errors import DataError
-from ccm_agent.model.registration import RegistrationEntry, encode_entry
+from ccm_agent.model.records.registration import RegistrationEntry, encode_entry
 from ccm_agent.registration.entries import (
     RegistrationQuery,
     StreamEntry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ccm_agent.model.registration import RegistrationChange, RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationChange, RegistrationEntry
 from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.registration.watch import _changes
 

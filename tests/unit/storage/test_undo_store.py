@@ -14,7 +14,7 @@ import pytest
 from ccm_agent.model.errors import FileError, UndoError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
-from ccm_agent.model.undo import UndoEntry
+from ccm_agent.model.records.undo import UndoEntry
 from ccm_agent.storage import undo_store
 from ccm_agent.storage.journal import Journal
 from ccm_agent.storage.undo_store import UNKNOWN_END, UndoLine, UndoStore, fold

@@ -4,7 +4,7 @@ import pytest
 from yarl import URL
 
 from ccm_agent.model.errors import DownloadError
-from ccm_agent.system.http import is_own, redirected
+from ccm_agent.system.http.http import is_own, redirected
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import dns.message
 import dns.rdatatype
 import pytest
 
-from ccm_agent.system.name_servers import texts
+from ccm_agent.system.http.name_servers import texts
 
 NAME = b"\x07example\x03com\x00"
 BACK = b"\xc0\x0c"

@@ -18,12 +18,12 @@ import pytest
 
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Packed
-from ccm_agent.system import unpack as module
-from ccm_agent.system.archive_entries import ArchiveEntry
+from ccm_agent.system.archives import unpack as module
+from ccm_agent.system.archives.archive_entries import ArchiveEntry
+from ccm_agent.system.archives.unpack import unpack
 from ccm_agent.system.atomic_write import NewFile
 from ccm_agent.system.threads import CancelFlag
-from ccm_agent.system.tree import OpenTree
-from ccm_agent.system.unpack import unpack
+from ccm_agent.system.trees.tree import OpenTree
 from tests.support.tars import HOLD_UPS, attributes, header, record
 
 Part = dict[str, Any]

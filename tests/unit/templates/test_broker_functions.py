@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ccm_agent.model.errors import BusUnavailableError, ExpressionError
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.templates.broker_functions import BrokerFunctions
 
 

@@ -22,7 +22,7 @@ from ccm_agent.model.errors import (
     TemplateLimitError,
 )
 from ccm_agent.model.ports import Tree, TreeEntry
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.templates import rendering
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.gotime import GoDuration

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.registration import RegistrationEntry
+from ccm_agent.model.records.registration import RegistrationEntry
 from ccm_agent.templates.env import Environment
 from ccm_agent.templates.resolve import evaluate, render_text
 from ccm_agent.templates.services import Services

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ccm_agent.model.durations import parse_duration
 from ccm_agent.model.errors import DownloadError, FileError
+from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.ports import Download, Files, Packed, Transfer, Transferred, Unpack
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.secret import Secret, mask_url

@@ -6,8 +6,8 @@ import os
 import posixpath
 from collections.abc import Callable, Sequence
 
-from ccm_agent.model.durations import format_duration, parse_duration
 from ccm_agent.model.errors import CommandError
+from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.ports import Command, Completed, Files, Runner
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import OutputCallback

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ccm_agent.model.errors import CommandError, PropertyError
+from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.ports import Files, Runner
-from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.contract import OutputCallback
 from ccm_agent.resources.exec.providers.commands import Commands
 

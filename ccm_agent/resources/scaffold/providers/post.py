@@ -18,11 +18,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ccm_agent.model.durations import format_duration
 from ccm_agent.model.errors import CommandError, FileError, PropertyError
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.ports import Command, Completed, Files, Runner, TreeEntry, Trees
 from ccm_agent.model.secret import Masker
-from ccm_agent.model.shellwords import split_words
 from ccm_agent.resources.scaffold.providers.globs import compile_glob
 
 PLACEHOLDER = "{}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_ctl.fleet import fact_edits
+from ccm_ctl.fleet.data import fact_edits
 
 
 @pytest.fixture(autouse=True)

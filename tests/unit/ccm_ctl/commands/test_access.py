@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.bus.credentials import name_in_credentials, public_key
-from ccm_agent.bus.permissions import node_permissions, node_template
+from ccm_agent.bus.access.credentials import name_in_credentials, public_key
+from ccm_agent.bus.access.permissions import node_permissions, node_template
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.secret import Secret
 from ccm_ctl.__main__ import VERBS

@@ -12,15 +12,15 @@ import pytest
 
 from ccm_agent.bus.subjects import ALL, event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError, UsageError
+from ccm_agent.model.formats.moments import parse_moment
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.moments import parse_moment
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryRequests
-from ccm_ctl.commands.apply import parse_deadline
-from ccm_ctl.fleet import run as run_module
+from ccm_ctl.commands.runs.apply import parse_deadline
+from ccm_ctl.fleet.runs import run as run_module
 from tests.support.controller import NOW, Desk, FakeNode, event
 
 MANIFEST = "ccm:\n  resources:\n    - exec: [{'true': {}}]\n"

@@ -18,7 +18,7 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.wire import AGENT_SHUTDOWN, AgentEvent, AssignmentState, Disabled
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import convergence
+from ccm_ctl.fleet.assignments import convergence
 from tests.support.controller import BEFORE, NOW, Desk, FakeNode, reached
 
 MOTD = """\
@@ -353,7 +353,7 @@ def test_waiting_without_a_terminal_prints_each_change_of_the_numbers_up_to_a_li
     motd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convergence, "LOOK_AGAIN_S", 0.0)
-    monkeypatch.setattr("ccm_ctl.commands.assignment.WAIT_LINES_MOST", 2)
+    monkeypatch.setattr("ccm_ctl.commands.assignments.assignment.WAIT_LINES_MOST", 2)
     nodes = [FakeNode(f"web{number}", WEB) for number in range(1, 5)]
     desk, digest = assigned(motd, *nodes)
     tasks: list[asyncio.Task[None]] = []

@@ -15,10 +15,10 @@ import pytest
 
 from ccm_agent.bus.subjects import request_subject, schedule_subject
 from ccm_agent.model.bundle import Bundle, PartialManifest
-from ccm_agent.model.run_records import RunRecord, RunState
+from ccm_agent.model.records.run_records import RunRecord, RunState
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBus
-from ccm_ctl.fleet.stored_schedule import Schedule
+from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 from tests.support.bundles import digest_of, packed
 from tests.support.controller import NOW, Desk, FakeNode
 

@@ -9,7 +9,7 @@ import pytest
 
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import Desk, FakeNode

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.testing.memory_bus import MemoryBroker

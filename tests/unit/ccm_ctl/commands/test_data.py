@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from tests.support.controller import BEFORE, Desk, FakeNode
 
 TEXTS = ["data:\n  a: 1\n", "data:\n  a: 2\n", "data:\n  a: 3\n"]

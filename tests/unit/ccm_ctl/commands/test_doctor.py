@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.version import VERSION
 from ccm_ctl.app import Broker

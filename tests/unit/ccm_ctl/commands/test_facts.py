@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker
-from ccm_ctl.commands.facts import fact_value
-from ccm_ctl.fleet import fact_edits
+from ccm_ctl.commands.data.facts import fact_value
+from ccm_ctl.fleet.data import fact_edits
 from tests.support.controller import BEFORE, NOW, Desk, FakeNode
 
 

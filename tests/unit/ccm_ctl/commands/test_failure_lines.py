@@ -7,8 +7,8 @@ import io
 import pytest
 
 from ccm_agent.clikit.terminal import Terminal
-from ccm_ctl.commands import failure_lines
-from ccm_ctl.commands.failure_lines import FailureLines
+from ccm_ctl.commands.runs import failure_lines
+from ccm_ctl.commands.runs.failure_lines import FailureLines
 
 
 def lines(terminal: Terminal, err: io.StringIO, *failures: tuple[str, str, str, str]) -> str:

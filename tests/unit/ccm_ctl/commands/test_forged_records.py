@@ -9,12 +9,12 @@ import pytest
 
 from ccm_agent.bus.subjects import encode_token, request_subject
 from ccm_agent.model.ids import new_id, short_id
-from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord
+from ccm_agent.model.records.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import NodeEnd, RunEnds, RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, NodeState
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 from tests.support.controller import NOW, Desk, FakeNode, fleet_on
 from tests.support.signing import OWN
 
@@ -111,7 +111,7 @@ def test_a_rollout_that_cannot_be_driven_for_any_reason_leaves_the_server_runnin
     async def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ccm_ctl.commands.rollout_drive.resume_driving", fail)
+    monkeypatch.setattr("ccm_ctl.commands.rollouts.rollout_drive.resume_driving", fail)
     said = desk.ccmctl("rollout", "serve", "--once")
 
     assert said.code == 0

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
-from ccm_agent.bus.trust import TRUST_BUCKET, Signer, SignersList
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Signer, SignersList
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.groups import EXPANDED_LIMIT
-from ccm_ctl.fleet.verified_reader import VerifiedReader
+from ccm_ctl.fleet.nodes.groups import EXPANDED_LIMIT
+from ccm_ctl.fleet.trust.verified_reader import VerifiedReader
 from tests.support.authorship import new_seed
 from tests.support.controller import NOW, Desk, FakeNode
 from tests.support.signing import OwnSignatory

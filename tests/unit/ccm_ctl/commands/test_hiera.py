@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_ctl.commands.hiera import masked
+from ccm_ctl.commands.data.hiera import masked
 from tests.support.controller import Desk, FakeNode
 from tests.unit.ccm_ctl.commands.test_checks import assigned, layered
 

@@ -12,8 +12,8 @@ from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, TRANSACTION_EVENT, SessionStart
 from ccm_agent.model.wire import AGENT_STARTUP, AgentEvent
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.commands.history import format_session_starter
-from ccm_ctl.fleet.node_past import PastSession
+from ccm_ctl.commands.nodes.history import format_session_starter
+from ccm_ctl.fleet.nodes.node_past import PastSession
 from tests.support.authorship import Root
 from tests.support.controller import NOW, Desk, FakeNode, event, planned_change
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.model.wire import MANIFEST_APPLY
 from tests.support.controller import FakeNode, Said, event
 from tests.support.fleet import a_file, manifest

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_ctl.fleet.keys import Keys, User
-from ccm_ctl.fleet.moving import Left, who_is_left
+from ccm_ctl.fleet.keys.keys import Keys, User
+from ccm_ctl.fleet.keys.moving import Left, who_is_left
 from tests.support.controller import Desk, Said
 from tests.support.one_account import OneAccount
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.bus.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.app import Application
 from ccm_ctl.commands.command_tree import CtlProgram
-from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.rollout.lease import LEASE_S
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 from tests.support.controller import NOW, Desk, FakeNode, fleet_on
 from tests.support.signed_desk import Crew, SignedDesk
 from tests.support.signing import OWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_ctl.fleet import gather
+from ccm_ctl.fleet.runs import gather
 from tests.support.controller import Desk, FakeNode
 
 

@@ -8,10 +8,10 @@ import msgspec
 
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, Assignment, NodeRecord, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.controller import NOW, Desk, FakeNode
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBus
 from tests.support.controller import Desk, FakeNode
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import RunAhead
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.runs.history import History
 from tests.support.controller import NOW, Desk, FakeNode, event, fleet_on
 from tests.support.signing import OWN
 
@@ -152,7 +152,7 @@ def test_a_run_that_continues_is_stopped_where_it_was_sent(desk: Desk, tmp_path:
 def test_nodes_that_a_dead_controller_has_not_reached_end_with_the_stop(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_ctl.fleet.open_runs.STOP_LOOKS", 1)
+    monkeypatch.setattr("ccm_ctl.fleet.runs.open_runs.STOP_LOOKS", 1)
     reopen(desk)
     desk.nodes[1].stop, desk.nodes[1].outcome = "done", "stopped: stopped by op before it came"
 

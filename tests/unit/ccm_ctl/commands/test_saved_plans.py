@@ -15,8 +15,8 @@ import pytest
 
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.testing.memory_bus import MemoryBus
-from ccm_ctl.fleet import run as run_module
-from ccm_ctl.fleet.plan_file import LIMIT_BYTES, PlanFile
+from ccm_ctl.fleet.runs import run as run_module
+from ccm_ctl.fleet.runs.plan_file import LIMIT_BYTES, PlanFile
 from tests.support.authorship import Root
 from tests.support.controller import Desk, FakeNode, Said, event
 

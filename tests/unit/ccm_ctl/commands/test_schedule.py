@@ -11,15 +11,15 @@ import pytest
 
 from ccm_agent.bus.subjects import rollout_schedule_subject, rollout_start_subject, starts_key
 from ccm_agent.model.errors import BusSetupError, UsageError
-from ccm_agent.model.moments import parse_moment
-from ccm_agent.model.rollout_records import ScheduledStart, ScheduleStarts
+from ccm_agent.model.formats.moments import parse_moment
+from ccm_agent.model.records.rollout_records import ScheduledStart, ScheduleStarts
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.commands.schedule import choose_deadline_s, format_when, parse_when
+from ccm_ctl.commands.schedules.schedule import choose_deadline_s, format_when, parse_when
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions, WaveSpec
 from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
-from ccm_ctl.fleet.schedules import Schedules
-from ccm_ctl.fleet.stored_schedule import Schedule
+from ccm_ctl.fleet.schedules.schedules import Schedules
+from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 from tests.support.controller import NOW, Desk
 
 Said = tuple[str, str, int | None, str | None]

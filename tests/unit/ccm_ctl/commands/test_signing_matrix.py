@@ -20,21 +20,21 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from ccm_agent.bus.permissions import Role, node_permissions
-from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.access.permissions import Role, node_permissions
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.trust import SignedText, Trust, sign_signers
 from ccm_agent.bus.subjects import key_subject, request_subject
-from ccm_agent.bus.trust import SignedText, Trust, sign_signers
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.__main__ import VERBS
 from ccm_ctl.commands.command_tree import CtlProgram
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.join_keys import JoinKeys
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.join_keys import JoinKeys
+from ccm_ctl.fleet.keys.keys import Keys
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 from tests.support.authorship import Root
 from tests.support.call_graph import CallGraph
 from tests.support.controller import NOW, FakeNode, Said, event, fleet_on
@@ -58,7 +58,7 @@ FAILED, ROLLOUT, CHANGED = ("CCM_RUNS", "failed"), ("CCM_RUNS", "rollout"), ("CC
 CONNECTED = "ccm_ctl.app.connected"
 """Connects each command, and renews the timestamp in passing."""
 
-OF_OBJECTS = "ccm_agent.bus.signatory.Signatory.object"
+OF_OBJECTS = "ccm_agent.bus.signatures.signatory.Signatory.object"
 """`ccmctl` signs no objects: its object store has no signatory."""
 
 IN_BETWEEN = "a made-up revision in between"
@@ -280,7 +280,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder, crew = tmp_path_factory.mktemp("matrix"), Crew()
     desk = SignedDesk(crew, _node(is_present=False, own_data=False))
     patch = pytest.MonkeyPatch()
-    patch.setattr("ccm_ctl.fleet.fact_edits.TAKEN_WITHIN_S", 0.05)
+    patch.setattr("ccm_ctl.fleet.data.fact_edits.TAKEN_WITHIN_S", 0.05)
     for word in (OLD, NEW):
         manifest, data = folder / f"{word}.yaml", folder / f"{word}.data"
         manifest.write_text(MANIFEST.format(word))
@@ -368,11 +368,14 @@ MATRIX = [
 def test_the_tables_name_exactly_the_commands_that_can_reach_a_signature() -> None:
     graph = CallGraph()
     of_operators = {
-        f"ccm_agent.bus.signatory.Signatory.{name}"
+        f"ccm_agent.bus.signatures.signatory.Signatory.{name}"
         for name, method in vars(Signatory).items()
         if not name.startswith("_") and callable(method) and "base" in inspect.signature(method).parameters
     } - {OF_OBJECTS}
-    of_the_root = {"ccm_agent.bus.trust.sign_signers", "ccm_agent.bus.trust.certify_node"}
+    of_the_root = {
+        "ccm_agent.bus.signatures.trust.sign_signers",
+        "ccm_agent.bus.signatures.trust.certify_node",
+    }
     commands = dict(_commands(CtlProgram(VERBS)))
 
     signing = graph.reaching(of_operators | of_the_root, but=[CONNECTED])

@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
-from ccm_agent.model.slots import SlotEntry
+from ccm_agent.model.records.slots import SlotEntry
 from ccm_agent.testing.memory_bus import MemoryBus
-from ccm_ctl.commands.slots import release_command
+from ccm_ctl.commands.rollouts.slots import release_command
 from tests.support.controller import NOW, Desk
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_ctl.app import Broker
 from tests.support.controller import FakeNode

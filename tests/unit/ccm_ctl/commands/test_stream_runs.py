@@ -13,11 +13,11 @@ from ccm_agent.bus.subjects import assignment_key, event_subject, request_subjec
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import derive_id, new_id
 from ccm_agent.model.outcome import SESSION_START, SessionStart
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import AGENT_REFUSED, MANIFEST_APPLY, AgentEvent, Assignment, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import stream_runs
-from ccm_ctl.fleet.stored_schedule import Schedule
+from ccm_ctl.fleet.runs import stream_runs
+from ccm_ctl.fleet.schedules.stored_schedule import Schedule
 from tests.support.controller import NOW, Desk, FakeNode, event
 
 MOTD = "ccm:\n  resources:\n    - exec:\n        - /bin/true: {}\n"
@@ -248,7 +248,7 @@ def test_list_shows_how_far_back_it_is_complete(
 ) -> None:
     desk, _ = night
     monkeypatch.setattr(stream_runs, "FIRST_WINDOW_S", 1.0)
-    monkeypatch.setattr("ccm_ctl.fleet.run_list.READ_LIMIT", 1)
+    monkeypatch.setattr("ccm_ctl.fleet.runs.run_list.READ_LIMIT", 1)
 
     assert desk.ccmctl("run", "list").err == (
         "runs of schedules and assignments: complete since 2026-11-21 12:00:00Z, for there are many events; "
@@ -350,7 +350,7 @@ def test_node_that_invents_runs_does_not_use_up_what_is_read(
     desk, _ = night
     invent(desk, "db1", 60)
     monkeypatch.setattr(stream_runs, "NODE_SHARE", 5)
-    monkeypatch.setattr("ccm_ctl.fleet.run_list.READ_LIMIT", 20)
+    monkeypatch.setattr("ccm_ctl.fleet.runs.run_list.READ_LIMIT", 20)
 
     shared = desk.ccmctl("run", "list", "--json")
     monkeypatch.setattr(stream_runs, "SURPLUS", 2)

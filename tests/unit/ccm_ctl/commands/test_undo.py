@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.model.undo import CHANGED_SINCE, NOT_UNDONE
+from ccm_agent.model.records.undo import CHANGED_SINCE, NOT_UNDONE
 from tests.support.controller import Desk, FakeNode, Said, event
 
 CAN_UNDO = {"undo": True}

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureKind
+from ccm_agent.bus.signatures.signing import SignatureKind
 from ccm_agent.bus.subjects import assignment_key, key_subject
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment, FactsRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.fleet_state import FleetState
-from ccm_ctl.fleet import node_state
-from ccm_ctl.fleet.discovery import TargetSpec
 from ccm_ctl.fleet.impact.sources import _read_addresses
-from ccm_ctl.fleet.inventory import read_inventory, read_verified
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.inventory import read_inventory, read_verified
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.trust import node_state
 from ccm_ctl.top.fleet_watch import FleetWatch
 from ccm_ctl.top.rows import node_rows
 from tests.support.authorship import Root

@@ -11,7 +11,7 @@ import pytest
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.outcome import SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
-from ccm_ctl.fleet import run as run_module
+from ccm_ctl.fleet.runs import run as run_module
 from tests.support.authorship import Root, now_ms
 from tests.support.controller import Desk, FakeNode, event
 

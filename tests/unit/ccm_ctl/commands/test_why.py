@@ -18,9 +18,9 @@ from ccm_agent.model.outcome import (
     SessionStart,
     SessionSummary,
 )
-from ccm_agent.model.run_records import RunRecord
-from ccm_agent.model.slots import SlotEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.run_records import RunRecord
+from ccm_agent.model.records.slots import SlotEntry
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import (
     AGENT_DUPLICATE,
     AGENT_REFUSED,
@@ -447,7 +447,7 @@ def test_a_node_without_permission_to_ask_reports_it() -> None:
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccm_ctl.fleet.gather.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("ccm_ctl.fleet.runs.gather.ASK_AGAIN_S", 0.01)
 
     [record] = (
         a_desk(a_record(assignments={"base": the_base()}), status=None)
@@ -469,7 +469,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytes
 def test_a_refusal_is_why_an_agent_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, minutes: float, state: str
 ) -> None:
-    monkeypatch.setattr("ccm_ctl.fleet.gather.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("ccm_ctl.fleet.runs.gather.ASK_AGAIN_S", 0.01)
     why = "status: the signature has expired; check the clocks"
 
     [record] = (

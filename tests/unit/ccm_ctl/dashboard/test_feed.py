@@ -6,10 +6,10 @@ import json
 from datetime import timedelta
 
 from ccm_agent.model.outcome import TRANSACTION_EVENT
-from ccm_agent.model.verdicts import Verdict
+from ccm_agent.model.records.verdicts import Verdict
 from ccm_ctl.dashboard.feed import EventFeed, frame_of
-from ccm_ctl.fleet.live_events import LiveEvent
-from ccm_ctl.fleet.messages import AgentMessage
+from ccm_ctl.fleet.events.live_events import LiveEvent
+from ccm_ctl.fleet.events.messages import AgentMessage
 from tests.support.controller import NOW, event
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"

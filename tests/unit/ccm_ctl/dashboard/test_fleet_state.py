@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.fleet_state import FleetState
-from ccm_ctl.fleet.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from tests.support.controller import NOW, FakeNode, StillClock, fleet_on
 
 

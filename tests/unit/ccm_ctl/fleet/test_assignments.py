@@ -9,16 +9,16 @@ import pytest
 
 from ccm_agent.bus.subjects import assignment_key, format_scope
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import Assignment, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.assignments import (
+from ccm_ctl.fleet.assignments.assignments import (
     Assignments,
     Standing,
     parse_scope,
     read_assignments,
 )
-from ccm_ctl.fleet.nodes import Node
+from ccm_ctl.fleet.nodes.nodes import Node
 from tests.support.controller import fleet_on
 
 BUNDLE = Bundle(digest="d", size_bytes=1)

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.audit import operator_subject
-from ccm_agent.bus.audit_entry import AUDIT_ENTRY, AuditEntry
+from ccm_agent.bus.access.audit import operator_subject
+from ccm_agent.bus.access.audit_entry import AUDIT_ENTRY, AuditEntry
 from ccm_agent.bus.chain import CHAIN_HEADER, NONE
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind, SigningKey
+from ccm_agent.bus.signatures.trust import Signer, SignersList
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.bus.trust import Signer, SignersList
 from ccm_agent.model.wire import AGENT_DECISION, AgentEvent
-from ccm_ctl.fleet.audit_trail import (
+from ccm_ctl.fleet.trust.audit_trail import (
     NODE,
     OPERATOR,
     AuditAuthor,
@@ -26,7 +26,7 @@ from ccm_ctl.fleet.audit_trail import (
     judge_node,
     judge_operator,
 )
-from ccm_ctl.fleet.authors import Authors
+from ccm_ctl.fleet.trust.authors import Authors
 from tests.support.authorship import Root, Writer
 from tests.support.controller import NOW
 from tests.support.signing import new_key

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccm_agent.bus.chain import ChainPosition, link_of, new_chain_id
-from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.signatures.signing import SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SESSION_SUMMARY, TRANSACTION_EVENT
 from ccm_agent.model.ports import StoredEvent
-from ccm_agent.model.verdicts import BAD, MISSING_LIMIT, MissingEvents, NodeReport, Verdict
+from ccm_agent.model.records.verdicts import BAD, MISSING_LIMIT, MissingEvents, NodeReport, Verdict
 from ccm_agent.model.wire import AGENT_DRIFT, AGENT_KEY, AGENT_LOST_EVENTS, AGENT_STARTUP
 from ccm_agent.storage.spool_segment import Kind
-from ccm_ctl.fleet import authenticity
-from ccm_ctl.fleet.authenticity import NodeEvents
-from ccm_ctl.fleet.authors import Authors
+from ccm_ctl.fleet.trust import authenticity
+from ccm_ctl.fleet.trust.authenticity import NodeEvents
+from ccm_ctl.fleet.trust.authors import Authors
 from tests.support.authorship import Root, Writer, new_seed, now_ms, sign_event
 
 NODE = "web1"
@@ -78,7 +78,7 @@ class Node:
 
 
 def authors_of(root: Root, **trust: object) -> Authors:
-    from ccm_agent.bus.trust import read_signers
+    from ccm_agent.bus.signatures.trust import read_signers
 
     made = root.trust(**trust)  # type: ignore[arg-type]
     assert made.signers is not None

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SigningKey
+from ccm_agent.bus.signatures.signing import SigningKey
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, Trust
 from ccm_agent.bus.subjects import event_subject
-from ccm_agent.bus.trust import SIGNERS_KEY, Trust
 from ccm_agent.model.errors import InputError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.verdicts import Verdict
+from ccm_agent.model.records.verdicts import Verdict
 from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import authors as module
-from ccm_ctl.fleet.authors import Authors, find_certificates, read_authors
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.trust import authors as module
+from ccm_ctl.fleet.trust.authors import Authors, find_certificates, read_authors
 from tests.support.authorship import Root, Writer, new_seed, now_ms
 from tests.support.controller import fleet_on
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_ctl.fleet.bundles import TEXT_LIMIT, Inside, look_into, resources_in
+from ccm_ctl.fleet.assignments.bundles import TEXT_LIMIT, Inside, look_into, resources_in
 from ccm_ctl.fleet.content import as_bundle, read_content
 
 SITE = """\
@@ -116,7 +116,7 @@ def test_a_bundle_that_grows_beyond_bounds_is_not_read(monkeypatch: pytest.Monke
     with tarfile.open(fileobj=raw, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("manifest.yaml"))
     packed = gzip.compress(raw.getvalue(), mtime=0)
-    monkeypatch.setattr("ccm_ctl.fleet.bundles._UNPACKED_LIMIT_BYTES", 100)
+    monkeypatch.setattr("ccm_ctl.fleet.assignments.bundles._UNPACKED_LIMIT_BYTES", 100)
 
     assert look_into(packed, "manifest.yaml") == Inside()
 

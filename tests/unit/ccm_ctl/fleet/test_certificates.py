@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.errors import InputError, NotFoundError, UsageError
-from ccm_ctl.fleet import certificates as module
-from ccm_ctl.fleet.certificates import Certificates, checked_name
+from ccm_ctl.fleet.keys import certificates as module
+from ccm_ctl.fleet.keys.certificates import Certificates, checked_name
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from ccm_agent.model.errors import NoTargetError
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.templates.selector import parse_selector
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.discovery import TargetSpec, resolve, select
-from ccm_ctl.fleet.inventory import read_inventory
-from ccm_ctl.fleet.nodes import Inventory, Node, TargetSet
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve, select
+from ccm_ctl.fleet.nodes.inventory import read_inventory
+from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
 from tests.support.controller import FakeNode, fleet_on
 
 

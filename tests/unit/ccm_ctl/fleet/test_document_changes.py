@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.model.errors import DocumentError
-from ccm_ctl.fleet.document_changes import VALUE_CHARACTERS, DocumentChange, find_changes
+from ccm_ctl.fleet.data.document_changes import VALUE_CHARACTERS, DocumentChange, find_changes
 
 OLD = """\
 hierarchy: {order: ["role:web"], secret: ["tls.*"]}

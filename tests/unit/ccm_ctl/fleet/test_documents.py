@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
-from ccm_agent.bus.verified import Unverified, Verified
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import NUMBER_LIMIT, Documents, StoredDocument, decode_removal
+from ccm_ctl.fleet.data.documents import NUMBER_LIMIT, Documents, StoredDocument, decode_removal
 from tests.support.authorship import new_seed
 from tests.support.controller import BEFORE, NOW, StillClock, fleet_on
 from tests.support.signing import OwnSignatory

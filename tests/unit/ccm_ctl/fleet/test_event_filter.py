@@ -14,8 +14,8 @@ from ccm_agent.model.outcome import (
     SessionSummary,
 )
 from ccm_agent.model.wire import AGENT_STARTUP, AgentEvent
-from ccm_ctl.fleet.event_filter import EventFilter
-from ccm_ctl.fleet.messages import AgentMessage
+from ccm_ctl.fleet.events.event_filter import EventFilter
+from ccm_ctl.fleet.events.messages import AgentMessage
 from tests.support.controller import NOW, event
 
 RUN = new_id()

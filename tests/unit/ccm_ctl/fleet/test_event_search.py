@@ -12,9 +12,9 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import event_search
-from ccm_ctl.fleet.event_filter import EventFilter
-from ccm_ctl.fleet.event_search import EventQuery, EventSearchResult, search_events
+from ccm_ctl.fleet.events import event_search
+from ccm_ctl.fleet.events.event_filter import EventFilter
+from ccm_ctl.fleet.events.event_search import EventQuery, EventSearchResult, search_events
 from tests.support.controller import NOW, event, fleet_on
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"

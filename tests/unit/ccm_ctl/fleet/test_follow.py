@@ -17,16 +17,16 @@ from ccm_agent.model.outcome import (
     SessionSummary,
     TransactionEvent,
 )
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import follow as follow_module
-from ccm_ctl.fleet import run as run_module
-from ccm_ctl.fleet.follow import Follower
-from ccm_ctl.fleet.gaps import Gaps
-from ccm_ctl.fleet.joining import Joining
-from ccm_ctl.fleet.node_run import EventReceived, News
-from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.events.gaps import Gaps
+from ccm_ctl.fleet.runs import follow as follow_module
+from ccm_ctl.fleet.runs import run as run_module
+from ccm_ctl.fleet.runs.follow import Follower
+from ccm_ctl.fleet.runs.joining import Joining
+from ccm_ctl.fleet.runs.node_run import EventReceived, News
+from ccm_ctl.fleet.runs.run import Run
 from tests.support.controller import NOW, event, fleet_on
 from tests.support.signing import OWN
 

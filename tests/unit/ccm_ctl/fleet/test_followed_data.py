@@ -9,10 +9,10 @@ import pytest
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.wire import Assignment, AssignmentState, NodeRecord, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.assignments import Assignments, Standing
-from ccm_ctl.fleet.convergence import judge
-from ccm_ctl.fleet.followed_data import FollowedData, followers, format_older_data, older_data
-from ccm_ctl.fleet.nodes import Node
+from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
+from ccm_ctl.fleet.assignments.convergence import judge
+from ccm_ctl.fleet.assignments.followed_data import FollowedData, followers, format_older_data, older_data
+from ccm_ctl.fleet.nodes.nodes import Node
 from tests.support.controller import fleet_on
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureError
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.ports import DocumentBucket, Fleet
-from ccm_ctl.fleet.verified_reader import open_reader
+from ccm_ctl.fleet.trust.verified_reader import open_reader
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring, OwnSignatory, new_key
 

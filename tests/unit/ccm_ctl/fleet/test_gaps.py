@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_ctl.fleet.gaps import Gaps
+from ccm_ctl.fleet.events.gaps import Gaps
 
 NUMBERS = st.sets(st.integers(1, 40))
 

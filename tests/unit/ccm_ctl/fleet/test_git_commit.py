@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccm_ctl.fleet.content import as_bundle, read_content
-from ccm_ctl.fleet.git_commit import GitCommit, read_commit
+from ccm_ctl.fleet.data.git_commit import GitCommit, read_commit
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -193,7 +193,7 @@ def test_a_git_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.M
     slow.write_text(f"#!/bin/sh\necho $$ > '{tmp_path}/pid'\nexec sleep 600\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr("ccm_ctl.fleet.git_commit._LIMIT_S", 1)
+    monkeypatch.setattr("ccm_ctl.fleet.data.git_commit._LIMIT_S", 1)
 
     found = read(tmp_path / "repository/site")
 

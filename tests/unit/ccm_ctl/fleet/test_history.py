@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from ccm_agent.bus.subjects import encode_token
 from ccm_agent.model.errors import ProtocolError, RunError
-from ccm_agent.model.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
+from ccm_agent.model.records.run_records import NodeEnd, RunEnds, RunRecord, RunState, RunTargets
 from ccm_agent.model.wire import Answer, NodeState
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import history as module
-from ccm_ctl.fleet.history import History, restore_ends
 from ccm_ctl.fleet.ports import Bucket, Fleet
-from ccm_ctl.fleet.run import Run
-from ccm_ctl.fleet.run_signatures import digest_nodes
+from ccm_ctl.fleet.runs import history as module
+from ccm_ctl.fleet.runs.history import History, restore_ends
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_signatures import digest_nodes
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN
 

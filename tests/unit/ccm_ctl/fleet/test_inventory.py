@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.model.errors import NoTargetError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryKeyValue
-from ccm_ctl.fleet.discovery import TargetSpec, resolve
-from ccm_ctl.fleet.inventory import FACTS_AT_ONCE, NAMED_LIMIT, read_nodes, require_nodes
-from ccm_ctl.fleet.node_diagnostics import read_evidence
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.nodes.inventory import FACTS_AT_ONCE, NAMED_LIMIT, read_nodes, require_nodes
+from ccm_ctl.fleet.nodes.node_diagnostics import read_evidence
 from ccm_ctl.fleet.ports import Fleet, LocalClock
 from tests.support.controller import FakeNode, fleet_on
 from tests.support.signing import Keyring, OwnSignatory

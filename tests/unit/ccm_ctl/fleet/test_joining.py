@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import FactsRecord, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.joining import Joining
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.runs.joining import Joining
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring
 

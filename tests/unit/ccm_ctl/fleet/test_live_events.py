@@ -11,7 +11,7 @@ import msgspec
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.live_events import LiveEvents
+from ccm_ctl.fleet.events.live_events import LiveEvents
 from tests.support.controller import NOW, event, fleet_on
 
 RUN = "2zFXabcdefghijklmnopqrstuvw"

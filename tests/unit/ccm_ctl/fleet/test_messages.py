@@ -8,7 +8,7 @@ from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import StoredEvent
 from ccm_agent.model.wire import AgentEvent, Answer
-from ccm_ctl.fleet.messages import decode_agent_message
+from ccm_ctl.fleet.events.messages import decode_agent_message
 
 RUN = "2zFXzzzzzzzzzzzzzzzzzzzzzzz"
 P = "io.choria.ccm.v1"

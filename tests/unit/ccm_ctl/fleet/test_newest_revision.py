@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError
-from ccm_agent.bus.trust import EVERYWHERE
+from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.trust import EVERYWHERE
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import NotFoundError, RevisionError
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.assignment_history import Past, Revision, verify_newest
-from ccm_ctl.fleet.assignments import Standing, read_assignments, store_assignment
+from ccm_ctl.fleet.assignments.assignment_history import Past, Revision, verify_newest
+from ccm_ctl.fleet.assignments.assignments import Standing, read_assignments, store_assignment
 from ccm_ctl.fleet.ports import Fleet
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring

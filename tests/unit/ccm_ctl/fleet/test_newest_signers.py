@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError
-from ccm_agent.bus.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.trust import SIGNERS_KEY, SignedText, sign_signers
-from ccm_agent.bus.verified import Unverified, Verified
+from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, SignedText, sign_signers
+from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import Documents
-from ccm_ctl.fleet.newest_signers import keys_of
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.seen_signers import SeenSigners
-from ccm_ctl.fleet.verified_reader import open_reader
+from ccm_ctl.fleet.trust.newest_signers import keys_of
+from ccm_ctl.fleet.trust.seen_signers import SeenSigners
+from ccm_ctl.fleet.trust.verified_reader import open_reader
 from tests.support.controller import NOW, StillClock, fleet_on
 from tests.support.signing import OWN, Keyring, OwnSignatory, new_key
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress
-from ccm_ctl.fleet.node_commands import TURN_S, Convergences, NodeConvergence
-from ccm_ctl.fleet.run import ANSWER_WITHIN_S, LOST_AFTER_S
+from ccm_ctl.fleet.nodes.node_commands import TURN_S, Convergences, NodeConvergence
+from ccm_ctl.fleet.runs.run import ANSWER_WITHIN_S, LOST_AFTER_S
 
 PROGRESS = Progress(protocol=SESSION_PROGRESS)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ccm_agent.bus.subjects import assignment_key
 from ccm_agent.model.bundle import Bundle
-from ccm_agent.model.rollout_records import Budgets, Lease, Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.rollout_records import Budgets, Lease, Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import (
     DUPLICATE_IDENTITY,
     Assignment,
@@ -24,14 +24,14 @@ from ccm_agent.model.wire import (
     Presence,
 )
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.commands.diagnosis import explain
+from ccm_ctl.commands.nodes.diagnosis import explain
 from ccm_ctl.dashboard.attention_lines import find_attention
 from ccm_ctl.dashboard.fleet_state import FleetState
-from ccm_ctl.fleet.attention import ORDER, needs_attention
-from ccm_ctl.fleet.discovery import TargetSpec
-from ccm_ctl.fleet.node_condition import MEANINGS
-from ccm_ctl.fleet.node_diagnostics import Evidence
-from ccm_ctl.fleet.overview import read_overview
+from ccm_ctl.fleet.nodes.attention import ORDER, needs_attention
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
+from ccm_ctl.fleet.nodes.node_condition import MEANINGS
+from ccm_ctl.fleet.nodes.node_diagnostics import Evidence
+from ccm_ctl.fleet.nodes.overview import read_overview
 from ccm_ctl.top.fleet_watch import FleetWatch
 from ccm_ctl.top.rows import node_rows
 from tests.support.controller import NOW, Desk, FakeNode, fleet_on

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.node_data import NodeData, read_index_entry, slot_key
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SignatureError, SignatureKind, verify
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SignatureError, SignatureKind, verify
+from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.verified import Unverified, Verified
 from ccm_agent.model.errors import RevisionError, RevisionGoneError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.documents import numbers_for
-from ccm_ctl.fleet.node_data import REUSE_AFTER, OperatorData
-from ccm_ctl.fleet.pinned_data import lost_data, read_documents
-from ccm_ctl.fleet.verified_reader import Judged, VerifiedReader
+from ccm_ctl.fleet.assignments.pinned_data import lost_data, read_documents
+from ccm_ctl.fleet.data.documents import numbers_for
+from ccm_ctl.fleet.data.node_data import REUSE_AFTER, OperatorData
+from ccm_ctl.fleet.trust.verified_reader import Judged, VerifiedReader
 from tests.support.controller import fleet_on
 from tests.support.signing import OWN, OwnSignatory, new_key
 

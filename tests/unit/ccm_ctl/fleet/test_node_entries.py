@@ -9,19 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import NODES
-from ccm_agent.bus.node_state import StateReader
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.signatures.node_state import StateReader
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.signatures.trust import certify_node
 from ccm_agent.bus.subjects import key_subject
-from ccm_agent.bus.trust import certify_node
 from ccm_agent.model.errors import BusSetupError
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.registration import RegistrationEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.registration import RegistrationEntry
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.registration.entries import StreamEntry, entry_subject
 from ccm_agent.testing.clock import FakeClock
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.node_state import (
+from ccm_ctl.fleet.nodes.nodes import ASSIGNED, Node
+from ccm_ctl.fleet.trust.node_state import (
     LeftOutReasons,
     NodeVerifier,
     VerifiedServices,
@@ -29,8 +30,7 @@ from ccm_ctl.fleet.node_state import (
     leave_out,
     make_node_verifier,
 )
-from ccm_ctl.fleet.nodes import ASSIGNED, Node
-from ccm_ctl.fleet.verified_reader import VerifiedReader
+from ccm_ctl.fleet.trust.verified_reader import VerifiedReader
 from tests.support.controller import fleet_on
 from tests.support.signing import Keyring, OwnSignatory, new_key
 

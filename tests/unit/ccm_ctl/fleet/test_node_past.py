@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from ccm_agent.model.outcome import TransactionEvent
-from ccm_ctl.fleet.messages import AgentMessage
-from ccm_ctl.fleet.node_past import PastSession
+from ccm_ctl.fleet.events.messages import AgentMessage
+from ccm_ctl.fleet.nodes.node_past import PastSession
 from tests.support.controller import NOW, event
 
 

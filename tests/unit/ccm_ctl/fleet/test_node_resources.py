@@ -12,9 +12,9 @@ from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_START, SessionStart
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import node_resources
-from ccm_ctl.fleet.node_resources import ResourceStatus, read_resources
-from ccm_ctl.fleet.stored_session import read_session_events
+from ccm_ctl.fleet.nodes import node_resources
+from ccm_ctl.fleet.nodes.node_resources import ResourceStatus, read_resources
+from ccm_ctl.fleet.runs.stored_session import read_session_events
 from tests.support.controller import NOW, event, fleet_on, planned_change
 
 FIRST, SECOND = "2zFXabcdefghijklmnopqrstuvw", "2zFXabcdefghijklmnopqrstuvx"

@@ -13,10 +13,10 @@ from ccm_agent.model.wire import NodeRecord, Presence
 from ccm_agent.templates.fact_texts import fact_at
 from ccm_agent.templates.selector import NODE, Selector, Term, parse_selector, parse_targets
 from ccm_agent.templates.target_matcher import TargetMatcher
-from ccm_ctl.commands.targets import refuse_older_agents
-from ccm_ctl.fleet.discovery import TargetSpec, select
-from ccm_ctl.fleet.nodes import Inventory, Node, TargetSet
-from ccm_ctl.fleet.older_selectors import refuse_too_many
+from ccm_ctl.commands.runs.targets import refuse_older_agents
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, select
+from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
+from ccm_ctl.fleet.runs.older_selectors import refuse_too_many
 
 
 def a_node(name: str, facts: dict[str, Any], *, is_older: bool = False) -> Node:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signatures.signing import SignatureError
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.wire import Assignment
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.pinned_data import absent_data, check_pinned, read_documents, reads
+from ccm_ctl.fleet.assignments.pinned_data import absent_data, check_pinned, read_documents, reads
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.stored_snapshot import StoredSnapshot
-from ccm_ctl.fleet.verified_reader import open_reader
+from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+from ccm_ctl.fleet.trust.verified_reader import open_reader
 from tests.support.controller import fleet_on
 from tests.support.signed_desk import NEW, OLD, Crew, SignedDesk
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_ctl.fleet import places
-from ccm_ctl.fleet.places import Places
+from ccm_ctl.fleet.events import places
+from ccm_ctl.fleet.events.places import Places
 
 NUMBERS = st.integers(1, 40)
 RANGES = st.lists(st.tuples(NUMBERS, NUMBERS).map(lambda one: (min(one), max(one))), max_size=12)

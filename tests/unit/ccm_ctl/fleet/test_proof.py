@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.bus.signing import SignatureKind, SigningKey
+from ccm_agent.bus.signatures.signing import SignatureKind, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import (
@@ -20,15 +20,15 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
 )
 from ccm_agent.model.ports import StoredEvent
-from ccm_agent.model.verdicts import Verdict
+from ccm_agent.model.records.verdicts import Verdict
 from ccm_agent.model.wire import SESSION_ANSWER, Answer, NodeState, Progress
 from ccm_agent.storage.spool_segment import Kind
-from ccm_ctl.fleet import proof as proof_module
-from ccm_ctl.fleet.authors import Authors
-from ccm_ctl.fleet.messages import decode_agent_message
-from ccm_ctl.fleet.node_run import READS
-from ccm_ctl.fleet.proof import NOT_COVERED, CountedMessage, RunProof
-from ccm_ctl.fleet.run import READ_AGAIN_S, Run
+from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.runs import proof as proof_module
+from ccm_ctl.fleet.runs.node_run import READS
+from ccm_ctl.fleet.runs.proof import NOT_COVERED, CountedMessage, RunProof
+from ccm_ctl.fleet.runs.run import READ_AGAIN_S, Run
+from ccm_ctl.fleet.trust.authors import Authors
 from tests.support.authorship import Root, Writer, new_seed, now_ms, sign_event
 from tests.support.controller import NOW, event
 
@@ -40,7 +40,7 @@ class Scene:
     """A run of one node, seen by an operator who can verify, and a broker that delivers what a test says."""
 
     def __init__(self, *, allow_unsigned: bool = False, certified: bool = True) -> None:
-        from ccm_agent.bus.trust import read_signers
+        from ccm_agent.bus.signatures.trust import read_signers
 
         self.root = Root()
         trust = self.root.trust(allow_unsigned_until=now_ms() + 60_000 if allow_unsigned else 0)

@@ -10,9 +10,9 @@ import pytest
 
 from ccm_agent.model.wire import Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet import returning as module
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.returning import ReturningNodes
+from ccm_ctl.fleet.runs import returning as module
+from ccm_ctl.fleet.runs.returning import ReturningNodes
 from tests.support.controller import fleet_on
 
 

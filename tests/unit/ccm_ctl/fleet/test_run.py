@@ -18,9 +18,9 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.resource_diff import FileDiff, ResourceDiff
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, NodeState, Progress
-from ccm_ctl.fleet.gaps import Gaps
-from ccm_ctl.fleet.node_run import READS, Event, EventReceived, PendingActions, StateChange
-from ccm_ctl.fleet.run import (
+from ccm_ctl.fleet.events.gaps import Gaps
+from ccm_ctl.fleet.runs.node_run import READS, Event, EventReceived, PendingActions, StateChange
+from ccm_ctl.fleet.runs.run import (
     ANSWER_WITHIN_S,
     ANSWERS_PER_S,
     LOST_AFTER_S,

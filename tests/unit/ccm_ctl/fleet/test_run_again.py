@@ -8,23 +8,23 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer, SignersList
+from ccm_agent.bus.signatures.verified import Verifier
 from ccm_agent.bus.subjects import encode_token, request_subject, scopes_of
-from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList
-from ccm_agent.bus.verified import Verifier
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import NodeEnd, RunEnds, RunTargets
+from ccm_agent.model.records.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import NodeEnd, RunEnds, RunTargets
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest, Presence
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.find_run import find_run
-from ccm_ctl.fleet.history import History
-from ccm_ctl.fleet.nodes import TargetSet
+from ccm_ctl.fleet.nodes.nodes import TargetSet
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.handover import check_handover, hand_over
-from ccm_ctl.fleet.run_again import (
+from ccm_ctl.fleet.runs.find_run import find_run
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_again import (
     RETRIED_ENDS,
     base_of,
     build_request,
@@ -33,9 +33,9 @@ from ccm_ctl.fleet.run_again import (
     known_ends,
     prepare_retry,
 )
-from ccm_ctl.fleet.run_request import Launch, prepare, put_on_record
-from ccm_ctl.fleet.run_session import new_rollout, record_rollout
-from ccm_ctl.fleet.run_signatures import read_verifier, refuse_request, require_author, verify_nodes
+from ccm_ctl.fleet.runs.run_request import Launch, prepare, put_on_record
+from ccm_ctl.fleet.runs.run_session import new_rollout, record_rollout
+from ccm_ctl.fleet.runs.run_signatures import read_verifier, refuse_request, require_author, verify_nodes
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.fleet.node_run import NodeRun
-from ccm_ctl.fleet.run_diff import NodeDifference, NodeOutcome, compare_runs
+from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.run_diff import NodeDifference, NodeOutcome, compare_runs
 
 
 @pytest.mark.parametrize("state", [NodeState.OFFLINE, NodeState.LOST, NodeState.UNREACHABLE])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.credentials import new_root
-from ccm_agent.bus.permissions import Role
-from ccm_agent.bus.trust import verify_certificate
+from ccm_agent.bus.access.credentials import new_root
+from ccm_agent.bus.access.permissions import Role
+from ccm_agent.bus.signatures.trust import verify_certificate
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_agent.model.secret import Secret
-from ccm_ctl.fleet.signers import FILE, Signers, build_signer
+from ccm_ctl.fleet.keys.signers import FILE, Signers, build_signer
 from tests.support.signing import new_key
 
 

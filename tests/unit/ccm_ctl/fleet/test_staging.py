@@ -6,15 +6,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signatory import Signatory
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.signing import SignatureError
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.wire import Assignment, AssignmentStage
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.assignments import Standing
-from ccm_ctl.fleet.documents import Documents
+from ccm_ctl.fleet.assignments.assignments import Standing
+from ccm_ctl.fleet.assignments.staging import complete_stage, hold_back, is_first, next_number
+from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.ports import Fleet
-from ccm_ctl.fleet.staging import complete_stage, hold_back, is_first, next_number
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import Keyring
 

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from ccm_agent.bus.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
+from ccm_agent.bus.signatures.verified import DAY_MS, Unverified, Verified
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import request_subject
-from ccm_agent.bus.verified import DAY_MS, Unverified, Verified
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.stamped import Stamped
+from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.clock import FakeClock
-from ccm_ctl.fleet.snapshot import _verified
-from ccm_ctl.fleet.verified_reader import AHEAD, VerifiedReader, number_of
+from ccm_ctl.fleet.trust.snapshot import _verified
+from ccm_ctl.fleet.trust.verified_reader import AHEAD, VerifiedReader, number_of
 from tests.support.signing import Keyring, OwnSignatory
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.ed25519 import Ed25519Key
+from ccm_agent.bus.signatures.ed25519 import Ed25519Key
 from ccm_agent.model.errors import InputError
-from ccm_ctl.fleet import x509
+from ccm_ctl.fleet.keys import x509
 
 BEGINS = datetime(2026, 11, 21, 12, 0, 1, tzinfo=UTC)
 NAMES = ["nats1.example.net", "*.example.net", "192.0.2.7", "2001:db8::7", "localhost"]

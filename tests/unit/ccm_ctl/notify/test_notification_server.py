@@ -11,20 +11,20 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.chain import CHAIN_HEADER
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import SESSION_SUMMARY, SessionSummary
-from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import AGENT_DRIFT, AgentEvent, Assignment, NodeRecord
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.assignments import read_assignments, store_assignment
-from ccm_ctl.fleet.history import History
+from ccm_ctl.fleet.assignments.assignments import read_assignments, store_assignment
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.notify.channels import DeliveryError, Notification
 from ccm_ctl.notify.rules import NotificationRule
 from ccm_ctl.notify.server import (

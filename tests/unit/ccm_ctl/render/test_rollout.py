@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.rollout_records import Budgets, Size
+from ccm_agent.model.records.rollout_records import Budgets, Size
 from ccm_ctl.render.rollout import limits
 
 NONE = Size(count=0)

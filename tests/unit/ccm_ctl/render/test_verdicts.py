@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.verdicts import MissingEvents, NodeReport, PartReport, Verdict
+from ccm_agent.model.records.verdicts import MissingEvents, NodeReport, PartReport, Verdict
 from ccm_ctl.render.verdicts import node_sentence, part_sentence
 
 A, B = "A" * 16, "B" * 16

@@ -110,8 +110,8 @@ def test_an_error_gives_the_terminal_back_as_it_was() -> None:
 
 def test_neither_textual_nor_rich_is_imported_for_the_first_picture() -> None:
     code = (
-        "import sys, ccm_ctl.commands.top, ccm_ctl.top.first_screen, ccm_ctl.top.fleet_watch;"
-        "print(sorted({'textual', 'rich', 'ccm_ctl.fleet.run_list'} & set(sys.modules)))"
+        "import sys, ccm_ctl.commands.screens.top, ccm_ctl.top.first_screen, ccm_ctl.top.fleet_watch;"
+        "print(sorted({'textual', 'rich', 'ccm_ctl.fleet.runs.run_list'} & set(sys.modules)))"
     )
 
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.app import Application
-from ccm_ctl.commands.top import node_page, run_page
+from ccm_ctl.commands.screens.top import node_page, run_page
 from ccm_ctl.top.fleet_watch import KEPT_EVENTS, FleetWatch
 from ccm_ctl.top.screen import TopApp, TopPages
 from tests.support.controller import NOW, Desk, FakeNode, event, fleet_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.undo import EarlierFile
+from ccm_agent.model.records.undo import EarlierFile
 from ccm_agent.resources.contract import Decision, DecisionContext
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.providers import apt, dnf

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.bus.connection import Connection
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_ctl.fleet.doctor.audit_checks import check_trail
 from tests.support.doctor import SECURED, context
 

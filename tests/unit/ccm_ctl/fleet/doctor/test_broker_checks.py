@@ -21,8 +21,8 @@ from ccm_ctl.fleet.doctor.broker_checks import (
     judge_old_credentials,
 )
 from ccm_ctl.fleet.doctor.results import CheckState
-from ccm_ctl.fleet.keys import Keys
-from ccm_ctl.fleet.moving import Left
+from ccm_ctl.fleet.keys.keys import Keys
+from ccm_ctl.fleet.keys.moving import Left
 from tests.support.controller import NOW
 from tests.support.doctor import SECURED, context, states, the
 

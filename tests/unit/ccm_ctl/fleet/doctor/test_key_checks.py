@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.bus.permissions import Role, operator_permissions
-from ccm_agent.bus.settings import BusSettings
+from ccm_agent.bus.access.permissions import Role, operator_permissions
+from ccm_agent.bus.connection.settings import BusSettings
 from ccm_ctl.fleet.doctor.key_checks import look_at_credentials, look_at_keys
 from ccm_ctl.fleet.doctor.results import MissingError
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.controller import NOW
 from tests.support.doctor import context, states, the
 

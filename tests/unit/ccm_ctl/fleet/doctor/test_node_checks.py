@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeRecord, Presence
 from ccm_ctl.fleet.doctor.node_checks import IDS, judge_nodes
 from ccm_ctl.fleet.doctor.results import CheckResult
-from ccm_ctl.fleet.nodes import Node
+from ccm_ctl.fleet.nodes.nodes import Node
 from tests.support.doctor import states, the
 
 VERSION = "1.2.3"

@@ -21,7 +21,7 @@ from ccm_ctl.fleet.doctor.results import (
     unknown,
     warning,
 )
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.doctor import context
 
 

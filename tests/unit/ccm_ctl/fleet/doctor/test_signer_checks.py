@@ -11,10 +11,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from ccm_agent.bus.permissions import Role
+from ccm_agent.bus.access.permissions import Role
+from ccm_agent.bus.signatures.timestamp import Timestamp
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, Signer, SignersList
 from ccm_agent.bus.subjects import format_scope
-from ccm_agent.bus.timestamp import Timestamp
-from ccm_agent.bus.trust import SIGNERS_KEY, Signer, SignersList
 from ccm_agent.model.ports import KeyValue, KeyValueEntry
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.doctor.results import CheckResult, MissingError
@@ -26,7 +26,7 @@ from ccm_ctl.fleet.doctor.signer_checks import (
     judge_timestamp,
     judge_unsigned,
 )
-from ccm_ctl.fleet.keys import Keys
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.controller import NOW, fleet_on
 from tests.support.doctor import SECURED, context, states
 from tests.support.signing import OwnSignatory, new_key

@@ -14,8 +14,8 @@ from ccm_ctl.fleet.impact.changes import (
     changes_of_run,
     read_resources,
 )
-from ccm_ctl.fleet.node_run import NodeRun
-from ccm_ctl.fleet.run import Run
+from ccm_ctl.fleet.runs.node_run import NodeRun
+from ccm_ctl.fleet.runs.run import Run
 from tests.support.controller import NOW, event
 
 MANIFEST = """

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccm_agent.model.rollout_records import Budgets, Phase, RolloutPlan, RolloutState, Size, Wave
+from ccm_agent.model.records.rollout_records import Budgets, Phase, RolloutPlan, RolloutState, Size, Wave
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.impact.changes import NodeChange, PlannedChange
 from ccm_ctl.fleet.impact.placement import ServiceInstance, ServiceName

@@ -11,22 +11,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ccm_agent.bus.signatures.verified import Base
 from ccm_agent.bus.subjects import ROLLOUTS, request_subject, scopes_of
-from ccm_agent.bus.verified import Base
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, RunError
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import IncomingRequest
-from ccm_agent.model.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord, RunState
+from ccm_agent.model.records.rollout_records import Lease, Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord, RunState
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest, NodeState
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import Recorded
-from ccm_ctl.fleet.node_run import News
 from ccm_ctl.fleet.rollout.driver import Driving, LeaseLostError, RolloutDriver
 from ccm_ctl.fleet.rollout.state import abort
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run import Run
-from ccm_ctl.fleet.run_session import follow_rollout
+from ccm_ctl.fleet.runs.history import Recorded
+from ccm_ctl.fleet.runs.node_run import News
+from ccm_ctl.fleet.runs.run import Run
+from ccm_ctl.fleet.runs.run_session import follow_rollout
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN
 

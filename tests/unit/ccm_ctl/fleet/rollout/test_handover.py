@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.bus.signing import SignatureError
+from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Trust
 from ccm_agent.bus.subjects import encode_token, request_subject
-from ccm_agent.bus.trust import EVERYWHERE, Trust
 from ccm_agent.model.errors import ProtocolError, RunError, UsageError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     RESOURCE_EXEC,
@@ -25,9 +25,9 @@ from ccm_agent.model.wire import (
     Request,
 )
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import History, Recorded, RunState
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.handover import VALID_MS, check_handover, hand_over
+from ccm_ctl.fleet.runs.history import History, Recorded, RunState
 from tests.support.controller import NOW, StillClock, fleet_on
 from tests.support.signing import OWN, Keyring
 

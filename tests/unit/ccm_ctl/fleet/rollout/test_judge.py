@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from ccm_agent.bus.layout import RUNS
-from ccm_agent.bus.signatory import Signatory
+from ccm_agent.bus.signatures.signatory import Signatory
+from ccm_agent.bus.signatures.verified import Unverified, Verified, Verifier
 from ccm_agent.bus.subjects import encode_token, key_subject, request_subject
-from ccm_agent.bus.verified import Unverified, Verified, Verifier
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.ports import KeyValueEntry
-from ccm_agent.model.rollout_records import (
+from ccm_agent.model.records.rollout_records import (
     GivenOrder,
     OrderKind,
     Phase,
@@ -20,7 +20,7 @@ from ccm_agent.model.rollout_records import (
     RolloutState,
     Wave,
 )
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_ctl.fleet.rollout.judge import KEPT, RolloutJudge, contain, name_author, obey
 from tests.support.controller import NOW

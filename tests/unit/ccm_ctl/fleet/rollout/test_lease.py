@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.rollout_records import Lease, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.rollout_records import Lease, RolloutPlan, RolloutState, Wave
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.rollout.lease import LEASE_S, LOOK_S, silence_s, wait_out
 from ccm_ctl.fleet.rollout.store import RolloutStore

@@ -6,18 +6,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ccm_agent.bus.signatures.verified import Unverified
 from ccm_agent.bus.subjects import ROLLOUTS, key_subject, request_subject
-from ccm_agent.bus.verified import Unverified
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.rollout_records import OrderKind, Phase, RolloutPlan, RolloutState, Wave
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.rollout_records import OrderKind, Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.orders import Orders
 from ccm_ctl.fleet.rollout.store import RolloutStore, StoredRollout, require_verified
+from ccm_ctl.fleet.runs.history import History
 from tests.support.controller import NOW, fleet_on
 from tests.support.signing import OWN, Keyring
 

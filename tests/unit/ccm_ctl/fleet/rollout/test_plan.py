@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.rollout_records import Budgets, RolloutPlan, Size, Wave
+from ccm_agent.model.records.rollout_records import Budgets, RolloutPlan, Size, Wave
 from ccm_ctl.fleet.rollout.plan import RolloutFile, RolloutOptions, plan_from_file, plan_from_options
 
 WEB = [f"web{number}" for number in range(1, 9)]

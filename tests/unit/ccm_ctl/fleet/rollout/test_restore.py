@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.model.rollout_records import RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.rollout_records import RolloutPlan, RolloutState, Wave
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.rollout.restore import catch_up
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.rollout_records import Size
+from ccm_agent.model.records.rollout_records import Size
 from ccm_ctl.fleet.rollout.sizes import parse_size, parse_wave_size
 
 

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from ccm_agent.bus.layout import RUNS
-from ccm_agent.bus.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SigningKey
+from ccm_agent.bus.signatures.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
 from ccm_agent.bus.streams import Stored
 from ccm_agent.bus.subjects import (
     encode_token,
@@ -20,11 +21,10 @@ from ccm_agent.bus.subjects import (
     rollout_start_subject,
     starts_key,
 )
-from ccm_agent.bus.trust import EVERYWHERE, Signer, SignersList, Trust, sign_signers
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import BusDeniedError, RunError
 from ccm_agent.model.ids import derive_id, id_time, new_id, short_id
-from ccm_agent.model.rollout_records import (
+from ccm_agent.model.records.rollout_records import (
     Phase,
     RolloutPlan,
     RolloutState,
@@ -32,10 +32,9 @@ from ccm_agent.model.rollout_records import (
     ScheduleStarts,
     Wave,
 )
-from ccm_agent.model.run_records import RunRecord
+from ccm_agent.model.records.run_records import RunRecord
 from ccm_agent.model.wire import MANIFEST_APPLY, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
-from ccm_ctl.fleet.history import History
 from ccm_ctl.fleet.ports import Fleet
 from ccm_ctl.fleet.rollout.begun import run_of_start
 from ccm_ctl.fleet.rollout.handover import hand_over
@@ -44,7 +43,8 @@ from ccm_ctl.fleet.rollout.scheduled import DueRollout, ScheduledRollout, find_d
 from ccm_ctl.fleet.rollout.starter import RolloutStarter
 from ccm_ctl.fleet.rollout.starts import KEPT, StartsStore, StoredStarts, announce, place_of, read_servers
 from ccm_ctl.fleet.rollout.store import RolloutStore
-from ccm_ctl.fleet.run_session import new_rollout
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.run_session import new_rollout
 from tests.support.authorship import Root, new_seed
 from tests.support.controller import NOW, FakeNode, StillClock, fleet_on
 from tests.support.signing import OWN, OwnSignatory

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import RunError
-from ccm_agent.model.rollout_records import Budgets, Phase, RolloutPlan, RolloutState, Size, Wave
+from ccm_agent.model.records.rollout_records import Budgets, Phase, RolloutPlan, RolloutState, Size, Wave
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.fleet.rollout.state import KINDS, abort, bad_ends, gated, pause, promote, resume, step
 

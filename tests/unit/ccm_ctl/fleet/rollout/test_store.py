@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ccm_agent.bus.subjects import ROLLOUTS, encode_token
 from ccm_agent.model.errors import ProtocolError, RevisionError, RunError
 from ccm_agent.model.ids import new_id
-from ccm_agent.model.rollout_records import Phase, RolloutPlan, RolloutState, Wave
+from ccm_agent.model.records.rollout_records import Phase, RolloutPlan, RolloutState, Wave
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.rollout.state import pause
 from ccm_ctl.fleet.rollout.store import RolloutStore

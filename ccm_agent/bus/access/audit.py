@@ -1,0 +1,67 @@
+"""
+The audit streams: which subjects they store, and who may write there.
+
+Both are in an account of their own (`bus.access.accounts`). To `CCM_AUDIT`, an operator publishes entries below the token of
+his name. `CCM_AUDIT_NODES` stores events that nodes publish anyway: their decisions about requests, and those that carry their
+certificates. It is a second stream so that a node, whatever it publishes, displaces no entry of an operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.bus.subjects import encode_token
+from ccm_agent.model.wire import AGENT_DECISION, AGENT_KEY, AGENT_STARTUP
+
+AUDIT_STREAM = "CCM_AUDIT"
+AUDIT_NODES_STREAM = "CCM_AUDIT_NODES"
+AUDIT_STREAMS = (AUDIT_STREAM, AUDIT_NODES_STREAM)
+AUDIT_PREFIX = "choria.ccm.audit"
+AUDITED = (AGENT_DECISION, AGENT_STARTUP, AGENT_KEY)
+"""Nodes' events that are stored twice."""
+
+OPERATORS = f"{AUDIT_PREFIX}.operator.*"
+
+_BYTES = 1 << 30
+_ENTRY_BYTES = 8 << 10
+_ENTRIES = 10_000
+"""Entries on one subject: a stolen key of a node fills 240 MiB with them, and displaces entries of that node alone."""
+
+_NANOSECONDS = 1_000_000_000
+
+
+def operator_subject(name: str) -> str:
+    """Where an operator publishes audit entries."""
+    return f"{AUDIT_PREFIX}.operator.{encode_token(name)}"
+
+
+def audited_patterns() -> list[str]:
+    """The subjects of nodes' events that the audit stream stores."""
+    return [f"{protocol}.>" for protocol in AUDITED]
+
+
+def audit_configs(age_s: int, duplicate_window_s: int) -> list[dict[str, Any]]:
+    """
+    The configurations of the streams. Nothing removes an entry but its age and the limits.
+
+    The broker never withdraws `deny_delete` and `deny_purge` of a stream that has them.
+    """
+    fields: dict[str, Any] = {
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "allow_direct": True,
+        "allow_rollup_hdrs": False,
+        "deny_delete": True,
+        "deny_purge": True,
+        "max_age": age_s * _NANOSECONDS,
+        "max_bytes": _BYTES,
+        "max_msg_size": _ENTRY_BYTES,
+        "max_msgs_per_subject": _ENTRIES,
+        "duplicate_window": duplicate_window_s * _NANOSECONDS,
+    }
+    return [
+        {"name": AUDIT_STREAM, "subjects": [OPERATORS], "no_ack": False, **fields},
+        # A node waits for the acknowledgement of the stream of events, which stores the same message.
+        {"name": AUDIT_NODES_STREAM, "subjects": audited_patterns(), "no_ack": True, **fields},
+    ]

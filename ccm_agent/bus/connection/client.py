@@ -1,0 +1,459 @@
+"""
+nats-py's client, with overrides. This is the only module that uses its private names.
+
+A `BusClient` serves one connection and never reconnects: when it has ended, `bus.connection.connection` creates another. So
+there is one way to recover from every failure (a lost server, an `-ERR` that closes nats-py's client permanently, expired
+credentials), and messages queued for a dead connection are never sent later, or twice, on the next one. Each override states
+its purpose; without it, a test in tests/nats or tests/contract/bus fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import re
+import socket
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from ccm_agent.bus.connection import websockets
+from ccm_agent.bus.connection.headers import MalformedHeadersError, broker_headers, parse_headers
+from ccm_agent.bus.connection.messages import ServerInfo
+from ccm_agent.bus.connection.parser import Parser
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    BusSetupError,
+    BusUnavailableError,
+    ProtocolError,
+)
+from ccm_agent.model.secret import Secret
+
+with websockets.without_aiohttp():
+    import nats.aio.client
+    import nats.errors
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nats.aio.msg import Msg
+
+    from ccm_agent.bus.connection.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+PING = b"PING\r\n"
+
+MAX_MISSED_PINGS = 2
+
+_ACCEPT = "accept it: `insecure: true` in the agent's configuration (`--insecure` for ccmctl, CCM_INSECURE=1 for ccm)"
+
+GOODBYE_S = 1.0
+"""Seconds that a graceful close may take."""
+
+
+class RefusedBrokerError(nats.errors.Error):
+    """The broker does not meet our security requirements; `reason` is the error to raise."""
+
+    def __init__(self, reason: BusError) -> None:
+        self.reason = reason
+        super().__init__(str(reason))
+
+
+class _ImmediateFuture:
+    """Used in place of nats-py's future for one answer: it passes on each message as it is read."""
+
+    def __init__(self, on_message: Callable[[Msg], None]) -> None:
+        self.set_result = on_message
+
+    def cancelled(self) -> bool:
+        return False
+
+
+class BusClient(nats.aio.client.Client):
+    """
+    One connection to one server.
+
+    Attributes:
+        ended: Set when the connection has ended, before nats-py's cleanup, which can take minutes with a dead peer.
+    """
+
+    def __init__(
+        self, settings: BusSettings, on_malformed: Callable[[str, str], None] = lambda subject, reason: None
+    ) -> None:
+        """
+        Nothing is connected yet.
+
+        Args:
+            settings: Where to and how.
+            on_malformed: Called with the subject of each dropped malformed message, and the reason.
+        """
+        super().__init__()
+        self.ended = asyncio.Event()
+        self._settings = settings
+        self._on_malformed = on_malformed
+        self._inbox_beginning = f"{settings.inbox_prefix}."
+        self._ps = cast("Any", Parser(self))
+        self._met: OSError | None = None
+
+    async def open(self, url: str, on_error: Callable[[Exception], Awaitable[None]]) -> None:
+        """
+        Connect to one server.
+
+        Raises:
+            BusError: The connection failed and is closed; the message says why.
+        """
+        settings = self._settings
+        try:
+            if urlsplit(url).scheme in websockets.SCHEMES:
+                await asyncio.to_thread(websockets.load_websockets)
+            async with asyncio.timeout(settings.connect_s):
+                options = self._limits() | self._credentials() | await self._tls(url)
+                await self.connect(
+                    servers=[url],
+                    name=settings.program,
+                    inbox_prefix=settings.inbox_prefix,
+                    error_cb=on_error,
+                    allow_reconnect=False,
+                    **options,
+                )
+        except BaseException as err:
+            self.abort()
+            if isinstance(err, Exception):
+                raise self._explained(url, err) from err
+            raise
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """Also: remember the cause of a failure, because nats-py reports only "no servers"."""
+        try:
+            await super()._connect_to_server(s)
+        except OSError as err:
+            self._met = err
+            raise
+
+    async def listen(self, subject: str, on_message: Callable[[Msg], None]) -> Any:
+        """
+        Subscribe, and call `on_message` for each message as it is read; it must not raise.
+
+        nats-py gives each subscription with a callback its own queue and task. For two subscriptions with messages in one
+        packet, it would handle all messages of the first before those of the second, such as a stop before the apply that it is
+        for.
+        """
+        return await self.subscribe(subject, future=cast("asyncio.Future[Msg]", _ImmediateFuture(on_message)))
+
+    def abort(self) -> None:
+        """Drop the connection at once and discard unsent messages; safe to call at any time."""
+        transport = self._transport
+        for name in ("_io_writer", "_bare_io_writer"):
+            writer = getattr(transport, name, None)
+            if writer is not None:
+                writer.transport.abort()
+
+    async def disconnect(self) -> None:
+        """Close the connection, gracefully if possible; the time is bounded even with a dead peer."""
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                if not self.ended.is_set():
+                    await self.flush()
+                    await self.close()
+        except (TimeoutError, OSError, nats.errors.Error) as err:
+            log.debug("the connection was not closed cleanly", extra={"error": str(err)})
+        finally:
+            self.abort()
+            await self.close()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the server reports about itself."""
+        return dict(self._server_info)
+
+    def server_info(self) -> ServerInfo:
+        """What the server at the other end said about itself."""
+        info = self.info
+        connected = self.connected_url
+        numbers = re.findall(r"\d+", str(info.get("version", "")).partition("-")[0])[:3]
+        major, minor, patch = (*map(int, numbers), 0, 0, 0)[:3]
+        return ServerInfo(
+            url=connected.geturl() if connected else self._settings.address,
+            name=str(info.get("server_name", "")),
+            id=str(info.get("server_id", "")),
+            version=(major, minor, patch),
+            cluster=str(info.get("cluster", "")),
+            max_payload_bytes=int(info.get("max_payload", 1 << 20)),
+            has_jetstream=bool(info.get("jetstream")),
+            asks_credentials=bool(info.get("auth_required")),
+            is_loopback=self.is_loopback,
+            is_encrypted=self.is_encrypted,
+            certificate_ends=self.certificate_ends,
+        )
+
+    @property
+    def reading(self) -> asyncio.Task[None] | None:
+        """The reading task; nats-py does not notice when it fails."""
+        task: asyncio.Task[None] | None = self._reading_task
+        return task
+
+    def _limits(self) -> dict[str, Any]:
+        return {
+            # Together these make nats-py try once; it has no setting for that.
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0,
+            "connect_timeout": self._settings.connect_s,
+            "ping_interval": self._settings.ping_s,
+            "max_outstanding_pings": MAX_MISSED_PINGS,
+            "pending_size": 0,
+        }
+
+    def _credentials(self) -> dict[str, Any]:
+        settings = self._settings
+        if settings.creds:
+            return {"user_credentials": settings.creds}
+        if settings.nkey:
+            return {"nkeys_seed": settings.nkey}
+        if settings.user:
+            return {"user": settings.user, "password": (settings.password or Secret("")).reveal()}
+        if settings.token:
+            return {"token": settings.token.reveal()}
+        return {}
+
+    async def _tls(self, url: str) -> dict[str, Any]:
+        settings = self._settings
+        if not settings.demands_tls:
+            return {}
+
+        def context() -> ssl.SSLContext:
+            try:
+                made = ssl.create_default_context(cafile=settings.ca or None)
+                if settings.cert:
+                    made.load_cert_chain(settings.cert, settings.key or None)
+            except (OSError, ValueError) as err:
+                files = ", ".join(path for path in (settings.ca, settings.cert, settings.key) if path)
+                raise BusSetupError(f"{files}: cannot be used for TLS: {err}") from err
+            return made
+
+        tls: dict[str, Any] = {
+            "tls": await asyncio.to_thread(context),
+            "tls_hostname": settings.tls_hostname or self._certified_name(url),
+        }
+        if settings.tls_first:
+            tls["tls_handshake_first"] = True
+        return tls
+
+    def _certified_name(self, url: str) -> str | None:
+        """
+        Return the host name to verify in the server's certificate: for cluster members known by IP address, the configured
+        name.
+        """
+        host = urlsplit(url).hostname
+        if url not in self._settings.servers and host and _is_number(host):
+            return urlsplit(self._settings.servers[0]).hostname
+        return host
+
+    def _explained(self, url: str, err: Exception) -> BusError:
+        """Return the cause of a failure as one of our errors. nats-py's text is kept only if it is the server's message."""
+        if isinstance(err, BusError):
+            return err
+        if isinstance(err, RefusedBrokerError):
+            return err.reason
+        # nats-py reports "no servers" for the one server that it was given; its earlier error is the cause
+        met: Exception = err
+        if isinstance(err, nats.errors.NoServersError):
+            met = self._met or self.last_error or err
+        text = str(met).removeprefix("nats: ").strip("'\"")
+        lowered = text.lower()
+        if "authorization violation" in lowered or "authentication" in lowered:
+            return BusDeniedError(f"{url}: the broker refused our credentials; {self._which_credentials()}")
+        if isinstance(met, ssl.SSLError):
+            return BusDeniedError(
+                f"{url}: the TLS handshake with this broker failed: {met.reason or met}; check `ca` and the broker's name"
+            )
+        if isinstance(met, FileNotFoundError | PermissionError) and met.filename:
+            return BusSetupError(f"{met.filename}: credentials cannot be read: {met.strerror}")
+        if isinstance(met, (OSError, TimeoutError, nats.errors.Error)):
+            why = _plainly(met) or text or f"no answer in {self._settings.connect_s:g} s"
+            return BusUnavailableError(
+                f"{url}: cannot connect to the broker: {why}; check that it is running"
+            )
+        if (path := self._settings.creds or self._settings.nkey) and isinstance(met, (TypeError, ValueError)):
+            return BusSetupError(
+                f"{path}: contains no credentials; create some with `ccmctl node add` or `ccmctl operator add`"
+            )
+        return BusSetupError(f"{url}: cannot connect: {type(met).__name__}; {self._which_credentials()}")
+
+    def _which_credentials(self) -> str:
+        settings = self._settings
+        if settings.creds or settings.nkey:
+            return f"the credentials are from {settings.creds or settings.nkey}"
+        if settings.user:
+            return f"the user is {settings.user}"
+        return "a token was sent" if settings.token else "no credentials were sent"
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """
+        Also: fail pending calls before the cleanup, send nothing more, and leave no task behind.
+
+        nats-py waits for the transport first, which takes as long as TCP retries with a dead peer, and never wakes callers that
+        wait for a pong.
+        """
+        self.ended.set()
+        self._pending.clear()
+        self._pending_data_size = 0
+        for waiting in self._pongs:
+            if not waiting.done():
+                waiting.set_result(False)
+        subscriptions = list(self._subs.values())
+        try:
+            await super()._close(status, do_cbs)
+        except (OSError, RuntimeError) as err:
+            log.debug("cleanup of a lost connection failed", extra={"error": str(err)})
+        finally:
+            for subscription in subscriptions:
+                subscription._stop_processing()
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        """Also: queue a ping after earlier messages. nats-py's overtakes them, so its pong would not confirm them."""
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        await self._send_command(PING)
+        await self._flush_pending()
+
+    async def _process_pong(self) -> None:
+        """Also: accept the pong to a ping whose sender was cancelled, which would end nats-py's reading task."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+    def _connect_command(self) -> bytes:
+        """Also: check the broker before credentials are sent; nats-py sends them without TLS if the server does not offer it."""
+        refused = self._why_refused()
+        if refused is not None:
+            raise RefusedBrokerError(refused)
+        command: bytes = super()._connect_command()
+        return command
+
+    def _why_refused(self) -> BusError | None:
+        info, settings = self._server_info, self._settings
+        server = self._current_server
+        where = server.uri.geturl() if server else settings.address
+        if settings.demands_tls and not self.is_encrypted:
+            return BusDeniedError(
+                f"{where}: this broker offers no TLS, and your settings require it; give the broker a certificate"
+            )
+        if settings.insecure:
+            return None
+        if not info.get("auth_required") and settings.has_credentials:
+            # also on loopback: any local user can take the port of a broker that is down
+            return BusDeniedError(
+                f"{where}: this broker requires no credentials, but you supplied some, so it may be an impostor. "
+                f"Check the URL and which program listens there, or {_ACCEPT}"
+            )
+        if self.is_loopback:
+            return None
+        if not info.get("auth_required"):
+            return BusDeniedError(
+                f"{where}: this broker requires no credentials, so anyone who can reach it can command its nodes. "
+                f"Configure users on it, or {_ACCEPT}"
+            )
+        if not self.is_encrypted:
+            return BusDeniedError(
+                f"{where}: this broker does not offer TLS, so anyone on the network path can read and change messages. "
+                "Give the broker a certificate and set `ca` to its authority (`ccmctl init --security --server-name HOST` "
+                f"creates both), or {_ACCEPT}"
+            )
+        return None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the peer's address is this machine; the host name is not considered."""
+        peer = self._of_transport("peername")
+        try:
+            address = ipaddress.ip_address(peer[0])
+        except (TypeError, IndexError, ValueError):
+            return False
+        # `::ffff:127.0.0.1`, which Python before 3.13 does not treat as loopback
+        mapped = getattr(address, "ipv4_mapped", None)
+        return (mapped or address).is_loopback
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether this connection uses TLS, with a verified certificate."""
+        return self._of_transport("ssl_object") is not None
+
+    @property
+    def certificate_ends(self) -> datetime | None:
+        """When the certificate that the server showed expires; None without TLS."""
+        tls = self._of_transport("ssl_object")
+        text = (tls.getpeercert() or {}).get("notAfter") if tls is not None else None
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC) if text else None
+
+    def _of_transport(self, name: str) -> Any:
+        """Return asyncio's extra information about the connection, over TCP or a websocket; None without a connection."""
+        for field in ("_io_writer", "_ws"):
+            stream = getattr(self._transport, field, None)
+            if stream is not None:
+                return stream.get_extra_info(name)
+        return None
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """
+        Replaces nats-py's method, which raises on some blocks of eight bytes, ending its reading task, and repairs broken
+        lines.
+        """
+        if not headers:
+            return None
+        try:
+            return parse_headers(headers)
+        except MalformedHeadersError as err:
+            return _Refused(headers, err)
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Any:
+        """
+        Also: drop a message whose header block, subject or reply subject is malformed, and continue reading.
+
+        An answer to our own request is still delivered, with the headers that the broker appended and marked as a copy: a
+        stored message may have a malformed block, and the reader of a stream counts the messages.
+        """
+        try:
+            texts = subject.decode(), reply.decode()
+            is_answer = texts[0].startswith(self._inbox_beginning)
+            if isinstance(headers, _Refused) and not is_answer:
+                raise headers.reason
+            if not all(text.isprintable() for text in texts):
+                raise ProtocolError("its subject or reply subject contains control characters")
+        except (UnicodeDecodeError, ProtocolError) as err:
+            self._on_malformed(subject.decode("utf-8", "replace"), str(err))
+            return None
+        if isinstance(headers, _Refused):
+            headers = broker_headers(headers.block)
+        return super()._build_message(sid, subject, reply, data, headers)
+
+
+class _Refused(dict[str, str]):
+    """Marks malformed headers."""
+
+    def __init__(self, block: bytes, reason: MalformedHeadersError) -> None:
+        super().__init__()
+        self.block = block
+        self.reason = reason
+
+
+def _plainly(err: Exception) -> str:
+    """Return why a connection failed, without the addresses that asyncio adds; "" if there is no useful text."""
+    if isinstance(err, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(err, socket.gaierror):
+        return f"its name has no address ({err.strerror})"
+    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else ""
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,462 @@
+"""
+One process's connection to the broker, which is maintained in the background and reconnects without limit.
+
+    async with Connection(settings) as connection:
+        await connection.connect_now()      # a controller: connect now or fail
+        ...                                 # an agent works without the broker meanwhile
+
+Without a connection, every call that needs the broker fails at once with BusUnavailableError. Nothing is buffered here, because
+buffered messages could be sent twice. Subscriptions persist: each new connection restores them before it calls the `on_connect`
+hooks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import random
+import re
+import time
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.access.denials import PUBLISH, denied, no_inbox
+from ccm_agent.bus.connection.messages import Message, PendingReply, ServerInfo
+from ccm_agent.bus.connection.server_rotation import ServerRotation
+from ccm_agent.bus.connection.subscription import Subscription
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusError,
+    BusUnavailableError,
+    CcmError,
+    ProtocolError,
+)
+from ccm_agent.model.limited_log import LimitedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from ccm_agent.bus.connection.client import BusClient
+    from ccm_agent.bus.connection.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 5.0
+"""Seconds; longer than closing a connection takes."""
+
+_LINE_END = re.compile(r"[\r\n\0]")
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "(.*?)"')
+
+
+class Connection:
+    """
+    A connection that reconnects by itself, with its operations.
+
+    Attributes:
+        connected: Whether the broker is connected and has all subscriptions.
+        since: When `connected` last changed, by `time.monotonic`.
+        server: The server at the other end; None before the first connection.
+        last_error: Why the last attempt failed or the connection was lost; None while connected.
+        denials: How often the broker refused an operation.
+        malformed: How many messages were dropped because their headers or subjects were malformed.
+    """
+
+    def __init__(self, settings: BusSettings) -> None:
+        self.settings = settings
+        self.since = time.monotonic()
+        self.server: ServerInfo | None = None
+        self.last_error: BusError | None = None
+        self.denials = 0
+        self.malformed = 0
+        self._limited = LimitedLog(log)
+        self._connections = 0
+        self._client: BusClient | None = None
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._down.set()
+        self._tried = asyncio.Event()
+        self._rotation = ServerRotation(settings)
+        self._subscriptions: dict[Subscription, None] = {}
+        self._hooks: dict[object, Callable[[], None]] = {}
+        self._waiting: dict[str, PendingReply] = {}
+        self._watching: dict[object, tuple[str, list[BusDeniedError]]] = {}
+        self._count = 0
+        self._inbox = ""
+        self._answers: Subscription | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Connection:
+        self._task = asyncio.create_task(self._run_forever(), name="bus:connection")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            while not task.done():
+                # again if it was lost: see `_round_trip`
+                task.cancel()
+                await asyncio.wait([task], timeout=_ASK_AGAIN_S)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is connected and has all subscriptions."""
+        return self._up.is_set()
+
+    @property
+    def reconnects(self) -> int:
+        """How often a lost connection was restored."""
+        return max(0, self._connections - 1)
+
+    async def wait_connected(self) -> None:
+        """Wait until the broker is connected, without a time limit."""
+        await self._up.wait()
+
+    async def wait_lost(self) -> None:
+        """Wait until the connection is lost."""
+        await self._down.wait()
+
+    async def connect_now(self) -> None:
+        """
+        Return when connected, or raise after one failed attempt for each server.
+
+        Raises:
+            BusError: The connection failed; the message has the address and the reason.
+        """
+        up = asyncio.create_task(self._up.wait(), name="bus:up")
+        tried = asyncio.create_task(self._tried.wait(), name="bus:tried")
+        try:
+            await asyncio.wait([up, tried], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+            tried.cancel()
+        if not self.connected:
+            raise self.disconnect_error()
+
+    def disconnect_error(self) -> BusError:
+        """Return the error for a broker that is not connected."""
+        return self.last_error or BusUnavailableError(f"{self.settings.address}: not connected yet")
+
+    def on_connect(self, hook: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call a function after each connect, once subscriptions are restored; it must only queue work.
+
+        Use it to re-read what may have changed while disconnected. The returned function removes the hook.
+        """
+        key = object()
+        self._hooks[key] = hook
+        return lambda: self._hooks.pop(key, None) and None
+
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        reply: str = "",
+        confirm: bool = False,
+    ) -> None:
+        """
+        Send a message.
+
+        Args:
+            subject: The subject.
+            body: The message body.
+            headers: The message headers.
+            reply: The reply subject.
+            confirm: Wait until the broker has processed it, so that a refusal raises here; else it is only logged.
+
+        Raises:
+            BusUnavailableError: The broker is away.
+            BusDeniedError: The broker refused it (with `confirm`).
+            ProtocolError: It is larger than the broker accepts, or not a valid message.
+        """
+        client = self._living()
+        self._check_size(subject, body, headers)
+        if headers and any(_LINE_END.search(f"{name}{value}") for name, value in headers.items()):
+            raise ProtocolError(f"{subject}: not sent: a header contains a line break")
+        if not confirm:
+            await self._send(client, subject, body, reply, headers)
+            return
+        key, refusals = object(), list[BusDeniedError]()
+        self._watching[key] = (subject, refusals)
+        try:
+            await self._send(client, subject, body, reply, headers)
+            await self._round_trip(client)
+            if refusals:
+                raise refusals[0]
+        finally:
+            self._watching.pop(key, None)
+
+    async def request(
+        self,
+        subject: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        within_s: float = 0,
+    ) -> Message:
+        """
+        Send a request, and return the first reply.
+
+        Args:
+            subject: The subject.
+            body, headers: The request.
+            within_s: Timeout in seconds; 0 takes `answer_s` of the settings.
+
+        Raises:
+            BusUnavailableError: The broker is away, or did not answer in time.
+            BusDeniedError: The broker refused the request.
+            ProtocolError: The request is larger than the broker accepts.
+        """
+        with self.asking(subject) as waiting:
+            await self.publish(subject, body, headers, reply=waiting.inbox)
+            return await waiting.next(within_s or self.settings.answer_s)
+
+    @contextlib.contextmanager
+    def asking(self, subject: str) -> Iterator[PendingReply]:
+        """Open an inbox for the replies to a request on a subject; publish with `reply=waiting.inbox` inside the block."""
+        self._living()
+        self._count += 1
+        token = format(self._count, "x")
+        off_at = self.server.url if self.server and not self.server.has_jetstream else ""
+        waiting = PendingReply(subject, f"{self._inbox}.{token}", off_at)
+        self._waiting[token] = waiting
+        try:
+            yield waiting
+        finally:
+            self._waiting.pop(token, None)
+
+    async def subscribe(
+        self, subjects: Sequence[str], on_message: Callable[[Message], None]
+    ) -> list[Subscription]:
+        """
+        Subscribe to subjects, on this connection and every later one.
+
+        While connected, it returns when the broker has accepted all. Otherwise they start with the next connection; a refusal
+        is then logged and set in `Subscription.denied`.
+
+        Args:
+            subjects: Patterns; each becomes one subscription.
+            on_message: Called on the loop; it must only queue work.
+
+        Raises:
+            BusDeniedError: The broker refused one of them; then none is kept.
+        """
+        made = [Subscription(subject, on_message) for subject in subjects]
+        self._subscriptions.update(dict.fromkeys(made))
+        client = self._client
+        if client is None or not self.connected:
+            return made
+        try:
+            await self._attach(client, made)
+        except BusUnavailableError:
+            return made  # the next connection subscribes
+        except BaseException:
+            await self.unsubscribe(made)
+            raise
+        refused = next((each.denied for each in made if each.denied), None)
+        if refused is not None:
+            await self.unsubscribe(made)
+            raise refused
+        return made
+
+    async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """End subscriptions; unknown ones are ignored."""
+        for each in subscriptions:
+            self._subscriptions.pop(each, None)
+            await each.detach()
+
+    # --- the life of connections ---
+
+    async def _run_forever(self) -> None:
+        """Connect, serve until the connection ends, and repeat until cancelled."""
+        await asyncio.sleep(random.uniform(0, self.settings.first_spread_s))
+        while True:
+            try:
+                client = await self._connect()
+                began = time.monotonic()
+                await self._serve(client)
+                self._rotation.ended(time.monotonic() - began)
+            except CcmError as err:
+                self._missed(err)
+            except Exception as err:  # one iteration of a worker that must run for years
+                log.exception("the connection failed unexpectedly")
+                self._missed(BusError(f"{self.settings.address}: {type(err).__name__}: {err}"))
+            await asyncio.sleep(self._rotation.pause_s())
+
+    def _missed(self, err: CcmError) -> None:
+        self._rotation.missed()
+        was, self.last_error = self.last_error, err if isinstance(err, BusError) else BusError(str(err))
+        if self._rotation.are_all_tried:
+            self._tried.set()
+        if self._rotation.misses == 1 or type(was) is not type(self.last_error):
+            log.warning("no broker", extra={"error": str(err)})
+
+    async def _connect(self) -> BusClient:
+        # importing nats takes 0.2 s, so it is imported late and in a thread
+        client_module = await asyncio.to_thread(importlib.import_module, "ccm_agent.bus.connection.client")
+        client: BusClient = client_module.BusClient(self.settings, self._on_malformed)
+        await client.open(self._rotation.next(), self._on_error)
+        return client
+
+    async def _serve(self, client: BusClient) -> None:
+        """Restore all subscriptions on a new connection, and return when it has ended."""
+        watched = [asyncio.create_task(client.ended.wait(), name="bus:ended")]
+        if client.reading is not None:
+            watched.append(client.reading)  # type: ignore[arg-type]
+        try:
+            await self._adopt(client)
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            self.last_error = BusUnavailableError(f"{self.settings.address}: the connection was lost")
+            log.warning("connection to the broker lost", extra={"server": self.server and self.server.url})
+        finally:
+            watched[0].cancel()
+            await self._release(client)
+
+    async def _adopt(self, client: BusClient) -> None:
+        self.server = client.server_info()
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._answers = Subscription(f"{self._inbox}.*", self._on_answer)
+        await self._attach(client, [self._answers])
+        if self._answers.denied is not None:
+            raise no_inbox(self.settings)
+        # a caller may subscribe while earlier subscriptions are restored
+        while missing := [each for each in self._subscriptions if not each.is_attached(client)]:
+            await self._attach(client, missing)
+        self._connections += 1
+        self.last_error = None
+        self.since = time.monotonic()
+        self._tried.clear()
+        self._down.clear()
+        self._up.set()
+        log.info("connected to the broker", extra={"server": self.server and self.server.url})
+        for hook in list(self._hooks.values()):
+            try:
+                hook()
+            except Exception:  # an error in a hook must not end the connection
+                log.exception("a hook of the connection failed")
+
+    async def _attach(self, client: BusClient, subscriptions: Sequence[Subscription]) -> None:
+        """Subscribe, and return when the broker has accepted or refused each."""
+        import nats.errors
+
+        try:
+            for each in subscriptions:
+                await each.attach(client)
+        except (nats.errors.Error, OSError) as err:
+            raise BusUnavailableError(f"{self.settings.address}: subscribing failed: {err}") from err
+        await self._round_trip(client)
+
+    async def _release(self, client: BusClient) -> None:
+        """Release a connection: fail pending calls and free its resources, in bounded time even with a dead peer."""
+        lost = client.ended.is_set()
+        self._rotation.learn(server.geturl() for server in client.discovered_servers)
+        self._client = None
+        if self._up.is_set():
+            self._up.clear()
+            self._down.set()
+            self.since = time.monotonic()
+        away = (
+            self.disconnect_error()
+            if lost
+            else BusUnavailableError("the connection to the broker is being closed")
+        )
+        for waiting in self._waiting.values():
+            waiting.arrived.put_nowait(away)
+        await client.disconnect()
+
+    # --- errors of the broker ---
+
+    def _on_answer(self, message: Message) -> None:
+        waiting = self._waiting.get(message.subject.rpartition(".")[2])
+        if waiting is not None:
+            waiting.arrived.put_nowait(message)
+
+    def _on_malformed(self, subject: str, reason: str) -> None:
+        self.malformed += 1
+        self._limited.warning("a malformed message is dropped", extra={"subject": subject, "reason": reason})
+
+    async def _on_error(self, err: Exception) -> None:
+        """Handle errors that nats-py reports outside of a call; refusals arrive only here, after the call that caused them."""
+        found = _DENIED.search(str(err))
+        if found is None:
+            log.debug("the client reports", extra={"error": f"{type(err).__name__}: {err}"})
+            return
+        kind, subject = found[1], found[2]  # in lower case, because nats-py converts the broker's text
+        self.denials += 1
+        word = PUBLISH if kind == "publish" else "subscribe to it"
+        told = False
+        if kind == "publish":
+            for waiting in list(self._waiting.values()):
+                if waiting.subject.lower() == subject:
+                    waiting.arrived.put_nowait(denied(self.settings, word, waiting.subject))
+                    told = True
+            for watched, refusals in self._watching.values():
+                if watched.lower() == subject:
+                    refusals.append(denied(self.settings, word, watched))
+                    told = True
+        else:
+            for each in (*self._subscriptions, *([self._answers] if self._answers else [])):
+                if each.subject.lower() == subject:
+                    each.denied = denied(self.settings, word, each.subject)
+        if not told:
+            self._limited.warning("the broker refuses", extra={"operation": word, "subject": subject})
+
+    # --- helpers ---
+
+    def _living(self) -> BusClient:
+        client = self._client
+        if client is None or not self.connected or client.ended.is_set():
+            raise BusUnavailableError(str(self.disconnect_error()))
+        return client
+
+    def _check_size(self, subject: str, body: bytes, headers: Mapping[str, str] | None) -> None:
+        """
+        Check the size with headers: the broker closes the connection over a message that is too large, and nats-py does not
+        count headers.
+        """
+        size = len(body)
+        if headers:
+            size += 14 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+        limit = self.server.max_payload_bytes if self.server else size
+        if size > limit:
+            raise ProtocolError(
+                f"{subject}: the message is too large: {size} bytes, and the broker accepts {limit}; raise its "
+                "`max_payload` or send less"
+            )
+
+    async def _send(
+        self, client: BusClient, subject: str, body: bytes, reply: str, headers: Mapping[str, str] | None
+    ) -> None:
+        import nats.errors
+
+        try:
+            await client.publish(subject, body, reply=reply, headers=dict(headers) if headers else None)
+        except (nats.errors.BadSubjectError, nats.errors.Error, OSError) as err:
+            if client.ended.is_set() or not client.is_connected:
+                raise BusUnavailableError(str(self.disconnect_error())) from err
+            raise ProtocolError(f"{subject}: cannot be sent: {err}") from err
+
+    async def _round_trip(self, client: BusClient) -> None:
+        """Wait until the broker has processed everything sent before."""
+        import nats.errors
+
+        task = asyncio.current_task()
+        asked = task.cancelling() if task else 0
+        try:
+            async with asyncio.timeout(self.settings.answer_s):
+                await client.flush()
+        except (TimeoutError, nats.errors.Error, OSError) as err:
+            raise BusUnavailableError(
+                f"{self.settings.address}: the broker did not answer: {err or 'too slow'}"
+            ) from err
+        if task and task.cancelling() > asked:
+            # nats-py uses `wait_for`, which in Python 3.11 can lose a cancellation that arrives with the result
+            raise asyncio.CancelledError
+        if client.ended.is_set():
+            raise BusUnavailableError(f"{self.settings.address}: the connection was lost")

@@ -1,0 +1,134 @@
+"""Messages of a connection, and pending replies."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.connection.broker_errors import (
+    NoRespondersError,
+    jetstream_is_off,
+    no_responders,
+    place_of,
+)
+from ccm_agent.model.errors import BusError, BusUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+COPIED = "copied"
+"""The value given to `Nats-Stream` if a message has that header twice: it was stored and then copied by direct get."""
+
+SENT = "Ccm-Sent"
+"""
+A header that our programs set on every message they send.
+
+A requester can redirect the broker's replies to any subject, and some replies have no headers: "not found", an acknowledgement,
+a stored message requested with `no_hdr` (ADR 12). So a message without a sender's header was not sent by a program.
+"""
+
+_NO_RESPONDERS = "503"
+
+
+class Message(Struct, frozen=True, kw_only=True, gc=False):
+    """
+    A message as delivered.
+
+    Attributes:
+        subject: What it was published on.
+        body: Its bytes.
+        headers: Headers, names as sent.
+        reply: The reply subject; for a message from a consumer, it encodes the position in the stream.
+    """
+
+    subject: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+    reply: str = ""
+
+    @property
+    def status(self) -> str:
+        """The broker's status of a reply, such as "404"; "" for messages of programs."""
+        return self.headers.get("Status", "")
+
+
+class ServerInfo(Struct, frozen=True, kw_only=True):
+    """
+    The server at the other end.
+
+    Attributes:
+        url: Its address.
+        name: Its name.
+        id: The ID of its process, which changes at each start.
+        version: Major, minor and patch.
+        cluster: Name of its cluster; "" for a single server.
+        max_payload_bytes: The largest message, including headers.
+        has_jetstream: JetStream is available.
+        asks_credentials: It refuses clients without credentials.
+        is_loopback: It runs on this host.
+        is_encrypted: The connection uses TLS, and its certificate was verified.
+        certificate_ends: When that certificate expires; None without TLS.
+    """
+
+    url: str
+    name: str = ""
+    id: str = ""
+    version: tuple[int, int, int] = (0, 0, 0)
+    cluster: str = ""
+    max_payload_bytes: int = 1 << 20
+    has_jetstream: bool = False
+    asks_credentials: bool = False
+    is_loopback: bool = False
+    is_encrypted: bool = False
+    certificate_ends: datetime | None = None
+
+
+class PendingReply:
+    """A caller that waits for replies on its own inbox."""
+
+    def __init__(self, subject: str, inbox: str, no_jetstream_at: str = "") -> None:
+        """
+        Nothing has arrived yet.
+
+        Args:
+            subject: The subject of the request.
+            inbox: The subject on which replies arrive.
+            no_jetstream_at: Address of the server, if JetStream is off there; only another member of its cluster can answer then.
+        """
+        self.subject = subject
+        self.inbox = inbox
+        self._no_jetstream_at = no_jetstream_at
+        self.arrived: asyncio.Queue[Message | BusError] = asyncio.Queue()
+
+    async def next(self, limit_s: float) -> Message:
+        """
+        The next answer.
+
+        Raises:
+            BusUnavailableError: No reply arrived in time, or the connection was lost.
+            BusDeniedError: The request was refused.
+        """
+        try:
+            # most answers of a page have arrived already, and a timer for each would cost more than the answer
+            if self.arrived.empty():
+                async with asyncio.timeout(limit_s):
+                    answer = await self.arrived.get()
+            else:
+                answer = self.arrived.get_nowait()
+        except TimeoutError:
+            raise BusUnavailableError(
+                f"{place_of(self.subject)}: no answer from the broker in {limit_s:g} s"
+            ) from None
+        if isinstance(answer, BusError):
+            raise answer
+        if answer.status == _NO_RESPONDERS:
+            raise self._no_responders()
+        return answer
+
+    def _no_responders(self) -> BusUnavailableError:
+        if self._no_jetstream_at and self.subject.startswith(("$JS.", "$KV.", "$O.")):
+            return BusUnavailableError(jetstream_is_off(self._no_jetstream_at))
+        return NoRespondersError(no_responders(self.subject))

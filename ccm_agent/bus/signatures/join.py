@@ -1,0 +1,337 @@
+"""
+Join a fleet: the text of a join token, the request that a node signs, and the answer that it verifies.
+
+A token has the broker's addresses, the certificate of its authority, the fleet's root key, and credentials of one user in the
+account JOIN. This user may publish one subject and receive the answer. What the token allows, such as the role and the number of
+nodes, is in the bucket CCM_JOINS, signed by the operator who created it: the holder of a token cannot change it.
+
+The node makes its own key and signs the request with it. It also signs with the token's key, so that the holder of the broker,
+who knows the id of each token, cannot join a node. The node accepts an answer only if it names the digest of its own request,
+and if its signer has the permission of the root key in the token. So neither the broker nor another holder of the token can give
+the node credentials of another fleet.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+import zlib
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.access.credentials import claims_in_jwt, credentials_text
+from ccm_agent.bus.signatures.signing import (
+    SIGNATURE_HEADER,
+    SKEW_MS,
+    SignatureError,
+    SignatureKind,
+    SigningKey,
+    is_public_key,
+    verify,
+)
+from ccm_agent.bus.signatures.trust import (
+    BY_DETAIL,
+    SignedText,
+    Trust,
+    read_certificate,
+    read_signers,
+    require_certifier,
+)
+from ccm_agent.model.errors import CcmError, InputError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.join import (
+    JOIN_ANSWER,
+    JOIN_RENEWAL,
+    JOIN_REQUEST,
+    JoinAnswer,
+    JoinRequest,
+    JoinState,
+)
+from ccm_agent.model.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOKEN_HEADER = "Ccm-Token-Signature"
+"""The signature of a request to join, with the token's key."""
+
+TOKEN_PREFIX = "ccm1-"
+TOKEN_LIMIT = 16_384
+"""A longer text is not decoded."""
+
+TOKEN_ID = re.compile(r"join-[a-z0-9]{16}")
+
+VALID_MS = 300_000
+"""How long a request and an answer are valid."""
+
+
+class JoinError(CcmError):
+    """A node cannot join, or its credentials cannot be renewed; the code says why."""
+
+    code = "join.failed"
+
+    def __init__(self, message: str, *, code: str = "join.failed") -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class JoinToken(Struct, frozen=True, kw_only=True):
+    """
+    The content of a join token. Its holder can join nodes, within the limits of the token.
+
+    Attributes:
+        servers: The broker's URLs.
+        ca: The certificate of the broker's authority, as PEM; "" if the host's authorities certify it.
+        root: The fleet's root public key.
+        jwt, seed: The credentials of the token's user.
+    """
+
+    servers: tuple[str, ...]
+    ca: str
+    root: str
+    jwt: str
+    seed: Secret
+
+    @property
+    def id(self) -> str:
+        """The name of the token's user."""
+        return claims_in_jwt(self.jwt)[0]
+
+    @property
+    def expires(self) -> int:
+        """When the broker stops to accept it, in seconds since 1970."""
+        return claims_in_jwt(self.jwt)[2]
+
+    def as_text(self) -> str:
+        """The text for `ccm join`: one word."""
+        packed = _Packed(
+            servers=self.servers, ca=self.ca, root=self.root, jwt=self.jwt, seed=self.seed.reveal()
+        )
+        raw = zlib.compress(msgspec.json.encode(packed), 9)
+        return TOKEN_PREFIX + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+class _Packed(Struct, frozen=True, kw_only=True):
+    """A token as JSON."""
+
+    servers: tuple[str, ...]
+    root: str
+    jwt: str
+    seed: str
+    ca: str = ""
+
+
+def read_token(text: str) -> JoinToken:
+    """
+    The token of a text.
+
+    Raises:
+        InputError: It is damaged; the error does not show it.
+    """
+    word = text.strip()
+    if not word.startswith(TOKEN_PREFIX) or len(word) > TOKEN_LIMIT:
+        raise InputError(
+            f"this is not a join token: a token begins with {TOKEN_PREFIX}; copy the line that "
+            "`ccmctl token create` printed"
+        )
+    raw = word.removeprefix(TOKEN_PREFIX)
+    try:
+        packed = _unpack(base64.b64decode(raw + "=" * (-len(raw) % 4), altchars=b"-_", validate=True))
+        SigningKey(Secret(packed.seed))
+        is_sound = is_public_key(packed.root) and bool(packed.servers)
+    except (ValueError, zlib.error, msgspec.MsgspecError, InputError):
+        is_sound = False
+    if not is_sound or not TOKEN_ID.fullmatch(claims_in_jwt(packed.jwt)[0]):
+        raise InputError(
+            "the join token is damaged, perhaps cut off; copy the whole line that `ccmctl token create` printed"
+        )
+    return JoinToken(
+        servers=packed.servers, ca=packed.ca, root=packed.root, jwt=packed.jwt, seed=Secret(packed.seed)
+    )
+
+
+def _unpack(raw: bytes) -> _Packed:
+    unpacking = zlib.decompressobj()
+    body = unpacking.decompress(raw, TOKEN_LIMIT)
+    if unpacking.unconsumed_tail:
+        raise ValueError("it is too long")
+    return decode_foreign(body, _Packed)
+
+
+def new_token_id() -> str:
+    """A random id."""
+    return f"join-{base64.b32encode(secrets.token_bytes(10)).decode().lower()}"
+
+
+def fingerprint(key: str) -> str:
+    """What two people compare of a node's public key: 128 bits."""
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return "-".join(digest[at : at + 4] for at in range(0, 32, 4))
+
+
+class SignedRequest(Struct, frozen=True, kw_only=True):
+    """A request, and the message that carries it."""
+
+    subject: str
+    body: bytes
+    headers: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the body, which the answer names."""
+        return hashlib.sha256(self.body).hexdigest()
+
+
+def sign_request(
+    key: SigningKey,
+    name: str,
+    now_ms: int,
+    version: str,
+    *,
+    token: JoinToken | None = None,
+    certificate: str = "",
+) -> SignedRequest:
+    """
+    A request for credentials.
+
+    Args:
+        key: The node's key.
+        name: The node.
+        now_ms: The time, in milliseconds since 1970.
+        version: The version of the agent.
+        token: The join token; None: it is a renewal.
+        certificate: For a renewal: the certificate of the key.
+    """
+    request = JoinRequest(
+        protocol=JOIN_REQUEST if token is not None else JOIN_RENEWAL,
+        name=name,
+        key=key.public_key,
+        nonce=secrets.token_hex(16),
+        time=now_ms,
+        token=token.id if token is not None else "",
+        certificate=certificate,
+        version=version,
+    )
+    subject = f"{request.protocol}.{request.token or name}"
+    body = msgspec.json.encode(request)
+    headers = {SIGNATURE_HEADER: _sign(key, subject, body, now_ms)}
+    if token is not None:
+        headers[TOKEN_HEADER] = _sign(SigningKey(token.seed), subject, body, now_ms)
+    return SignedRequest(subject=subject, body=body, headers=headers)
+
+
+def _sign(key: SigningKey, subject: str, body: bytes, now_ms: int) -> str:
+    return key.sign(
+        SignatureKind.JOIN, subject, body, issued_ms=now_ms, expires_ms=now_ms + VALID_MS + SKEW_MS
+    )
+
+
+def read_request(subject: str, body: bytes) -> JoinRequest:
+    """
+    A request as it was sent; nothing is verified except that it belongs on its subject.
+
+    Raises:
+        JoinError: It is malformed.
+    """
+    try:
+        request = decode_foreign(body, JoinRequest)
+    except msgspec.MsgspecError as err:
+        raise JoinError("the request cannot be read; upgrade the agent", code="join.malformed") from err
+    if subject != f"{request.protocol}.{request.token or request.name}" or not is_public_key(request.key):
+        raise JoinError("the request is for another subject", code="join.malformed")
+    return request
+
+
+def verify_request(
+    request: JoinRequest,
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    token_key: str,
+    *,
+    now_ms: int,
+) -> None:
+    """
+    Check that a request was signed with the node's key and, if it names a token, with the key of the token.
+
+    Args:
+        token_key: The public key of the token that it names; "" for a renewal.
+
+    Raises:
+        SignatureError: It was not; a SignatureTimeError if only the time is wrong.
+    """
+    _verify_by(request.key, headers.get(SIGNATURE_HEADER, ""), subject, body, now_ms)
+    if request.token:
+        _verify_by(token_key, headers.get(TOKEN_HEADER, ""), subject, body, now_ms)
+
+
+def _verify_by(key: str, header: str, subject: str, body: bytes, now_ms: int) -> None:
+    claims = verify(header, SignatureKind.JOIN, subject, body, now_ms=now_ms)
+    if not key or claims.key != key:
+        raise SignatureError(f"{subject}: signed with another key")
+
+
+def sign_answer(
+    certifier: SigningKey, permission: str, subject: str, answer: JoinAnswer, now_ms: int
+) -> tuple[bytes, dict[str, str]]:
+    """
+    The body and the headers of an answer.
+
+    Args:
+        certifier: A key that the root key allows to certify nodes.
+        permission: This permission.
+        subject: The subject of the request.
+        answer: The answer.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    body = msgspec.json.encode(answer)
+    signature = certifier.sign(
+        SignatureKind.JOIN_ANSWER,
+        subject,
+        body,
+        issued_ms=now_ms,
+        expires_ms=now_ms + VALID_MS + SKEW_MS,
+        details={BY_DETAIL: permission},
+    )
+    return body, {SIGNATURE_HEADER: signature}
+
+
+def verify_answer(
+    body: bytes, header: str, request: SignedRequest, name: str, key: str, root: str, *, now_ms: int
+) -> JoinAnswer:
+    """
+    The answer to a request, verified under the root key.
+
+    Raises:
+        SignatureError: It is not signed by a key that the root allows, or not for this request, name and key.
+    """
+    claims = verify(header, SignatureKind.JOIN_ANSWER, request.subject, body, now_ms=now_ms)
+    require_certifier(claims, root, request.subject)
+    try:
+        answer = decode_foreign(body, JoinAnswer)
+    except msgspec.MsgspecError as err:
+        raise SignatureError(f"{request.subject}: the answer cannot be read; upgrade the agent") from err
+    if answer.protocol != JOIN_ANSWER or answer.request != request.digest:
+        raise SignatureError(f"{request.subject}: the answer is for another request")
+    if answer.state is JoinState.JOINED:
+        jwt_name, jwt_key, _ = claims_in_jwt(answer.jwt)
+        if (jwt_name, jwt_key) != (name, key):
+            raise SignatureError(f"{request.subject}: the answer has credentials of another node")
+        read_certificate(answer.certificate, name, key, root)
+        read_signers(answer.signers.encode(), answer.signature, root, now_ms=now_ms)
+    return answer
+
+
+def make_credentials(answer: JoinAnswer, seed: Secret, root: str) -> bytes:
+    """The credentials file of a node, from a verified answer and the seed of its key."""
+    trust = Trust(
+        root=root,
+        signers=SignedText(body=answer.signers, signature=answer.signature),
+        certificate=answer.certificate,
+        floors=answer.floors,
+    )
+    return f"{credentials_text(answer.jwt, seed).reveal()}\n{trust.as_block()}".encode()

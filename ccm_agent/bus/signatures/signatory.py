@@ -1,0 +1,165 @@
+"""
+Signing of everything that an operator sends and writes, with the key in the operator's credentials.
+
+The results are headers to send along. Bodies do not change. Each signature names its bases: what the signed bytes were made from.
+What the broker delivered and nothing verified cannot be one (`ccm_agent.bus.signatures.verified`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureKind
+from ccm_agent.bus.signatures.verified import Authored, Verified
+from ccm_agent.bus.subjects import key_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ccm_agent.bus.signatures.signing import SigningKey
+    from ccm_agent.bus.signatures.verified import Base
+
+REQUEST_VALID_MS = 3_600_000
+"""
+How long a request is valid.
+
+This is far less than the day for which agents remember runs, so a request cannot be replayed after an agent has forgotten it.
+It is far more than the minutes by which clocks of servers differ.
+"""
+
+
+NOTE_DETAIL = "note"
+"""Of a deletion, in `Claims.details`: SHA-256 (hex) of the note that goes with it."""
+
+
+class Signatory:
+    """
+    Signs as one operator.
+
+    Attributes:
+        public_key: The operator's public nkey.
+    """
+
+    def __init__(self, key: SigningKey, now_ms: Callable[[], int]) -> None:
+        """
+        Take a key.
+
+        Args:
+            key: The operator's.
+            now_ms: The time in milliseconds since 1970.
+        """
+        self.public_key = key.public_key
+        self._key = key
+        self._now_ms = now_ms
+
+    def derive(self, purpose: str) -> bytes:
+        """See `SigningKey.derive`."""
+        return self._key.derive(purpose)
+
+    def request(self, subject: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
+        """Headers for a request that is sent now."""
+        now = self._now_ms()
+        signature = self._sign(
+            SignatureKind.REQUEST, subject, body, base, issued_ms=now, expires_ms=now + REQUEST_VALID_MS
+        )
+        return {SIGNATURE_HEADER: signature}
+
+    def schedule(
+        self,
+        subject: str,
+        body: bytes,
+        base: Sequence[Base],
+        *,
+        name: str,
+        when: str,
+        zone: str,
+        expires_ms: int,
+    ) -> dict[str, str]:
+        """
+        Headers for a request that the broker stores, and sends when it is due.
+
+        Args:
+            subject: The request's subject when it is due.
+            body: The request.
+            base: What it was made from.
+            name: The schedule's name.
+            when, zone: The times of the schedule. They are signed, so that the broker cannot choose others.
+            expires_ms: When the schedule expires, in milliseconds since 1970.
+        """
+        details = schedule_details(name, when, zone)
+        signature = self._sign(
+            SignatureKind.SCHEDULE, subject, body, base, expires_ms=expires_ms, details=details
+        )
+        return {SIGNATURE_HEADER: signature}
+
+    def document(self, bucket: str, key: str, body: bytes, base: Sequence[Base]) -> dict[str, str]:
+        """Headers for a document, which is valid until it is replaced or removed."""
+        return {SIGNATURE_HEADER: self._sign(SignatureKind.DOCUMENT, key_subject(bucket, key), body, base)}
+
+    def rollout(self, subject: str, body: bytes, base: Sequence[Base], *, expires_ms: int) -> str:
+        """The signature of a rollout that is handed over; `expires_ms` is in milliseconds since 1970."""
+        return self._sign(SignatureKind.ROLLOUT, subject, body, base, expires_ms=expires_ms)
+
+    def timestamp(self, subject: str, body: bytes, base: Sequence[Base], *, issued_ms: int) -> str:
+        """The signature of a timestamp (`bus.signatures.timestamp`), which is also its number."""
+        return self._sign(SignatureKind.TIMESTAMP, subject, body, base, issued_ms=issued_ms, number=issued_ms)
+
+    def record(self, subject: str, body: bytes, base: Sequence[Base]) -> str:
+        """The signature of the record of a run."""
+        return self._sign(SignatureKind.RECORD, subject, body, base)
+
+    def order(self, subject: str, body: bytes, base: Sequence[Base]) -> str:
+        """The signature of an order about a rollout."""
+        return self._sign(SignatureKind.ORDER, subject, body, base)
+
+    def object(self, subject: str, digest: str, base: Sequence[Base]) -> dict[str, str]:
+        """Headers for the description of an object; its digest (SHA-256, hex) is signed."""
+        return {SIGNATURE_HEADER: self._sign(SignatureKind.OBJECT, subject, digest.encode(), base)}
+
+    def deletion(
+        self, bucket: str, key: str, base: Sequence[Base], number: int = 0, note: str = ""
+    ) -> dict[str, str]:
+        """Headers for the removal of a document; `number` 0 uses the time, like the numbers of documents. The note is signed."""
+        now = self._now_ms()
+        details = {NOTE_DETAIL: hashlib.sha256(note.encode()).hexdigest()} if note else {}
+        signature = self._sign(
+            SignatureKind.DELETION,
+            key_subject(bucket, key),
+            b"",
+            base,
+            issued_ms=now,
+            number=number or now,
+            details=details,
+        )
+        return {SIGNATURE_HEADER: signature}
+
+    def _sign(
+        self,
+        kind: SignatureKind,
+        subject: str,
+        body: bytes,
+        base: Sequence[Base],
+        *,
+        issued_ms: int = 0,
+        expires_ms: int = 0,
+        number: int = 0,
+        details: Mapping[str, str] | None = None,
+    ) -> str:
+        if not base or not all(isinstance(one, Verified | Authored) for one in base):
+            raise TypeError(f"{subject}: only what was verified, or written by the operator, can be signed")
+        return self._key.sign(
+            kind,
+            subject,
+            body,
+            issued_ms=issued_ms or self._now_ms(),
+            expires_ms=expires_ms,
+            number=number,
+            details=details,
+        )
+
+
+def schedule_details(name: str, when: str, zone: str) -> dict[str, str]:
+    """What the signature of a schedule says about its times."""
+    details = {"name": name, "when": when, "zone": zone}
+    return {key: value for key, value in details.items() if value}

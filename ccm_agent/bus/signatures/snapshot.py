@@ -1,0 +1,63 @@
+"""
+The snapshot: the numbers that documents had when a timestamp was signed, in pieces that the timestamp names by digest.
+
+A node that is new, or lost its state, does not know which number of a document is the newest. It reads the pieces of its own keys
+only, and refuses a document with a lower number. A piece is under `snapshot.<i>` in CCM_TRUST.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.bus.signatures.timestamp import SNAPSHOT_PREFIX
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PIECES = ((500, 1), (8_000, 16), (1_000_000_000, 256))
+"""Up to so many documents, so many pieces: a piece has few hundred numbers, and is one message."""
+
+
+def piece_key(place: int) -> str:
+    """The key of a piece in CCM_TRUST."""
+    return f"{SNAPSHOT_PREFIX}{place}"
+
+
+def place_of(name: str, pieces: int) -> int:
+    """The place of the piece that has the number of a document, `bucket/key`."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % pieces
+
+
+def digest_of(piece: bytes) -> str:
+    """What the timestamp says of a piece."""
+    return hashlib.sha256(piece).hexdigest()
+
+
+def split(numbers: Mapping[str, int]) -> list[bytes]:
+    """The pieces that hold these numbers; the same numbers give the same bytes."""
+    pieces = next(pieces for most, pieces in PIECES if len(numbers) <= most)
+    parts: list[dict[str, int]] = [{} for _ in range(pieces)]
+    for name in sorted(numbers):
+        parts[place_of(name, pieces)][name] = numbers[name]
+    return [msgspec.json.encode(part) for part in parts]
+
+
+def read_piece(piece: bytes, digests: Sequence[str], place: int) -> dict[str, int]:
+    """
+    The numbers in a piece.
+
+    Raises:
+        ProtocolError: It is not the piece that the timestamp names.
+    """
+    key = piece_key(place)
+    if digest_of(piece) != digests[place]:
+        raise ProtocolError(f"{key}: this part of the snapshot does not match the newest timestamp")
+    try:
+        return decode_foreign(piece, dict[str, int])
+    except msgspec.DecodeError as err:
+        raise ProtocolError(f"{key}: the part of the snapshot cannot be read: {err}") from err

@@ -1,0 +1,371 @@
+"""
+Trust in signatures: the fleet's root key, the signers list that it signs, and certificates of nodes.
+
+The root key is independent of all keys of the broker. It signs one small document, the signers list: the key and the role of each
+operator. Agents have the root's public key from their credentials file, so an attacker who controls the broker, or holds all of
+its keys, cannot add a signer. The list has a growing number; an agent never returns to a lower one.
+
+A credentials file contains all of this in a block after the NATS parts. NATS clients ignore it:
+
+    -----BEGIN CCM TRUST-----
+    <JSON, base64>
+    ------END CCM TRUST------
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.sealing import SEALING_KEY, SECRETS
+from ccm_agent.bus.signatures.signing import (
+    Claims,
+    SignatureError,
+    SignatureKind,
+    check_times,
+    is_public_key,
+    verify,
+    verify_content,
+)
+from ccm_agent.bus.subjects import check_node, check_scope, key_subject, parse_assignment_key
+from ccm_agent.model.errors import InputError, ProtocolError, UsageError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.join import JOINS_BUCKET
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    NODE_CONVERGE,
+    NODE_DISABLE,
+    NODE_ENABLE,
+    RESOURCE_ENSURE,
+    RESOURCE_EXEC,
+    RUN_STOP,
+)
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.signatures.signing import SigningKey
+
+TRUST_BUCKET = "CCM_TRUST"
+SIGNERS_KEY = "signers"
+GROUP_PREFIX = "group."
+"""Keys of groups in TRUST_BUCKET."""
+
+BY_DETAIL = "by"
+"""In a certificate or answer that another key than the root's signed: the root's permission for this key."""
+
+_CERTIFIER = "certifier"
+_FACTS = "CCM_FACTS"
+_ASSIGNMENTS = "CCM_ASSIGNMENTS"
+
+EVERYWHERE = ">"
+"""In a signer's scopes: every scope."""
+
+SIGNERS_SUBJECT = key_subject(TRUST_BUCKET, SIGNERS_KEY)
+
+SIGNERS_LIMIT = 5_000
+"""A list with more operators is refused: the list is one message on the broker."""
+
+_BLOCK = re.compile(r"(?<!-)-{3,}+BEGIN CCM TRUST-{3,}+\s*+([A-Za-z0-9+/=\s]++)-{3,}+END CCM TRUST-{3,}")
+
+
+class Signer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One operator's key, and the role of requests and documents signed with it.
+
+    Attributes:
+        name: The operator.
+        key: Public nkey.
+        plan: Scopes in which the operator may plan and check; `>` (EVERYWHERE) is every scope.
+        apply: Scopes in which the operator may also change nodes, by request or by assignment, and stop runs.
+        exec: Scopes in which the operator may run single commands, and stop runs.
+        maintain: Scopes in which the operator may disable and enable nodes, and have them converge now.
+        data: May write hiera documents.
+        facts: May assign facts.
+        schedules: May create schedules.
+        join: May create join tokens, and say which nodes have used them.
+        admin: May create streams, remove nodes, register and remove services, and purge.
+        timestamp: May confirm that a signers list is the newest (`bus.signatures.timestamp`).
+        roles: Names that the node's policy can refer to.
+        expires: When the entry expires, in seconds since 1970; 0: never.
+    """
+
+    name: str
+    key: str
+    plan: tuple[str, ...] = ()
+    apply: tuple[str, ...] = ()
+    exec: tuple[str, ...] = ()
+    maintain: tuple[str, ...] = ()
+    data: bool = False
+    facts: bool = False
+    schedules: bool = False
+    join: bool = False
+    admin: bool = False
+    timestamp: bool = False
+    roles: tuple[str, ...] = ()
+    expires: int = 0
+
+    def may_request(self, protocol: str, scope: str) -> bool:
+        """The operator may send a request of this protocol to this scope."""
+        if protocol in (MANIFEST_APPLY, RESOURCE_ENSURE):
+            return _covers(self.apply, scope)
+        if protocol == RESOURCE_EXEC:
+            return _covers(self.exec, scope)
+        if protocol == RUN_STOP:
+            return _covers((*self.apply, *self.exec), scope)
+        if protocol in (MANIFEST_PLAN, MANIFEST_CHECK):
+            return _covers((*self.plan, *self.apply), scope)
+        if protocol in (NODE_DISABLE, NODE_ENABLE, NODE_CONVERGE):
+            return _covers(self.maintain, scope)
+        return True
+
+    def may_assign(self, scope: str) -> bool:
+        """The operator may write an assignment of this scope."""
+        return _covers(self.apply, scope)
+
+    def may_write(self, bucket: str, key: str) -> bool:
+        """
+        The operator may write this document; buckets that are not named here hold data.
+
+        Raises:
+            ProtocolError: The key is not one of an assignment, in the bucket of assignments.
+        """
+        if bucket == _FACTS:
+            return self.facts
+        if bucket == _ASSIGNMENTS:
+            return self.may_assign(parse_assignment_key(key)[0])
+        if bucket == SECRETS and key == SEALING_KEY:
+            # with a sealing key of their own, they could open what others store from then on
+            return self.admin
+        if bucket == TRUST_BUCKET:
+            return self.admin and key.startswith(GROUP_PREFIX)
+        if bucket == JOINS_BUCKET:
+            return self.admin or self.join
+        return self.data
+
+
+class SignersList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The document that the root key signs.
+
+    Attributes:
+        number: Grows with each change.
+        issued: When, in milliseconds since 1970.
+        signers: The operators.
+        revoked_nodes: Public keys of nodes whose certificates are void.
+        allow_unsigned_until: Until when agents and controllers also accept unsigned messages, in milliseconds since 1970; 0: not
+            at all. For fleets that still have agents or controllers without support for signatures.
+        max_age_s: How long a node relies on this list after the last confirmation that it is the newest; 0: forever.
+        signed_state: All agents sign what they store about themselves, so decisions leave out what is not signed, except
+            while `allow_unsigned_until` lasts.
+    """
+
+    number: int
+    issued: int
+    signers: tuple[Signer, ...] = ()
+    revoked_nodes: tuple[str, ...] = ()
+    allow_unsigned_until: int = 0
+    max_age_s: int = 0
+    signed_state: bool = False
+
+    def by_key(self, key: str, now_ms: int) -> Signer | None:
+        """The operator with this key; None if there is none, or if the entry has expired."""
+        for signer in self.signers:
+            if signer.key == key:
+                return None if signer.expires and now_ms > signer.expires * 1000 else signer
+        return None
+
+    def allows_unsigned(self, now_ms: int) -> bool:
+        """Unsigned messages and documents are accepted at this time."""
+        return now_ms < self.allow_unsigned_until
+
+
+class SignedText(Struct, frozen=True, kw_only=True):
+    """A document and its detached signature, as stored in files and credentials."""
+
+    body: str
+    signature: str
+
+
+class Trust(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    The content of the trust block of a credentials file.
+
+    Attributes:
+        root: The root's public key.
+        signers: The signers list at the time when the credentials were made.
+        certificate: For a node: the root's certificate that this key belongs to this node; a signature header of kind `node`.
+        floors: For each `bucket/key`, the number of the document when the node was enrolled. Lower numbers are refused.
+    """
+
+    root: str
+    signers: SignedText | None = None
+    certificate: str = ""
+    floors: dict[str, int] = {}
+
+    def as_block(self) -> str:
+        """The block for a credentials file."""
+        text = base64.b64encode(msgspec.json.encode(self)).decode()
+        lines = "\n".join(textwrap.wrap(text, 76))
+        return f"-----BEGIN CCM TRUST-----\n{lines}\n------END CCM TRUST------\n"
+
+
+def trust_in_credentials(text: str, source: str = "") -> Trust | None:
+    """
+    The trust block of a credentials file; None when it has none.
+
+    Raises:
+        InputError: The block cannot be read. An agent that ignored it would obey any client.
+    """
+    if "BEGIN CCM TRUST" not in text:
+        return None
+    found = _BLOCK.search(text)
+    try:
+        if not found:
+            raise ValueError("it is cut short")
+        trust = decode_foreign(base64.b64decode("".join(found[1].split()), validate=True), Trust)
+    except (ValueError, msgspec.MsgspecError) as err:
+        raise InputError(f"{source or 'credentials'}: the CCM TRUST block is damaged: {err}") from err
+    if not is_public_key(trust.root):
+        raise InputError(f"{source or 'credentials'}: the CCM TRUST block contains no root key")
+    return trust
+
+
+def sign_signers(root: SigningKey, signers: SignersList) -> SignedText:
+    """The signed list; UsageError if it could not be read back."""
+    body = msgspec.json.encode(signers)
+    signature = root.sign(
+        SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, issued_ms=signers.issued, number=signers.number
+    )
+    check_signers(signers)
+    return SignedText(body=body.decode(), signature=signature)
+
+
+def read_signers(body: bytes, signature: str, root: str, *, now_ms: int) -> SignersList:
+    """
+    Decode a signers list that the root signed.
+
+    Raises:
+        SignatureError: The root has not signed it.
+        ProtocolError: It is signed, but cannot be used.
+    """
+    claims = verify(signature, SignatureKind.SIGNERS, SIGNERS_SUBJECT, body, now_ms=now_ms)
+    _require_root(claims, root, SIGNERS_SUBJECT)
+    try:
+        signers = decode_foreign(body, SignersList)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(f"{SIGNERS_SUBJECT}: the signers list cannot be read: {err}") from err
+    if claims.number != signers.number:
+        raise SignatureError(f"{SIGNERS_SUBJECT}: the numbers of the signers list and its signature differ")
+    try:
+        check_signers(signers)
+    except UsageError as err:
+        raise ProtocolError(f"{SIGNERS_SUBJECT}: {err.message}") from err
+    return signers
+
+
+def check_signers(signers: SignersList) -> None:
+    """
+    Check that a list has one valid entry for each key.
+
+    Raises:
+        UsageError: It is too long, has a key twice, or names a scope that does not exist.
+    """
+    if len(signers.signers) > SIGNERS_LIMIT:
+        raise UsageError(
+            f"the signers list has {len(signers.signers)} entries; at most {SIGNERS_LIMIT} are accepted"
+        )
+    seen: set[str] = set()
+    for signer in signers.signers:
+        if not is_public_key(signer.key):
+            raise UsageError(f"signer {signer.name}: {signer.key!r} is not a public nkey")
+        if signer.key in seen:
+            raise UsageError(f"signer {signer.name}: the key {signer.key} is in the list twice")
+        seen.add(signer.key)
+        for scope in (*signer.plan, *signer.apply, *signer.exec, *signer.maintain):
+            try:
+                scope == EVERYWHERE or check_scope(scope)
+            except ProtocolError as err:
+                raise UsageError(f"signer {signer.name}: {err.message}") from err
+
+
+def allow_certifier(root: SigningKey, key: str, *, issued_ms: int, expires_ms: int) -> str:
+    """The root's permission for a key to certify nodes and to answer nodes that join, until a time."""
+    return root.sign(
+        SignatureKind.CERTIFIER, _CERTIFIER, key.encode(), issued_ms=issued_ms, expires_ms=expires_ms
+    )
+
+
+def certify_node(
+    signer: SigningKey, node: str, key: str, *, issued_ms: int, expires_ms: int = 0, by: str = ""
+) -> str:
+    """
+    A certificate that a key belongs to a node: a signature header of kind `node`.
+
+    Args:
+        signer: The root key, or one that it allows to certify nodes.
+        by: The root's permission for `signer`; "": it is the root key.
+    """
+    return signer.sign(
+        SignatureKind.NODE,
+        f"node.{check_node(node)}",
+        key.encode(),
+        issued_ms=issued_ms,
+        expires_ms=expires_ms,
+        details={BY_DETAIL: by} if by else {},
+    )
+
+
+def verify_certificate(certificate: str, node: str, key: str, root: str, *, now_ms: int) -> None:
+    """
+    Check a certificate that a key belongs to a node.
+
+    Raises:
+        SignatureError: The certificate is for another key or node, or has expired.
+    """
+    check_times(read_certificate(certificate, node, key, root), f"node.{node}", now_ms=now_ms)
+
+
+def read_certificate(certificate: str, node: str, key: str, root: str) -> Claims:
+    """
+    What the root, or a key that it allows to certify nodes, says about a node's key. The caller judges the times: an event that
+    the node signed before its certificate expired stays genuine afterwards.
+
+    Raises:
+        SignatureError: Neither has certified this key for this node.
+    """
+    subject = f"node.{check_node(node)}"
+    claims = verify_content(certificate, SignatureKind.NODE, subject, key.encode())
+    if claims.key != root:
+        require_certifier(claims, root, subject)
+    return claims
+
+
+def require_certifier(claims: Claims, root: str, subject: str) -> None:
+    """
+    Check that the root allows the key of a certificate or answer to sign it. Both must expire before the permission does.
+
+    Raises:
+        SignatureError: It does not.
+    """
+    by = claims.details.get(BY_DETAIL, "")
+    if not by:
+        _require_root(claims, root, subject)
+    allowed = verify_content(by, SignatureKind.CERTIFIER, _CERTIFIER, claims.key.encode())
+    _require_root(allowed, root, subject)
+    if not claims.expires or claims.expires > allowed.expires:
+        raise SignatureError(f"{subject}: it is valid for longer than the key {claims.key} may certify")
+
+
+def _require_root(claims: Claims, root: str, subject: str) -> None:
+    if claims.key != root:
+        raise SignatureError(f"{subject}: signed by {claims.key}, which is not the fleet's root key {root}")
+
+
+def _covers(scopes: tuple[str, ...], scope: str) -> bool:
+    return EVERYWHERE in scopes or scope in scopes

@@ -1,0 +1,55 @@
+"""Stored documents that agents follow: assigned facts and hiera data. The rules are those of `model.wire`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from ccm_agent.model.formats.untrusted_json import Moment
+
+
+class TextPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    Where the text of a node's own document is stored (`bus.node_data`).
+
+    Attributes:
+        slot: Which slot of the document in CCM_NODE_DATA.
+        revision: The revision of CCM_NODE_DATA that wrote it there; 0: the document was absent.
+        at: The revision of CCM_DATA since which the document has this content; 0: the revision of this entry.
+    """
+
+    slot: int = 0
+    revision: int = 0
+    at: int = 0
+
+
+class Stamped(Struct, kw_only=True, omit_defaults=True):
+    """
+    A document that agents follow, with its own key inside: facts and data that `ccmctl` writes.
+
+    An agent refuses a document with another key, or with a lower number than it has already seen for that key.
+
+    Attributes:
+        bucket, key: Its bucket and key.
+        number: Increases with each write, and is at least the milliseconds since 1970, so that agents also accept writes to a
+            broker that was restored from a backup.
+        count: The version of the document, from 1, for display; 0 in older documents: use the number.
+        written_by, time: Author and time, for display.
+        message: Why, in the author's words. Every node that may read the document can read it.
+        body: The document: assigned facts as a mapping, a hiera document as text. With `text`: a value that an older agent, which
+            does not know `text`, cannot mistake for a document.
+        text: The location of the text of a node's own document; None: it is in `body`.
+        earlier: For such a document, its earlier revisions that were moved out of CCM_DATA, oldest first.
+    """
+
+    bucket: str
+    key: str
+    number: int
+    body: Any
+    count: int = 0
+    written_by: str = ""
+    time: Moment | None = None
+    message: str = ""
+    text: TextPlace | None = None
+    earlier: list[TextPlace] = []

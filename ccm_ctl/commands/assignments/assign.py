@@ -1,0 +1,415 @@
+"""`ccmctl assign`: assign a manifest to nodes, including offline and future ones."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.model.errors import BusError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import Assignment
+from ccm_ctl.commands.assignments.assign_rollout import AssignmentRollout
+from ccm_ctl.commands.assignments.assignment_options import (
+    assignment_fields,
+    build_target_set,
+    choose_scope,
+    counts_for,
+    diff_assignments,
+    not_both,
+    print_assigned,
+    read_fleet,
+    scope_option,
+)
+from ccm_ctl.commands.assignments.conflicts import check_name, refuse_overlaps
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.rollouts.rollout_options import is_rollout, is_unasked_rollout, rollout_options
+from ccm_ctl.commands.runs.apply import parse_deadline
+from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.targets import (
+    NOT_AGREED,
+    confirm,
+    manifest_options,
+    message_option,
+    refuse_older_agents,
+    target_options,
+    target_spec,
+    yes_option,
+)
+from ccm_ctl.fleet.assignments.staging import check_settled
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
+    from ccm_ctl.fleet.assignments.bundles import Inside
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.data.git_commit import GitCommit
+    from ccm_ctl.fleet.nodes.nodes import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "assign",
+    examples=[
+        "ccmctl assign web site/ --targets role=web              # asks, and shows what it replaces",
+        "ccmctl assign web site/ --targets role=web --interval 30m --data kv://CCM_DATA/common --yes",
+        "ccmctl assign web site/ --targets node=web1 --mode plan # overrides the role's assignment on one node",
+        "ccmctl assign web site/ -t role=web --canary 1 --bake 10m --batch 10%  # wave after wave",
+        "ccmctl assign web site/ -t role=web --batch 10% --detach --yes  # a rollout server brings it to the nodes",
+        "ccmctl assign web --refresh                             # re-pins the current data",
+        "ccmctl assign web site/ --targets role=www --move       # moves it from role=web to role=www",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Argument(["path"], metavar="[FILE|DIR]", type=click.Path(), default=""),
+        *target_options(),
+        click.Option(
+            ["--mode"],
+            type=click.Choice(["apply", "plan"]),
+            help="What nodes do; `plan` only reports what would change. [apply]",
+        ),
+        click.Option(["--noop"], is_flag=True, help="Same as --mode plan."),
+        click.Option(
+            ["--interval"], type=Duration(), help="How often nodes converge. [each agent's own interval]"
+        ),
+        click.Option(
+            ["--deadline"],
+            type=TimeOption(),
+            help="Nodes that have not started by this time will not start. [none]",
+        ),
+        *manifest_options(),
+        click.Option(
+            ["--follow-data"],
+            is_flag=True,
+            help="Use the newest data at each convergence instead of pinning the current data.",
+        ),
+        click.Option(
+            ["--refresh"],
+            is_flag=True,
+            help="Re-pin the existing assignment to the current data. FILE must be omitted.",
+        ),
+        scope_option(),
+        click.Option(["--move"], is_flag=True, help="Remove this assignment from its current targets."),
+        click.Option(
+            ["--beside"],
+            is_flag=True,
+            help="Keep the other assignment; nodes matched by both use the newer one.",
+        ),
+        message_option(),
+        yes_option(),
+        *rollout_options(),
+    ],
+)
+def assign(application: Application, name: str, path: str, **options: Any) -> Exit:
+    """
+    Assign a manifest to nodes. They converge on it until it is unassigned.
+
+    Nodes converge when they receive the assignment, when they come back online, and at each interval. Nodes that
+    match --targets later are included. The assignment pins the current bundle and data, so a rollback restores both.
+    When several assignments share a NAME, a node uses the one for the node itself, then the one for a fact, then the
+    one for all nodes; among equals it uses the newest.
+
+    With the options of a rollout, nodes get the new revision wave after wave, and keep the current one until then. Nodes that
+    are offline get it when they return during the rollout, or when all waves have ended. After an abort, nodes keep the
+    revision that they have; `ccmctl rollback NAME` returns them to the one before.
+    """
+    from ccm_ctl.commands.runs.manifest_check import read_checked
+    from ccm_ctl.fleet.content import as_bundle
+    from ccm_ctl.fleet.data.git_commit import read_commit
+
+    check_name(name)
+    not_both(options, "move", "beside")
+    not_both(options, "mode", "noop")
+    if options["refresh"]:
+        return _refresh(application, name, path, options)
+    if not path:
+        raise UsageError("no manifest given; name a file or directory, or use --refresh")
+    if options["scope"]:
+        raise UsageError("--scope works only with --refresh; use --targets to select the nodes")
+    content = as_bundle(read_checked(application, path, options["manifest"], force=options["force"]))
+
+    async def work(fleet: Fleet) -> Exit:
+        return await _assign(
+            application, fleet, name, content, await read_commit(content, Path(path)), options
+        )
+
+    return application.run(work)
+
+
+async def _assign(
+    application: Application,
+    fleet: Fleet,
+    name: str,
+    content: Content,
+    commit: GitCommit | None,
+    options: dict[str, Any],
+) -> Exit:
+    from ccm_ctl.fleet.assignments.assignments import read_assignments
+    from ccm_ctl.fleet.assignments.bundles import look_into
+    from ccm_ctl.fleet.nodes.discovery import lasting_scope, resolve
+
+    inventory, resolved = await resolve(fleet, target_spec(options), is_whole=True)
+    refuse_older_agents(resolved, "an assignment")
+    known = await read_assignments(fleet)
+    await known.fill_in(fleet, inventory)
+    assert content.bundle is not None
+    assignment = Assignment(
+        name=name,
+        scope=lasting_scope(inventory, resolved),
+        bundle=content.bundle,
+        targets=resolved.targets,
+        where=resolved.where,
+        manifest=content.name,
+        data=list(options["data"]),
+        data_revision=0 if options["follow_data"] else await fleet.data.revision(),
+        mode="plan" if options["noop"] else options["mode"] or "apply",
+        interval_s=float(options["interval"] or 0),
+        deadline=parse_deadline(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
+        commit=commit.commit if commit else "",
+        commit_dirty=commit is not None and commit.is_dirty,
+    )
+    gone = _moved(known, assignment, options)
+    numbers = await _check_data(fleet, assignment)
+    assignment = msgspec.structs.replace(assignment, data_numbers=numbers)
+    inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
+    own = [Authored.from_files()]
+    change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed, own)
+    return await change.make(options)
+
+
+def _refresh(application: Application, name: str, path: str, options: dict[str, Any]) -> Exit:
+    """Pin an existing assignment to the current data."""
+    said = [
+        word
+        for word in (
+            "targets",
+            "where",
+            "all",
+            "mode",
+            "noop",
+            "data",
+            "follow_data",
+            "manifest",
+            "interval",
+            "move",
+        )
+        if options[word]
+    ]
+    if path or said:
+        raise UsageError(
+            "--refresh re-pins the existing assignment to the current data; omit FILE and targets"
+        )
+    scope = choose_scope(options["scope"])
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignments.assignment_history import verify_newest
+        from ccm_ctl.fleet.assignments.bundles import read_inside
+        from ccm_ctl.fleet.assignments.pinned_data import check_pinned
+
+        inventory, known = await read_fleet(fleet)
+        standing = known.one(name, scope)
+        await check_settled(fleet, standing, may_be_aborted=False)
+        old, base = standing.assignment, await verify_newest(fleet, standing)
+        if not old.data_revision:
+            raise UsageError(
+                f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
+                "its nodes use the newest data"
+            )
+        now = fleet.clock.now()
+        deadline = parse_deadline(options["deadline"], now) if options["deadline"] else None
+        assignment = msgspec.structs.replace(
+            old,
+            data_revision=await fleet.data.revision(),
+            deadline=deadline,
+            rolled_back_from=0,
+            number=0,
+            rollout="",
+            next=None,
+        )
+        numbers = await check_pinned(fleet, assignment)
+        assignment = msgspec.structs.replace(assignment, data_numbers=numbers)
+        inside = await read_inside(fleet, old.bundle)
+        change = _Change(application, fleet, inventory, known, assignment, inside, [], b"", [base])
+        return await change.make(options)
+
+    return application.run(work)
+
+
+def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) -> list[Standing]:
+    """
+    Return the assignments that `--move` removes.
+
+    Raises:
+        UsageError: The name is assigned to other nodes of the same layer, and neither --move nor --beside was given.
+    """
+    from ccm_agent.bus.subjects import format_scope
+    from ccm_ctl.fleet.assignments.assignments import find_layer
+
+    layer = find_layer(assignment.scope)
+    named = known.named(assignment.name)
+    others = [one for one in named if one.assignment.scope != assignment.scope]
+    if options["move"]:
+        return others
+    beside = [one for one in others if one.layer == layer != "node"]
+    was_answered = len(others) < len(named)  # assigned in both places already: --beside was given then
+    if beside and not options["beside"] and not was_answered:
+        where = " and ".join(format_scope(one.assignment.scope) for one in beside)
+        raise UsageError(
+            f"{assignment.name}: already assigned to {where}, and this is for {format_scope(assignment.scope)}; "
+            "use --move to remove it there, or --beside to keep both"
+        )
+    return []
+
+
+async def _check_data(fleet: Fleet, assignment: Assignment) -> dict[str, int]:
+    """
+    Refuse pinned documents that do not exist, because they cannot appear in a past revision, and those that are not verified.
+
+    Returns:
+        The numbers of the documents, by key.
+
+    Raises:
+        UsageError: A document is missing; the message names it and says what to do.
+        SignatureError: A document is not verified.
+    """
+    from ccm_ctl.fleet.assignments.pinned_data import absent_data, check_pinned
+
+    numbers = await check_pinned(fleet, assignment)
+    for key in await absent_data(fleet.data, assignment):
+        raise UsageError(
+            f"kv://CCM_DATA/{key}: no such document; store it with `ccmctl data put {key} FILE`, "
+            "or allow that with --follow-data"
+        )
+    return numbers
+
+
+class _Change:
+    """
+    A new assignment, and those that it removes.
+
+    Args:
+        application: Shows the change and the prompt.
+        fleet, inventory, known: The bus, the nodes and the current assignments.
+        assignment: The new assignment.
+        inside: The content of its bundle.
+        gone: The assignments to remove.
+        packed: The bundle's bytes; b"" when it is stored already.
+        base: What the assignment was made from.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        fleet: Fleet,
+        inventory: Inventory,
+        known: Assignments,
+        assignment: Assignment,
+        inside: Inside,
+        gone: list[Standing],
+        packed: bytes,
+        base: Sequence[Base],
+    ) -> None:
+        from ccm_agent.bus.subjects import assignment_key
+        from ccm_ctl.fleet.assignments.assignments import LATEST, Standing
+
+        self._application, self._fleet, self._inventory, self._known = application, fleet, inventory, known
+        stamped = msgspec.structs.replace(assignment, requester=fleet.operator, time=fleet.clock.now())
+        key = assignment_key(assignment.scope, assignment.name)
+        self._before = next((one for one in known.standing if one.key == key), None)
+        self._standing = Standing(key=key, revision=0, written=LATEST, assignment=stamped)
+        self._inside, self._gone, self._packed, self._base = inside, gone, packed, base
+        self._after = known.with_one(self._standing).without(one.key for one in gone)
+
+    async def make(self, options: dict[str, Any]) -> Exit:
+        """Check, ask, and store the assignment, or start its rollout."""
+        from ccm_agent.bus.subjects import format_scope
+        from ccm_ctl.fleet.assignments.assignments import remove_assignment, store_assignment
+
+        application, fleet, name = self._application, self._fleet, self._standing.name
+        is_staged, message = is_rollout(options), options["message"]
+        await check_settled(fleet, self._before, may_be_aborted=not is_staged)
+        nodes = counts_for(self._inventory, self._after, self._standing)
+        await refuse_overlaps(application, fleet, self._inventory, self._after, self._standing, self._inside)
+        if self._before and not self._gone and self._is_same(self._before):
+            await self._put_bundle()  # another operator may have removed it
+            application.terminal.record(
+                records.ASSIGNMENT, **assignment_fields(self._before), nodes=len(nodes), changed=False
+            )
+            application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
+            return Exit.OK
+        await self._tell(nodes)
+        await warn_of_open(application, fleet, nodes, is_refused=is_unasked_rollout(options))
+        rollout = (
+            AssignmentRollout(application, fleet, self._inventory, nodes, options) if is_staged else None
+        )
+        if not await confirm(
+            application,
+            f"assign {name} {'in waves ' if is_staged else ''}to",
+            build_target_set(self._inventory, nodes),
+            yes=options["yes"],
+        ):
+            return NOT_AGREED
+        await self._put_bundle()
+        if rollout is not None:
+            return await rollout.start(self._before, self._standing, self._known, message, base=self._base)
+        standing = await store_assignment(fleet, self._standing.assignment, self._known, self._base, message)
+        for one in self._gone:
+            try:
+                await remove_assignment(fleet, one, message)
+            except BusError as err:
+                where = format_scope(one.assignment.scope)
+                raise type(err)(
+                    f"{err}; {name} is stored as requested, but is also still assigned to {where}"
+                ) from err
+        print_assigned(application, standing, nodes, was="assigned")
+        return Exit.OK
+
+    async def _put_bundle(self) -> None:
+        if self._packed:
+            await self._fleet.manifests.put(self._standing.assignment.bundle.digest, self._packed)
+
+    async def _tell(self, nodes: list[str]) -> None:
+        """Show, before the prompt, what is replaced, what is removed, and which nodes keep another assignment."""
+        from ccm_agent.bus.subjects import format_scope
+
+        terminal = self._application.terminal
+        name = self._standing.name
+        if self._before is not None:
+            print_assigned = await diff_assignments(
+                self._application, self._fleet, self._before, self._standing.assignment, self._inside
+            )
+            terminal.show(print_assigned)
+        for one in self._gone:
+            terminal.note(f"removing {name} revision {one.revision} ({format_scope(one.assignment.scope)})")
+        for one in self._after.named(name):
+            if one.key != self._standing.key and (theirs := counts_for(self._inventory, self._after, one)):
+                where = format_scope(one.assignment.scope)
+                terminal.note(
+                    f"{name} revision {one.revision} ({where}) stays in effect on {fold_names(theirs)}"
+                )
+        taken = [node for node in nodes if self._was_another(node)]
+        if taken:
+            terminal.note(
+                f"replacing another assignment named {name} on {plural(len(taken), 'node')}: {fold_names(taken)}"
+            )
+
+    def _is_same(self, before: Standing) -> bool:
+        from ccm_ctl.fleet.assignments.assignment_history import is_same
+
+        old, new = before.assignment, self._standing.assignment
+        return old.next is None and is_same(old, new) and old.deadline == new.deadline
+
+    def _was_another(self, node: str) -> bool:
+        """Whether the node used another assignment of this name, which also has other nodes."""
+        before = self._known.of_node(self._inventory.nodes[node]).get(self._standing.name)
+        return before is not None and before.key != self._standing.key

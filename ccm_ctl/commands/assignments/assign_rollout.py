@@ -1,0 +1,145 @@
+"""`ccmctl assign --batch …`: a new revision of an assignment reaches nodes wave after wave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ccm_agent.clikit.text import fold_names
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.records.rollout_records import RolloutState
+from ccm_agent.model.wire import MANIFEST_APPLY, AssignmentStage, ManifestRequest
+from ccm_ctl.commands.rollouts.rollout_options import make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.model.exits import Exit
+    from ccm_agent.model.records.rollout_records import RolloutPlan
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
+    from ccm_ctl.fleet.nodes.nodes import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+
+START_WITHIN_S = 3600.0
+"""A node that has accepted its part of the rollout, and does not start it within this time, does not start it at all."""
+
+
+class AssignmentRollout:
+    """
+    A rollout of a new revision.
+
+    Args:
+        application: Shows it.
+        fleet: The bus.
+        inventory: The nodes.
+        nodes: The nodes that the assignment applies to.
+        options: Of the command.
+
+    Raises:
+        UsageError: The options make no sense, or an agent is too old.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        fleet: Fleet,
+        inventory: Inventory,
+        nodes: list[str],
+        options: dict[str, Any],
+    ) -> None:
+        from ccm_ctl.commands.assignments.assignment_options import build_target_set
+
+        if options["mode"] == "plan" or options["noop"]:
+            raise UsageError("--mode plan changes nothing, so it needs no waves; omit the rollout options")
+        if options["move"]:
+            raise UsageError("--move removes the assignment from its current targets at once, without waves")
+        self._application, self._fleet = application, fleet
+        self._options = options
+        _refuse_older_agents(inventory, nodes)
+        self._targets = build_target_set(inventory, nodes)
+        self._plan: tuple[RolloutPlan, list[str]] = make_plan(options, inventory, self._targets)
+
+    async def start(
+        self,
+        before: Standing | None,
+        new: Standing,
+        known: Assignments,
+        message: str,
+        *,
+        base: Sequence[Base],
+    ) -> Exit:
+        """
+        Store the new revision as the next one, and bring it to the nodes.
+
+        Args:
+            before: The assignment as it is stored; None when there is none.
+            new: The new revision.
+            known: All assignments as they were when the operator confirmed.
+            message: The operator's reason.
+            base: What the new revision was made from.
+        """
+        from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
+        from ccm_ctl.commands.runs.apply import parse_deadline
+        from ccm_ctl.fleet.assignments.assignment_history import verify_newest
+        from ccm_ctl.fleet.assignments.assignments import store_assignment
+        from ccm_ctl.fleet.assignments.staging import hold_back, next_number
+        from ccm_ctl.fleet.runs.run_request import prepare
+
+        fleet, assignment = self._fleet, new.assignment
+        base = [*base, *([await verify_newest(self._fleet, before)] if before is not None else [])]
+        number = next_number(fleet.clock.now(), before)
+        plan, order = self._plan
+        resolved = replace(
+            self._targets,
+            nodes=[*order, *self._targets.offline],
+            scopes=[assignment.scope],
+            targets=assignment.targets,
+            where=assignment.where,
+        )
+        request = ManifestRequest(
+            protocol=MANIFEST_APPLY,
+            name=assignment.name,
+            digest=assignment.bundle.digest,
+            stage=AssignmentStage(key=new.key, number=number),
+            message=message,
+        )
+        launch = prepare(fleet, request, resolved, "assign", assignment.name, base=base)
+        run, at = launch.record.run, self._options["start_at"]
+        state = RolloutState(
+            run=run,
+            plan=plan,
+            start_at=parse_deadline(at, fleet.clock.now(), "--at") if at else None,
+            deadline_s=START_WITHIN_S,
+        )
+
+        async def store() -> None:
+            held = hold_back(before, assignment, number, run)
+            await store_assignment(fleet, held, known, base, message)
+
+        return await start_rollout(
+            self._application,
+            fleet,
+            launch,
+            state,
+            offline_ok=True,
+            prepare=store,
+            detach=self._options["detach"],
+        )
+
+
+def _refuse_older_agents(inventory: Inventory, nodes: list[str]) -> None:
+    """
+    Refuse nodes whose agents do not know the next revision of an assignment. They would get it at the end, all at once.
+
+    Raises:
+        UsageError: With their names.
+    """
+    records = ((name, inventory.nodes[name].record) for name in nodes)
+    older = [name for name, record in records if record is not None and not record.staged_assignments]
+    if older:
+        raise UsageError(
+            f"{fold_names(older)}: the agent is too old for an assignment in waves; upgrade it, or assign without waves"
+        )

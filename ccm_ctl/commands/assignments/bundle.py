@@ -1,0 +1,191 @@
+"""`ccmctl bundle list|get|gc`: the bundles in the object store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.clikit.text import ago, one_line, plural, short_id, size
+from ccm_agent.model.errors import FileError, ProtocolError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.assignments.bundle_collection import collect
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments.bundle_references import BundleReference
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@group(
+    "bundle",
+    no_args_is_help=True,
+    examples=[
+        "ccmctl bundle list",
+        "ccmctl bundle get 3f9a1c07b2de --out site-of-last-week",
+        "ccmctl bundle gc --older-than 30d --dry-run",
+    ],
+)
+def bundle(application: Application) -> None:
+    """List and extract the bundles on the broker, and remove those that nothing needs."""
+
+
+@verb("list", examples=["ccmctl bundle list", "ccmctl bundle list --json | jq 'select(.references == null)'"])
+def _list(application: Application) -> Exit:
+    """
+    List bundles, the newest first, and what needs each of them.
+
+    Needed are the bundles of assignments, of each earlier revision that `ccmctl rollback` could restore, of schedules, of
+    rollouts, and of all runs on record: `ccmctl run retry` sends an ended run again, and a saved plan is applied from its run.
+    `ccmctl bundle gc` removes the others.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST, find_bundles, read_references
+
+        terminal, now = application.terminal, fleet.clock.now()
+        bundles, references = await find_bundles(fleet), await read_references(fleet)
+        rows = []
+        for one in bundles:
+            needed = references.of(one.name)
+            terminal.record(
+                records.BUNDLE,
+                digest=one.name,
+                size_bytes=one.size_bytes,
+                stored=one.time,
+                references=needed or None,
+            )
+            words = one_line(_format_references(needed)) or "nothing"
+            rows.append([one.name[:SHORT_DIGEST], size(one.size_bytes), ago(one.time, now), words])
+        columns = [Column("DIGEST"), Column("SIZE"), Column("STORED"), Column("NEEDED BY", fold=True)]
+        terminal.table(columns, rows, "no bundles are stored\n")
+        if references.unreadable:
+            more = len(references.unreadable) - 1
+            others = f" (and {more} more)" if more else ""
+            terminal.warn(
+                f"{references.unreadable[0]}{others}: cannot be read; a bundle that it needs is not marked as needed"
+            )
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "get",
+    examples=["ccmctl bundle get 3f9a1c07b2de --out site-of-last-week"],
+    options=[
+        click.Argument(["digest"], metavar="DIGEST"),
+        click.Option(
+            ["--out", "out"],
+            metavar="DIR",
+            required=True,
+            type=click.Path(path_type=Path),
+            help="Where to unpack it: a new or an empty directory, in one that exists.",
+        ),
+    ],
+)
+def _get(application: Application, digest: str, out: Path) -> Exit:
+    """
+    Unpack a bundle into a new or empty directory that only you can read.
+
+    The beginning of a digest is enough. The bytes are compared with the digest, and checked as an agent does, before anything
+    is written. Nothing is overwritten.
+    """
+    _check_free(out)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.assignments.bundle_references import SHORT_DIGEST, choose_bundle, find_bundles
+        from ccm_ctl.fleet.content import SIZE_LIMIT_BYTES
+
+        found = choose_bundle(await find_bundles(fleet), digest)
+        packed = await fleet.manifests.get(found.name, SIZE_LIMIT_BYTES)
+        await asyncio.to_thread(_write, packed, found.name, out)
+        application.terminal.record(
+            records.BUNDLE, digest=found.name, size_bytes=len(packed), stored=found.time, folder=str(out)
+        )
+        application.terminal.show(one_line(f"{found.name[:SHORT_DIGEST]}: unpacked into {out}") + "\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+for _command in (_list, _get, collect):
+    bundle.add_command(_command)
+
+
+def _format_references(references: Sequence[BundleReference]) -> str:
+    """What needs a bundle, in words: `assignment web, revisions 2 and 3 of db, schedule nightly`."""
+    from ccm_ctl.fleet.assignments.bundle_references import ENDED_RUN, REVISION, ROLLOUT, RUN
+
+    words: list[str] = []
+    revisions: dict[str, list[int]] = {}
+    ended = sum(one.kind == ENDED_RUN for one in references)
+    for one in references:
+        if one.kind == REVISION:
+            revisions.setdefault(one.name, []).append(one.revision)
+        elif one.kind == ENDED_RUN:
+            continue
+        else:
+            name = short_id(one.name) if one.kind in (RUN, ROLLOUT) else one.name
+            words.append(f"{one.kind} {name}")
+    for name, numbers in revisions.items():
+        shown = ", ".join(map(str, sorted(numbers)))
+        words.append(f"{'revision' if len(numbers) == 1 else 'revisions'} {shown} of {name}")
+    if ended:
+        words.append(plural(ended, "ended run"))
+    return "; ".join(words)
+
+
+def _check_free(out: Path) -> None:
+    """
+    Check that a directory is new or empty.
+
+    Raises:
+        UsageError: It is neither, or it is the current directory, which is replaced and so would be lost to the shell.
+        FileError: It cannot be read.
+    """
+    try:
+        if out.is_symlink() or (out.exists() and not out.is_dir()):
+            raise UsageError(f"{out}: is not a directory; name a new or an empty one")
+        if not out.exists():
+            if not out.absolute().parent.is_dir():
+                raise UsageError(
+                    f"{out}: the directory that would contain it does not exist; create it first"
+                )
+            return
+        if out.samefile(Path.cwd()):
+            raise UsageError(f"{out}: is the current directory; name a new directory in it")
+        if next(out.iterdir(), None) is not None:
+            raise UsageError(f"{out}: is not empty; name a new or an empty directory")
+    except OSError as err:
+        raise FileError(f"{out}: cannot be read: {err.strerror}") from err
+
+
+def _write(packed: bytes, digest: str, out: Path) -> None:
+    """
+    Unpack a bundle. Blocking.
+
+    It is unpacked beside the directory, in one that only this user may write to, and then renamed: the kernel renames a
+    directory onto an empty one only (rename(2)), so what another program wrote there meanwhile stays.
+    """
+    from ccm_agent.engine.bundle import BundleLimits, unpack_bundle
+
+    if hashlib.sha256(packed).hexdigest() != digest:
+        raise ProtocolError(f"{digest}: the bundle on the broker does not match this digest; refused")
+    target = out.absolute()
+    try:
+        with tempfile.TemporaryDirectory(prefix=".ccm-bundle-", dir=target.parent) as staging:
+            folder = Path(staging) / "content"
+            unpack_bundle(packed, folder, BundleLimits(), f"bundle {digest[:12]}")
+            folder.rename(target)
+    except OSError as err:
+        raise FileError(f"{out}: cannot be written: {err.strerror}") from err

@@ -1,0 +1,109 @@
+"""Conflicts with existing assignments: refused for a new assignment, shown as a warning before a run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from ccm_agent.clikit.text import fold_names
+from ccm_agent.model.errors import ConflictError, UsageError
+from ccm_ctl.commands.assignments.assignment_options import counts_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
+    from ccm_ctl.fleet.assignments.bundles import Inside
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.nodes.nodes import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def check_name(name: str) -> None:
+    """
+    Refuse a name that is not valid in a key.
+
+    Raises:
+        UsageError: It is not a name of an assignment.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r}: no name of an assignment; use letters, digits, `-` and `_`")
+
+
+def assignment_name(text: str) -> str:
+    """Derive a valid name for an assignment from a text."""
+    name = _NOT_IN_NAME.sub("-", text).strip("-_")[:64]
+    return name if _NAME.fullmatch(name) else "assigned"
+
+
+async def refuse_overlaps(
+    application: Application,
+    fleet: Fleet,
+    inventory: Inventory,
+    after: Assignments,
+    standing: Standing,
+    inside: Inside,
+) -> None:
+    """
+    Refuse a resource that another assignment manages on one of the same nodes, as agents would.
+
+    Equal names with templates may or may not be the same resource on a node: these are only reported, and the node decides.
+    A plan manages nothing.
+
+    Raises:
+        ConflictError: There is a conflict; both assignments are named. Agents would refuse both, so nothing is assigned.
+    """
+    from ccm_ctl.fleet.assignments.bundles import managing, overlaps
+
+    if standing.assignment.mode == "plan":
+        return
+    counting = {
+        node: [one for one in managing(after, inventory, node) if one.name != standing.name]
+        for node in counts_for(inventory, after, standing)
+    }
+    found = await overlaps(fleet, counting, inside.resources)
+    for overlap in found:
+        if overlap.resource in inside.certain:
+            raise ConflictError(
+                f"{standing.name}: it manages {overlap.resource}, and so does the assignment {overlap.name} on "
+                f"{fold_names(overlap.nodes)}, where agents would refuse both; take it out of one of them"
+            )
+    for overlap in found:
+        application.terminal.note(
+            f"{overlap.resource}: the assignment {overlap.name} writes the same on {fold_names(overlap.nodes)}; "
+            "agents refuse both where it is the same resource"
+        )
+
+
+async def warn_of_assignments(
+    application: Application, fleet: Fleet, inventory: Inventory, nodes: Sequence[str], content: Content
+) -> None:
+    """Warn about resources of a manifest that are also assigned to these nodes, which will revert them."""
+    from ccm_ctl.fleet.assignments.bundles import look_into, resources_in
+
+    if content.bundle is None:
+        resources = resources_in(content.text)
+    else:
+        inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
+        resources = inside.resources
+    await warn_of_resources(application, fleet, inventory, nodes, resources)
+
+
+async def warn_of_resources(
+    application: Application,
+    fleet: Fleet,
+    inventory: Inventory,
+    nodes: Sequence[str],
+    resources: Collection[str],
+) -> None:
+    """Do the same for resources."""
+    from ccm_ctl.fleet.assignments.bundles import find_assigned
+    from ccm_ctl.render.reapplied import format_assigned
+
+    for sentence in format_assigned(await find_assigned(fleet, inventory, nodes, resources)):
+        application.terminal.note(sentence)

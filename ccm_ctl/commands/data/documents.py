@@ -1,0 +1,204 @@
+"""Shared parts of the commands about documents: reading from files, checking, storing, showing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.bus.subjects import owner_of
+from ccm_agent.model.codec import as_text, decode_document
+from ccm_agent.model.errors import BusError, DocumentError, InputError, NotFoundError, Place
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_ctl.commands.data.following import NOT_STORED, agree_to_followers
+from ccm_ctl.commands.data.protecting import exposed_note
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.clikit.table import Cell
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.data.documents import StoredDocument
+    from ccm_ctl.fleet.ports import Fleet
+
+DATA_BUCKET = "CCM_DATA"
+
+LISTING = "ccmctl data list"
+
+
+def read_source(source: str) -> str:
+    """
+    The text of a file, or of standard input for `-`.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as err:
+        raise InputError(f"{source}: cannot be read: {err.strerror}") from err
+    return as_text(raw, source)
+
+
+def checked_data(text: str, source: str) -> str:
+    """
+    Return the text, after checking that it is hiera data as far as possible without a node's facts.
+
+    `@require` and `@validate` apply to the merged data of a node; agents check them.
+
+    Raises:
+        DocumentError: It does not parse, or its top-level keys are not valid.
+    """
+    root = decode_document(text, source)
+    if not isinstance(root, dict):
+        raise DocumentError(
+            "not hiera data: its outermost value is not a mapping", place=Place(source=source)
+        )
+    for name in ("data", "hierarchy", "overrides"):
+        if root.get(name) is not None and not isinstance(root[name], dict):
+            place = Place(source=source, path=f"$.{name}")
+            raise DocumentError("not hiera data: a mapping belongs here", place=place)
+    return text
+
+
+async def store_data(
+    application: Application,
+    fleet: Fleet,
+    key: str,
+    text: str,
+    revision: int | None = None,
+    *,
+    base: Sequence[Base] = (),
+    yes: bool,
+    message: str = "",
+) -> Exit:
+    """
+    Store hiera data after the operator has confirmed the affected nodes; show what changed.
+
+    It was made from `base`, or from the stored document.
+    """
+    from ccm_ctl.fleet.data.documents import Documents
+    from ccm_ctl.render.diff import diff
+
+    terminal = application.terminal
+    documents = Documents(fleet, fleet.data, DATA_BUCKET)
+    is_same = (await documents.read(key)).body == text
+    if not is_same and not await agree_to_followers(application, fleet, key, yes=yes):
+        return NOT_STORED
+    old, new = await documents.change(key, lambda _: text, base=base, revision=revision, message=message)
+    is_changed = new.revision != old.revision
+    terminal.record(records.DOCUMENT, **build_fields(new), changed=is_changed)
+    if not is_changed:
+        terminal.show(f"{key}: unchanged, revision {old.revision}\n")
+        return Exit.OK
+    if old.body is not None:
+        names = f"{key} {old.revision}", f"{key} {new.revision}"
+        terminal.show(diff(format_document(old), text, *names, terminal.style))
+    terminal.show(f"{key}: revision {new.revision}\n")
+    if owner_of(key) and not await fleet.data.is_kept_apart(key):
+        terminal.note(exposed_note(key))
+    await _tell_pinned(application, fleet, key)
+    return Exit.OK
+
+
+async def _tell_pinned(application: Application, fleet: Fleet, key: str) -> None:
+    """Name the assignments that read a document and stay pinned to an earlier revision."""
+    from ccm_ctl.fleet.assignments.assignments import read_assignments
+    from ccm_ctl.fleet.assignments.pinned_data import reads
+
+    try:
+        standing = (await read_assignments(fleet)).standing
+    except BusError:
+        return  # it is stored anyway
+    for one in standing:
+        pinned = one.assignment.data_revision
+        if pinned and reads(one.assignment, key):
+            application.terminal.note(
+                f"the assignment {one.name} reads it as of revision {pinned} until it is brought forward: "
+                f"ccmctl assign {one.name} --refresh"
+            )
+
+
+async def read_document_history(fleet: Fleet, key: str) -> list[StoredDocument]:
+    """
+    The revisions of hiera data that are kept, oldest first.
+
+    Raises:
+        NotFoundError: There never were any; the error names the nearest key.
+    """
+    from ccm_ctl.fleet.data.document_history import read_history
+
+    try:
+        return await read_history(fleet, fleet.data, DATA_BUCKET, key, "document", LISTING)
+    except NotFoundError as err:
+        raise await no_document(fleet, key) from err
+
+
+async def no_document(fleet: Fleet, key: str) -> NotFoundError:
+    """Build the error for a missing document: it names the nearest key, or the command that lists keys."""
+    near = did_you_mean(key, await fleet.data.keys())
+    return NotFoundError(f"{key}: there is no such document{near or f'; see `{LISTING}`'}")
+
+
+def format_document(document: StoredDocument) -> str:
+    """Return a document as text; "" when there is none."""
+    body: Any = document.body
+    if body is None:
+        return ""
+    return body if isinstance(body, str) else msgspec.json.format(msgspec.json.encode(body)).decode() + "\n"
+
+
+def build_fields(document: StoredDocument) -> dict[str, object]:
+    """Return the fields of a document for programs, without its body."""
+    return {
+        "key": document.key,
+        "revision": document.revision,
+        "number": document.number or None,
+        "written_by": document.written_by or None,
+        "time": document.time,
+        "message": document.message or None,
+        "plain": document.is_plain or None,
+        "unverified": document.unverified or None,
+    }
+
+
+def author_cell(written_by: str, unverified: str) -> str | Cell:
+    """The author of a document; of one that is not verified the reason, because its author is not proven either."""
+    from ccm_agent.clikit.table import Cell
+
+    return Cell(f"unverified: {unverified}", "bad") if unverified else written_by
+
+
+def show_history(application: Application, history: Sequence[StoredDocument], *, shown: bool = False) -> None:
+    """Show the stored revisions of a document, newest first; `shown` formats the content of each in a line."""
+    from ccm_agent.clikit.table import Column
+    from ccm_agent.clikit.text import clock, one_line, size
+
+    terminal = application.terminal
+    rows = []
+    for document in reversed(history):
+        is_gone = document.body is None
+        terminal.record(
+            records.DOCUMENT,
+            **build_fields(document),
+            removed=is_gone or None,
+            body=document.body if shown else None,
+        )
+        words = "" if is_gone or not shown else msgspec.json.encode(document.body).decode()
+        row: list[str | Cell] = [
+            str(document.revision),
+            "removed" if is_gone else size(len(format_document(document).encode())),
+            author_cell(document.written_by or ("(plain)" if document.is_plain else ""), document.unverified),
+            clock(document.time),
+            one_line(document.message),
+            words,
+        ]
+        rows.append(row)
+    columns = [Column("REVISION", right=True), Column("SIZE", right=True), Column("BY"), Column("WHEN")]
+    columns += [Column("MESSAGE", fold=True), Column("FACTS", fold=True)]
+    terminal.table(columns, rows)

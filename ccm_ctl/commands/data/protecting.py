@@ -1,0 +1,108 @@
+"""`ccmctl data protect`: make documents of one node unreadable for other nodes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.bus.layout import DATA
+from ccm_agent.bus.subjects import check_key, owner_of
+from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+    from ccm_ctl.fleet.trust.verified_reader import Judged
+
+
+EVERY_NODE = "every node"
+"""Shown for documents that all nodes can read."""
+
+
+@verb(
+    "protect",
+    examples=[
+        "ccmctl data protect --noop   # list them",
+        "ccmctl data protect",
+        "ccmctl data protect node/db1",
+    ],
+    options=[
+        click.Argument(["keys"], metavar="[KEY...]", nargs=-1),
+        click.Option(["--noop"], is_flag=True, help="Only list the documents."),
+    ],
+)
+def protect(application: Application, keys: tuple[str, ...], noop: bool) -> Exit:
+    """
+    Make documents under node/NAME readable only by that node.
+
+    Earlier versions stored these documents and their past revisions where every node can read them. This command
+    keeps text, author and number,
+    and the revisions that assignments pin. Documents that their node could not read afterwards are skipped and listed. Requires
+    --admin. On a broker without accounts, every program can still read everything.
+    """
+    for key in keys:
+        if not owner_of(check_key(key)):
+            raise UsageError(f"{key}: not a document of a single node: its key does not start with node/NAME")
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+        from ccm_ctl.fleet.trust.verified_reader import open_reader
+
+        exposed = await fleet.data.exposed()
+        if unknown := [key for key in keys if key not in exposed and not await fleet.data.history(key)]:
+            raise NotFoundError(f"{unknown[0]}: there is no such document; see `ccmctl data list node/`")
+        wanted = {key: count for key, count in exposed.items() if not keys or key in keys}
+        left = [key for key in wanted if not await fleet.data.is_kept_apart(key)]
+        if not noop:
+            snapshot = StoredSnapshot(fleet, await open_reader(fleet))
+            for key in wanted:
+                if key not in left:
+                    await fleet.data.protect(key, partial(_judge, snapshot, key))
+        _show(application, wanted, left, noop=noop)
+        return Exit.MISSING if left else Exit.OK
+
+    return application.run(work)
+
+
+async def _judge(snapshot: StoredSnapshot, key: str, entries: Sequence[KeyValueEntry]) -> list[Judged]:
+    """Judge the revisions of a document, oldest first."""
+    judged, _ = await snapshot.judge_history(DATA, key, entries)
+    return judged
+
+
+def exposed_note(key: str) -> str:
+    """Return the note about a document of one node that every node can read."""
+    owner = owner_of(key)
+    return (
+        f"every node can read {key}, because {owner} has an older agent or older credentials; upgrade the agent, replace the "
+        f"credentials (`ccmctl node add {owner}`), restart it, then run `ccmctl data protect {key}`"
+    )
+
+
+def _show(application: Application, wanted: dict[str, int], left: list[str], *, noop: bool) -> None:
+    from ccm_agent.clikit.table import Column
+
+    terminal = application.terminal
+    rows = []
+    for key, count in wanted.items():
+        readers = EVERY_NODE if noop or key in left else owner_of(key)
+        terminal.record(records.DOCUMENT, key=key, revisions=count, readers=readers, movable=key not in left)
+        rows.append([key, str(count), readers])
+    columns = [Column("KEY"), Column("REVISIONS", right=True), Column("READABLE BY")]
+    terminal.table(columns, rows, "no document under node/ can be read by other nodes\n")
+    if len(left) == 1:
+        terminal.note(exposed_note(left[0]))
+    elif left:
+        terminal.note(
+            f"every node can read {len(left)} documents, because their nodes have older agents or older credentials; upgrade "
+            "the agents, replace the credentials (`ccmctl node add`), restart them, then run `ccmctl data protect` again"
+        )

@@ -1,0 +1,446 @@
+"""Keys and credentials: `init --security`, `node add|revoke`, `operator add|revoke`. They need the keys, but no broker."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.text import plural
+from ccm_agent.model.errors import BusUnavailableError, CcmError, InputError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.app import logins
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Sequence
+    from pathlib import Path
+
+    from ccm_agent.bus.access.credentials import Credentials
+    from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.keys.keys import Keys
+
+PUSH_S = 10.0
+"""How long the servers may take to apply accounts; a cluster is waited for until a second has brought no answer."""
+
+BROKER_S = 3.0
+"""How long issuing credentials may wait for the broker, which is optional."""
+
+ALL, FORMER_ALL = "all", "everybody"
+"""The scope of every node, and how earlier versions called it."""
+
+
+_EXPIRES = click.Option(
+    ["--expires"], type=Duration(), help="How long the credentials are valid, such as 90d. [no limit]"
+)
+
+
+def prepare_security(application: Application, folder: str) -> bool:
+    """
+    Create the keys of a fleet if there are none; returns True if they existed, so that the broker can be used already.
+
+    If they existed and no credentials are given, the first operator's are used.
+    """
+    keys = keys_in(application, folder)
+    name = first_operator(application)
+    creds = keys.folder / f"{name}.creds"
+    if keys.exist():
+        settings = application.settings()
+        has_some = settings.creds or settings.nkey or settings.user or settings.token
+        if not has_some and creds.exists():
+            application.reach = msgspec.structs.replace(application.reach, creds=str(creds))
+        if keys.has_one_account:
+            application.terminal.note(
+                f"{keys.folder}: all users share one account, so a node can reach every stream; "
+                "run `ccmctl init --security --migrate`"
+            )
+        else:
+            _refresh(application, keys)
+        return True
+    keys.make()
+    keys.make_root()
+    first_credentials(keys, name)
+    _tell_next(application, keys, creds)
+    return False
+
+
+def _refresh(application: Application, keys: Keys) -> None:
+    """Bring the servers' configuration to this version, and say what to do with it."""
+    name = keys.configuration
+    try:
+        if keys.refresh():
+            application.terminal.note(
+                f"{name} was updated, because this version changes accounts or permissions of nodes. "
+                "Copy it to each server, then run\n"
+                "    nats-server --signal reload"
+            )
+    except CcmError as err:
+        application.terminal.note(
+            f"{name} is of an earlier version and cannot be updated here ({err}); run this again where all seeds are"
+        )
+
+
+def first_credentials(keys: Keys, name: str) -> Path:
+    """Create credentials of an operator with all permissions in the folder; returns the file."""
+    from ccm_agent.bus.access.permissions import Role
+    from ccm_agent.bus.signatures.trust import EVERYWHERE
+    from ccm_ctl.fleet.whole_file import create_file
+
+    role = Role(
+        apply=(EVERYWHERE,),
+        exec=(EVERYWHERE,),
+        maintain=(EVERYWHERE,),
+        data=True,
+        facts=True,
+        schedules=True,
+        admin=True,
+    )
+    made = keys.add_operator(name, role)
+    creds = keys.folder / f"{name}.creds"
+    try:
+        create_file(creds, made.text.reveal().encode())
+    except OSError as err:
+        raise InputError(f"{creds}: cannot be written: {err.strerror}") from err
+    return creds
+
+
+def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
+    terminal = application.terminal
+    terminal.record(records.MADE, name=str(keys.folder), kind="keys", action="created")
+    terminal.show(
+        f"Keys created in {keys.folder}. Their holder controls the fleet, so keep them safe.\n\n"
+        f"1. Copy {keys.configuration} beside the configuration of each server, and add to that\n"
+        f"       include {keys.configuration.name}\n"
+        "   It is not secret. Restart the servers.\n"
+        "2. Create the streams and buckets:\n"
+        f"       export CCM_CREDS={creds}\n"
+        "       ccmctl init --security\n"
+        "3. Issue credentials to each node, and name them in its configuration as nats.creds:\n"
+        "       ccmctl node add web1 > web1.creds\n"
+    )
+
+
+@verb(
+    "add",
+    examples=[
+        "ccmctl node add web1 > web1.creds",
+        "ccmctl node add web1 --address 10.0.0.5 --expires 90d",
+        "ccmctl node add lb1 --reads-registrations > lb1.creds",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NODE"),
+        click.Option(
+            ["--address"],
+            multiple=True,
+            metavar="IP",
+            help="Address on which its services may register; repeatable.",
+        ),
+        click.Option(
+            ["--reads-registrations"],
+            is_flag=True,
+            help="Allow its templates to read which services are registered.",
+        ),
+        _EXPIRES,
+        keys_option(),
+    ],
+)
+def add_node(
+    application: Application,
+    name: str,
+    address: tuple[str, ...],
+    reads_registrations: bool,
+    expires: int | None,
+    keys: str,
+) -> Exit:
+    """Issue credentials for a node, and print them. They are secret, and valid for this node name only."""
+    from ccm_agent.bus.access.permissions import node_permissions
+
+    allowed = node_permissions(
+        name, [_checked_address(one) for one in address], reads_registrations=reads_registrations
+    )
+    folder = keys_in(application, keys)
+    floors: dict[str, int] = {}
+
+    async def read(broker: Broker) -> None:
+        from ccm_ctl.fleet.data.documents import numbers_for
+
+        floors.update(await numbers_for(broker.fleet, name))
+
+    _ask_broker(application, folder, read)
+    _give(application, folder.add_node(name, allowed, expires=_at(expires), floors=floors))
+    return Exit.OK
+
+
+@verb(
+    "revoke",
+    examples=["ccmctl node revoke web1"],
+    options=[click.Argument(["name"], metavar="NODE"), keys_option()],
+)
+def revoke_node(application: Application, name: str, keys: str) -> Exit:
+    """Revoke all credentials of a node, on running servers at once."""
+    return _revoke(application, "node", name, keys)
+
+
+@verb(
+    "add",
+    examples=[
+        "ccmctl operator add ann > ann.creds                      # may read everything",
+        "ccmctl operator add bob --apply role=web --data > bob.creds",
+        "ccmctl operator add sue --exec role=web > sue.creds         # may run single commands",
+        "ccmctl operator add sam --maintain all > sam.creds          # may disable nodes, and change nothing",
+        "ccmctl operator add eve --apply all --facts --schedules --admin > eve.creds",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--plan"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow plans and checks in this scope; repeatable.",
+        ),
+        click.Option(
+            ["--apply"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow changes, plans and checks in this scope; repeatable.",
+        ),
+        click.Option(
+            ["--exec"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow `ccmctl exec` in this scope; repeatable. --apply does not include it.",
+        ),
+        click.Option(
+            ["--maintain"],
+            multiple=True,
+            metavar="SCOPE",
+            help="Allow disabling and enabling nodes in this scope, and `run-now`; repeatable.",
+        ),
+        click.Option(["--data"], is_flag=True, help="Allow writing hiera data."),
+        click.Option(
+            ["--facts"], is_flag=True, help="Allow assigning facts, and so moving nodes into any role."
+        ),
+        click.Option(
+            ["--schedules"], is_flag=True, help="Allow creating schedules, and so applying anywhere."
+        ),
+        click.Option(
+            ["--join"],
+            is_flag=True,
+            help="Allow creating join tokens, and answering nodes that join (`ccmctl join serve`).",
+        ),
+        click.Option(["--admin"], is_flag=True, help="Allow creating streams and removing nodes."),
+        _EXPIRES,
+        keys_option(),
+    ],
+)
+def add_operator(
+    application: Application,
+    name: str,
+    plan: tuple[str, ...],
+    apply: tuple[str, ...],
+    exec: tuple[str, ...],
+    maintain: tuple[str, ...],
+    data: bool,
+    facts: bool,
+    schedules: bool,
+    join: bool,
+    admin: bool,
+    expires: int | None,
+    keys: str,
+) -> Exit:
+    """
+    Issue credentials for an operator, and print them. They are secret.
+
+    Without options, the operator may only read. A SCOPE is all, node=NAME or a routed fact such as role=web.
+    Nodes in unsigned operation run the guards and checks of planned manifests as root.
+    """
+    from ccm_agent.bus.access.permissions import Role
+
+    role = Role(
+        plan=_scopes(plan),
+        apply=_scopes(apply),
+        exec=_scopes(exec),
+        maintain=_scopes(maintain),
+        data=data,
+        facts=facts,
+        schedules=schedules,
+        join=join,
+        admin=admin,
+    )
+    if join and admin:
+        raise UsageError(
+            "--join and --admin: nodes that join do not reach operators with --admin, who can create tokens anyway; "
+            "use two operators"
+        )
+    folder = keys_in(application, keys)
+    _give(application, folder.add_operator(name, role, expires=_at(expires)))
+    publish_signers(application, folder)
+    return Exit.OK
+
+
+@verb(
+    "revoke",
+    examples=["ccmctl operator revoke bob"],
+    options=[click.Argument(["name"], metavar="NAME"), keys_option()],
+)
+def revoke_operator(application: Application, name: str, keys: str) -> Exit:
+    """Revoke all credentials of an operator, and remove the operator from the signers list."""
+    return _revoke(application, "operator", name, keys)
+
+
+def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit:
+    from ccm_agent.bus.access.accounts import Account
+
+    keys = keys_in(application, folder)
+    if kind == "node":
+        _note_joined(application, keys, name)
+    revoked = keys.revoke(kind, name)
+    servers = _push(application, keys, {user.account or Account.CTL.value for user in revoked})
+    application.terminal.record(records.MADE, name=name, kind=kind, action="revoked", servers=servers)
+    copy = f"copy {keys.configuration} to each server"
+    if servers:
+        effect = f"In effect on {', '.join(servers)}. To keep it in effect after a restart, {copy}."
+    else:
+        effect = f"No server was reached. To apply this, {copy}, then run `nats-server --signal reload`."
+    application.terminal.show(f"{name}: {plural(len(revoked), 'credentials file')} revoked. {effect}\n")
+    publish_signers(application, keys)
+    return Exit.OK
+
+
+def _note_joined(application: Application, keys: Keys, name: str) -> None:
+    """Note the key of a node that joined with a token, so that it can be revoked, and free its name."""
+
+    async def read(broker: Broker) -> None:
+        from ccm_ctl.fleet.keys.join_records import JoinRecords
+
+        records = JoinRecords(broker.fleet)
+        found = await records.find_node(name)
+        if found is not None and not found.revoked:
+            keys.note_joined(name, found.key)
+            await records.release(name)
+
+    _ask_broker(application, keys, read)
+
+
+def _push(application: Application, keys: Keys, accounts: Collection[str]) -> list[str]:
+    """Have running servers apply accounts of the folder; returns the servers that did, none if they cannot be reached."""
+    import asyncio
+
+    from ccm_ctl.fleet.keys.system_account import push_accounts
+
+    servers: list[str] = []
+
+    async def push() -> Exit:
+        async with asyncio.timeout(PUSH_S):
+            servers.extend(await push_accounts(application.settings(), keys, accounts))
+        return Exit.OK
+
+    with contextlib.suppress(CcmError, TimeoutError):
+        application.run_alone(push)
+    return servers
+
+
+def publish_signers(application: Application, keys: Keys) -> None:
+    """Publish the signers list if the broker can be reached; else print how."""
+    if not keys.has_root or not keys.signers.exist():
+        application.terminal.note(
+            f"{keys.folder}: no root key, so nodes cannot verify signatures; "
+            "`ccmctl init --security --migrate` creates one"
+        )
+        return
+
+    async def publish(broker: Broker) -> None:
+        from ccm_ctl.commands.keys.signers import publish_list
+
+        await publish_list(broker, keys.signers)
+
+    if not _ask_broker(application, keys, publish):
+        application.terminal.note(
+            "the signers list has changed; run `ccmctl signers publish` to publish it to the nodes"
+        )
+
+
+def _ask_broker(
+    application: Application, keys: Keys, work: Callable[[Broker], Coroutine[Any, Any, None]]
+) -> bool:
+    """
+    Do some work on the broker if it is reachable and permits it; returns whether it was done.
+
+    Keys are created without a broker, too. Without other credentials, those of the first operator are used.
+    """
+    import asyncio
+
+    async def ask() -> Exit:
+        async with asyncio.timeout(BROKER_S), application.broker() as broker:
+            if broker.connection is None:
+                raise BusUnavailableError("no connection")
+            await work(broker)
+        return Exit.OK
+
+    before = application.reach
+    settings = application.settings()
+    creds = keys.folder / f"{first_operator(application)}.creds"
+    if not (settings.creds or settings.nkey or settings.user or settings.token) and creds.exists():
+        application.reach = msgspec.structs.replace(before, creds=str(creds))
+    try:
+        return application.run_alone(ask) == Exit.OK
+    except (CcmError, TimeoutError):
+        return False
+    finally:
+        application.reach = before
+
+
+def _give(application: Application, made: Credentials) -> None:
+    application.terminal.secret(made.text.reveal())
+
+
+def still_certified(application: Application, folder: str, names: Sequence[str]) -> list[str]:
+    """Return the nodes whose credentials are valid according to the folder with the keys."""
+    certified = keys_in(application, folder).certified("node")
+    return [name for name in names if name in certified]
+
+
+def first_operator(application: Application) -> str:
+    """Return the name of the current user."""
+    from ccm_agent.bus.access.credentials import is_name
+
+    reach, environ = application.reach, application.environ
+    named = (reach.operator, environ.get("CCM_OPERATOR", ""), *logins(environ))
+    return next(filter(is_name, named))
+
+
+def _scopes(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_scope(word) for word in words)
+
+
+def _scope(word: str) -> str:
+    from ccm_agent.bus.signatures.trust import EVERYWHERE
+    from ccm_agent.bus.subjects import fact_scope, node_scope
+
+    if word in (ALL, FORMER_ALL):
+        return EVERYWHERE
+    key, equal, value = word.partition("=")
+    if not key or not equal:
+        raise UsageError(f"{word}: not a valid scope; use {ALL}, node=NAME or a fact such as role=web")
+    return node_scope(value) if key == "node" else fact_scope(key, value)
+
+
+def _checked_address(text: str) -> str:
+    from ipaddress import ip_address
+
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise UsageError(
+            f"{text}: not a valid address; services register with an IP address such as 10.0.0.5"
+        ) from None
+
+
+def _at(expires: int | None) -> int | None:
+    return None if expires is None else int(time.time()) + expires

@@ -1,0 +1,215 @@
+"""`ccmctl init`: create what the fleet needs on the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.durations import format_duration
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.keys.certificates import prepare_certificates, server_name_option
+from ccm_ctl.commands.keys.credentials import prepare_security
+from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.commands.keys.migration import begin_migration, go_on_migrating
+from ccm_ctl.commands.keys.signers import publish_list, signers_in
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.layout import LayoutChange, LayoutOptions
+    from ccm_ctl.app import Application, Broker
+
+
+def _number(
+    name: str, default: int, text: str, *, most: int | None = None, least: int = 0, shown: bool = True
+) -> click.Option:
+    kind = click.IntRange(least, most)
+    return click.Option([name], type=kind, default=default, show_default=shown, metavar="N", help=text)
+
+
+def _age(name: str, default: str, text: str) -> click.Option:
+    return click.Option([name], type=Duration(), default=default, show_default=True, help=text)
+
+
+@verb(
+    "init",
+    examples=[
+        "ccmctl init",
+        "ccmctl init --replicas 3 --events-age 90d",
+        "ccmctl init --server nats://broker:4222",
+        "ccmctl init --security",
+        "ccmctl init --security --server-name nats1.example.net   # and certificates",
+        "ccmctl init --security --migrate                          # from the old one-account layout",
+    ],
+    options=[
+        _number(
+            "--replicas",
+            0,
+            "Copies of each stream and bucket. [3 if the cluster has 3 servers, else 1]",
+            most=5,
+            shown=False,
+        ),
+        _number("--history", 20, "Revisions kept of facts, data and assignments.", most=64, least=1),
+        _age("--events-age", "30d", "How long events are kept."),
+        _number("--events-size", 2048, "Maximum size of all events, in MiB.", least=1),
+        _age("--duplicate-window", "1h", "How long the broker recognizes a repeated event."),
+        _age("--runs-age", "90d", "How long records of runs are kept."),
+        click.Option(
+            ["--security"], is_flag=True, help="Set up a broker where each node and operator has credentials."
+        ),
+        server_name_option(),
+        click.Option(
+            ["--migrate"],
+            is_flag=True,
+            help="Migrate from one account to several: start, list the users that are left, or finish.",
+        ),
+        click.Option(
+            ["--migrate-within"],
+            type=Duration(),
+            default="30d",
+            show_default=True,
+            help="How long old credentials stay valid at most.",
+        ),
+        click.Option(
+            ["--finish"], is_flag=True, help="End the migration, even if some users have not migrated."
+        ),
+        click.Option(
+            ["--allow-unsigned"],
+            type=Duration(),
+            help="Let nodes also accept unsigned requests for this long, while some agents or controllers cannot sign.",
+        ),
+        keys_option(),
+    ],
+)
+def init(
+    application: Application,
+    replicas: int,
+    history: int,
+    events_age: int,
+    events_size: int,
+    duplicate_window: int,
+    runs_age: int,
+    security: bool,
+    server_name: tuple[str, ...],
+    migrate: bool,
+    migrate_within: int,
+    finish: bool,
+    allow_unsigned: int | None,
+    keys: str,
+) -> Exit:
+    """
+    Create the streams, buckets and the object store on the broker, and report what changed.
+
+    Run it again to apply new settings. It never lowers a limit, and never deletes anything. With --security, the first call only
+    creates keys and prints what to install on the servers; then run it again.
+    """
+    if duplicate_window > events_age:
+        raise UsageError(
+            f"--duplicate-window {format_duration(duplicate_window)}: an event cannot be recognized longer than "
+            f"it is kept ({format_duration(events_age)})"
+        )
+
+    if server_name and not security:
+        raise UsageError("--server-name requires --security")
+    if allow_unsigned is not None and not security:
+        raise UsageError("--allow-unsigned requires --security")
+    if (migrate and not security) or (finish and not migrate):
+        raise UsageError("--migrate requires --security, and --finish requires --migrate")
+    if migrate and begin_migration(application, keys, migrate_within):
+        return Exit.OK
+    if security:
+        has_new = bool(server_name) and prepare_certificates(application, keys, server_name)
+        is_there = prepare_security(application, keys)
+        if allow_unsigned is not None:
+            signers_in(application, keys).allow_unsigned(allow_unsigned)
+        if not is_there or has_new:
+            return Exit.OK
+
+    async def work(broker: Broker) -> Exit:
+        from ccm_agent.bus.layout import LayoutOptions, make
+
+        assert broker.connection is not None
+        layout = LayoutOptions(
+            replicas=replicas,
+            history=history,
+            events_age_s=events_age,
+            events_bytes=events_size << 20,
+            duplicate_window_s=duplicate_window,
+            runs_age_s=runs_age,
+            secure=True if security else None,
+        )
+        made = await make(broker.connection, layout)
+        if security:
+            made += await _make_audit(application, layout, keys)
+        show_made(application, made)
+        if migrate:
+            await go_on_migrating(application, keys, finish=finish)
+        if security:
+            await _publish_signers(application, broker, keys)
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+async def _make_audit(application: Application, layout: LayoutOptions, folder: str) -> list[LayoutChange]:
+    """The audit streams, created in their own account; none, with a note, if that is not possible here or yet."""
+    from ccm_agent.bus.layout import make_audit
+    from ccm_agent.model.errors import BusError, CcmError
+    from ccm_ctl.fleet.keys.system_account import audit_connection
+
+    keys = keys_in(application, folder)
+    if keys.has_one_account:
+        return []
+    try:
+        async with audit_connection(application.settings(), keys) as connection:
+            return await make_audit(connection, layout)
+    except BusError as err:
+        fix = f"copy {keys.configuration} to each server, run `nats-server --signal reload`, then run this again"
+        application.terminal.note(f"the audit streams were not created: {err}\n    {fix}")
+    except CcmError as err:
+        application.terminal.note(
+            f"the audit streams were not created: {err}; run this again where all seeds are"
+        )
+    return []
+
+
+async def _publish_signers(application: Application, broker: Broker, folder: str) -> None:
+    from ccm_agent.clikit.text import plural
+
+    found = signers_in(application, folder)
+    if found.exist() and await publish_list(broker, found):
+        signers = plural(len(found.read().signers), "operator")
+        application.terminal.record(records.MADE, name="signers", kind="list", action="published")
+        application.terminal.show(f"signers list: published, {signers}\n")
+
+
+def show_made(application: Application, made: list[LayoutChange]) -> None:
+    """Print what was done about each stream and bucket."""
+    from ccm_agent.clikit.table import Cell, Column
+
+    meanings = {"created": "change", "updated": "change", "unchanged": "good", "skipped": "quiet"}
+    rows: list[list[str | Cell]] = []
+    for one in made:
+        application.terminal.record(
+            records.MADE,
+            name=one.name,
+            kind=one.kind,
+            action=str(one.action),
+            replicas=one.replicas,
+            details=list(one.details),
+        )
+        rows.append(
+            [
+                one.name,
+                one.kind,
+                str(one.replicas or ""),
+                Cell(str(one.action), meanings[one.action]),
+                "; ".join(one.details),
+            ]
+        )
+    columns = [Column("NAME"), Column("KIND"), Column("REPLICAS", right=True), Column("RESULT")]
+    terminal = application.terminal
+    terminal.table([*columns, Column("DETAILS", fold=True)], rows)

@@ -1,0 +1,377 @@
+"""`ccmctl secret`: secrets that only their nodes can read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_agent.bus.signatures.sealing import SECRET_LIMIT_BYTES, check_secret_name
+from ccm_agent.clikit.text import ago, one_line, plural, size
+from ccm_agent.model.codec import as_text
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.secret import Secret
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.data.documents import author_cell
+from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.clikit.table import Cell
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
+    from ccm_ctl.fleet.keys.secrets import SealResult
+    from ccm_ctl.fleet.ports import Fleet
+
+NAMES_SHOWN = 5
+"""Nodes that a line names."""
+
+
+@group(
+    "secret",
+    no_args_is_help=True,
+    examples=[
+        "ccmctl secret init",
+        "ccmctl secret put db-password --for role=db",
+        "ccmctl secret who db-password",
+    ],
+)
+def secret(application: Application) -> None:
+    """
+    Store secrets that only the nodes that they are for can read.
+
+    A value is encrypted, and its key is sealed to the key of each node. The broker never has the value. Manifests read it as
+    {{ secret("NAME") }}, and Hiera data as secret://NAME.
+    """
+
+
+@verb("init", examples=["ccmctl secret init"], options=[keys_option()])
+def _init(application: Application, keys: str) -> Exit:
+    """
+    Create the fleet's sealing key, and publish its public half.
+
+    With it, `secret sync` seals secrets to nodes that come later. It can open every secret: give it only to operators who may.
+    """
+    folder = _keys_in(application, keys)
+    is_new = folder.make_sealing()
+    public_key = folder.sealing_key().public_key
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        is_published = await FleetSecrets(fleet).add_sealing_key(public_key)
+        action = "created" if is_new else "published" if is_published else "unchanged"
+        application.terminal.record(records.MADE, name="sealing", kind="key", action=action)
+        application.terminal.show(f"sealing key: {action}, {folder.folder / 'sealing.seed'}\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "put",
+    examples=[
+        "ccmctl secret put db-password --for role=db",
+        "openssl rand -hex 24 | ccmctl secret put db-password",
+        "ccmctl secret put tls-key --for 'node in (web1,web2)' --file web.key",
+    ],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--for", "targets"],
+            multiple=True,
+            metavar="SELECTOR",
+            help="Nodes that the secret is for, by name or assigned fact; repeat it for more. [those of the revision before]",
+        ),
+        click.Option(["--file"], metavar="FILE", help="Read the value from a file, unchanged."),
+        message_option(),
+    ],
+)
+def _put(
+    application: Application, name: str, targets: tuple[str, ...], file: str | None, message: str
+) -> Exit:
+    """
+    Store a value and seal it to the nodes that it is for.
+
+    The value is read from a prompt, or from standard input without its last newline. It is never an argument, because every user
+    of this machine could read it. Selectors compare names and assigned facts: a node can report any other fact.
+    """
+    check_secret_name(name)
+    value = _read_value(file)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        _show_result(application, await FleetSecrets(fleet).put(name, value, targets, message))
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "sync",
+    examples=["ccmctl secret sync", "ccmctl secret sync db-password"],
+    options=[click.Argument(["names"], metavar="[NAME]...", nargs=-1), keys_option()],
+)
+def _sync(application: Application, names: tuple[str, ...], keys: str) -> Exit:
+    """Seal secrets to nodes that match by now, and take them away from nodes that no longer do."""
+    for name in names:
+        check_secret_name(name)
+    sealing = _keys_in(application, keys).sealing_key()
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        found = FleetSecrets(fleet)
+        for name in names or await found.names():
+            _show_result(application, await found.sync(name, sealing))
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "list",
+    examples=["ccmctl secret list", "ccmctl secret list --stale"],
+    options=[
+        click.Option(
+            ["--stale"],
+            is_flag=True,
+            help="Only secrets that a node knows and must not any longer: replace their values.",
+        )
+    ],
+)
+def _list(application: Application, stale: bool) -> Exit:
+    """List secrets, without their values."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Cell, Column
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        rows: list[list[str | Cell]] = []
+        for one in await FleetSecrets(fleet).read_all():
+            if stale and not one.stale:
+                continue
+            newest = one.head.newest
+            able = [each.node for each in one.nodes if each.revision == one.revision and not each.problem]
+            unverified = one.document.unverified
+            by, time = one.document.written_by, one.document.time
+            application.terminal.record(
+                records.SECRET,
+                name=one.head.name,
+                revision=one.revision,
+                targets=list(one.head.targets),
+                by=by,
+                time=time,
+                message=(newest.message if newest is not None else "") or None,
+                nodes=len(able),
+                stale=one.stale or None,
+                unverified=unverified or None,
+            )
+            rows.append(
+                [
+                    one.head.name,
+                    str(one.revision),
+                    one_line(" or ".join(one.head.targets)),
+                    str(len(able)),
+                    Cell(_named(one.stale), "bad" if one.stale else ""),
+                    author_cell(one_line(by), unverified),
+                    ago(time, fleet.clock.now()),
+                ]
+            )
+        columns = [Column("SECRET"), Column("REVISION", right=True), Column("FOR", fold=True)]
+        columns += [Column("NODES", right=True), Column("STALE ON", fold=True), Column("BY", spare=1)]
+        none = (
+            "no secret is known to a node that must not know it\n"
+            if stale
+            else "no secret yet; `ccmctl secret put NAME --for SELECTOR` stores one\n"
+        )
+        application.terminal.table([*columns, Column("WHEN", spare=2)], rows, none)
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "history",
+    examples=["ccmctl secret history db-password"],
+    options=[click.Argument(["name"], metavar="NAME")],
+)
+def _history(application: Application, name: str) -> Exit:
+    """List the revisions of a secret, newest first. Their values are not stored any longer."""
+    check_secret_name(name)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        stored = await FleetSecrets(fleet).read(name)
+        unverified, rows = stored.document.unverified, []
+        for one in reversed(stored.head.revisions):
+            application.terminal.record(
+                records.SECRET_REVISION,
+                name=name,
+                revision=one.revision,
+                by=one.by,
+                time=one.time,
+                message=one.message or None,
+                size_bytes=one.size_bytes,
+                purged=not one.sealed or None,
+                unverified=unverified or None,
+            )
+            by = author_cell(one_line(one.by), unverified)
+            when = ago(one.time, fleet.clock.now())
+            rows.append([str(one.revision), size(one.size_bytes), by, when, one_line(one.message)])
+        columns = [Column("REVISION", right=True), Column("SIZE", right=True), Column("BY"), Column("WHEN")]
+        application.terminal.table([*columns, Column("MESSAGE", fold=True)], rows)
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb("who", examples=["ccmctl secret who db-password"], options=[click.Argument(["name"], metavar="NAME")])
+def _who(application: Application, name: str) -> Exit:
+    """List the nodes that can open a secret, those that could, and those that should be able to."""
+    check_secret_name(name)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Cell, Column
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        found = FleetSecrets(fleet)
+        stored = await found.read(name)
+        missing = {one.node: one for one in await found.missing(stored)}
+        nodes = [one for one in stored.nodes if one.node not in missing or one.revision or one.known]
+        nodes += [one for one in missing.values() if one.node not in {each.node for each in nodes}]
+        rows: list[list[str | Cell]] = []
+        for one in sorted(nodes, key=lambda each: each.node):
+            problem = one.problem or (missing[one.node].problem if one.node in missing else "")
+            if one.known and one.known == stored.revision and not problem:
+                problem = "knows it and must not any longer; replace the value"
+            application.terminal.record(
+                records.SECRET_NODE,
+                name=name,
+                node=one.node,
+                revision=one.revision or None,
+                known=one.known or None,
+                since=one.since,
+                by=one.by or None,
+                problem=problem or None,
+            )
+            revision = str(one.revision or "") or (f"knew {one.known}" if one.known else "none")
+            when = ago(one.since, fleet.clock.now()) if one.since is not None else ""
+            rows.append(
+                [
+                    one.node,
+                    revision,
+                    when,
+                    one_line(one.by),
+                    Cell(one_line(problem), "bad" if problem else ""),
+                ]
+            )
+        columns = [Column("NODE", fold=True), Column("REVISION"), Column("SINCE"), Column("BY", spare=1)]
+        application.terminal.table(
+            [*columns, Column("PROBLEM", fold=True)], rows, f"no node matches {name}\n"
+        )
+        if missing:
+            application.terminal.show(f"  seal it:  ccmctl secret sync {name}\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+@verb(
+    "remove",
+    examples=["ccmctl secret remove db-password"],
+    options=[click.Argument(["name"], metavar="NAME"), yes_option()],
+)
+def _remove(application: Application, name: str, yes: bool) -> Exit:
+    """
+    Remove a secret and its values from the broker.
+
+    Resources that read it fail from then on. What a node has written with it stays on that node.
+    """
+    check_secret_name(name)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+
+        found = FleetSecrets(fleet)
+        able = [one.node for one in (await found.read(name)).nodes if one.revision]
+        question = f"{plural(len(able), 'node')} can open {name}: {_named(able)}. Remove it?"
+        if not yes and able and not await application.terminal.ask(question, otherwise="--yes"):
+            return NOT_AGREED
+        _show_result(application, await found.remove(name), done_word="removed")
+        return Exit.OK
+
+    return application.run(work)
+
+
+def _keys_in(application: Application, folder: str) -> FleetSealingKeys:
+    from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
+
+    return FleetSealingKeys(keys_in(application, folder).folder)
+
+
+def _read_value(file: str | None) -> Secret:
+    """
+    The value from a file, standard input, or a prompt.
+
+    Raises:
+        InputError: It cannot be read, or is not text.
+        UsageError: It was typed differently the second time.
+    """
+    if file is None and sys.stdin.isatty():
+        value = click.prompt("Value", hide_input=True, err=True)
+        if click.prompt("Again", hide_input=True, err=True) != value:
+            raise UsageError("the two values differ; nothing is stored")
+        return Secret(value)
+    limit = SECRET_LIMIT_BYTES + 2
+    try:
+        if file is None:
+            raw = sys.stdin.buffer.read(limit)
+        else:
+            with Path(file).open("rb") as opened:
+                raw = opened.read(limit)
+    except OSError as err:
+        raise InputError(f"{file or 'standard input'}: cannot be read: {err.strerror}") from err
+    text = as_text(raw, file or "standard input")
+    return Secret(text if file is not None else text.removesuffix("\n"))
+
+
+def _show_result(application: Application, done: SealResult, *, done_word: str = "") -> None:
+    terminal = application.terminal
+    terminal.record(
+        records.SECRET,
+        name=done.name,
+        revision=done.revision,
+        sealed=list(done.sealed),
+        removed=list(done.removed) or None,
+        nodes=len(done.sealed) + len(done.kept),
+    )
+    parts = [f"sealed to {plural(len(done.sealed), 'node')}"] if not done_word else [done_word]
+    if done.kept:
+        parts.append(f"{plural(len(done.kept), 'node')} had it already")
+    if done.removed:
+        parts.append(f"taken away from {_named(done.removed)}")
+    terminal.show(f"{done.name}: revision {done.revision}, {', '.join(parts)}\n")
+    for node, problem in sorted(done.problems.items()):
+        terminal.warn(f"{node}: {done.name} is not sealed to it: {problem}")
+    if done.removed and not done_word:
+        terminal.note(
+            f"{_named(done.removed)} knew {done.name}; replace the value with `ccmctl secret put {done.name}`, "
+            "then `ccmctl secret list --stale` no longer names it"
+        )
+
+
+def _named(nodes: tuple[str, ...] | list[str]) -> str:
+    more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
+    return f"{', '.join(nodes[:NAMES_SHOWN])}{more}"
+
+
+for _command in (_init, _put, _sync, _list, _history, _who, _remove):
+    secret.add_command(_command)

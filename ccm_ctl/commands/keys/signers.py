@@ -1,0 +1,269 @@
+"""`ccmctl signers`: the operators whose signatures nodes obey."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.moments import format_moment
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.signatures.trust import Signer, SignersList
+    from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.keys.signers import Signers
+
+
+@group(
+    "signers",
+    no_args_is_help=True,
+    examples=[
+        "ccmctl signers list",
+        "ccmctl signers publish",
+        "ccmctl signers renew",
+        "ccmctl signers max-age 3d",
+        "ccmctl signers allow-unsigned 30d",
+    ],
+)
+def signers(application: Application) -> None:
+    """Manage the signers list: the operators whose signatures nodes obey. The fleet's root key signs it."""
+
+
+@verb("list", examples=["ccmctl signers list", "ccmctl signers list --json"], options=[keys_option()])
+def _list(application: Application, keys: str) -> Exit:
+    """List the operators in the signers list of this folder, with role and expiry."""
+    found = signers_in(application, keys)
+    listed = found.read()
+    from ccm_agent.clikit.table import Column
+
+    rows: list[list[Any]] = []
+    for one in sorted(listed.signers, key=lambda one: one.name):
+        application.terminal.record(records.SIGNER, **_fields(one))
+        ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d") if one.expires else ""
+        rows.append([one.name, _role(one), ends, one.key])
+    columns = [Column("NAME"), Column("MAY", fold=True), Column("EXPIRES"), Column("KEY", spare=1)]
+    application.terminal.table(columns, rows, "no signers\n")
+    for note in _notes(listed):
+        application.terminal.note(note)
+    return Exit.OK
+
+
+@verb("publish", examples=["ccmctl signers publish"], options=[keys_option()])
+def _publish(application: Application, keys: str) -> Exit:
+    """Publish the signers list, and confirm it. Nodes read it within seconds, and never return to an older list."""
+    found = signers_in(application, keys)
+    listed = found.read()
+
+    async def work(broker: Broker) -> Exit:
+        is_new = await publish_list(broker, found)
+        number = listed.number
+        application.terminal.record(
+            records.MADE, name="signers", kind="list", action="published", number=number
+        )
+        done = "published" if is_new else "already published"
+        application.terminal.show(f"signers list {number}: {done}\n")
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+@verb(
+    "allow-unsigned",
+    examples=["ccmctl signers allow-unsigned 30d", "ccmctl signers allow-unsigned --end"],
+    options=[
+        click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
+        click.Option(
+            ["--end"], is_flag=True, help="End it now: nodes accept only signed requests and documents."
+        ),
+        keys_option(),
+    ],
+)
+def _allow_unsigned(application: Application, time: int | None, end: bool, keys: str) -> Exit:
+    """
+    Let nodes accept unsigned requests and documents, and `ccmctl` accept unsigned events, for a limited time.
+
+    Use it while some agents or controllers of a fleet cannot sign yet. Run `ccmctl signers publish` afterwards. With --end,
+    `ccmctl` also makes no decision on presence, facts and registrations that a node did not sign.
+    """
+    if (time is None) != end:
+        raise UsageError("specify a duration such as 30d, or --end")
+    listed = signers_in(application, keys).allow_unsigned(time or 0)
+    notes = _notes(listed) or ["nodes accept only what is signed"]
+    application.terminal.record(
+        records.MADE, name="signers", kind="list", action="updated", number=listed.number, details=notes
+    )
+    for note in notes:
+        application.terminal.show(f"{note}\n")
+    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
+    return Exit.OK
+
+
+@verb(
+    "max-age",
+    examples=["ccmctl signers max-age 3d", "ccmctl signers max-age --end"],
+    options=[
+        click.Argument(["time"], metavar="DURATION", type=Duration(), required=False),
+        click.Option(["--end"], is_flag=True, help="Nodes rely on the newest list that they have, forever."),
+        keys_option(),
+    ],
+)
+def _max_age(application: Application, time: int | None, end: bool, keys: str) -> Exit:
+    """
+    Limit how long nodes rely on the signers list after an administrator last confirmed it. Then they obey plans only.
+
+    Every `ccmctl` of an administrator confirms it in passing. Run `ccmctl signers publish` afterwards.
+    """
+    from ccm_ctl.fleet.keys.signers_timestamp import LEAST_MAX_AGE_S
+
+    if (time is None) != end:
+        raise UsageError("specify a duration such as 3d, or --end")
+    if time is not None and time < LEAST_MAX_AGE_S:
+        raise UsageError("a maximum age is an hour or more: `ccmctl` renews the timestamp only now and then")
+    listed = signers_in(application, keys).limit_age(time or 0)
+    notes = _notes(listed) or ["nodes rely on the newest list that they have, forever"]
+    application.terminal.record(
+        records.MADE, name="signers", kind="list", action="updated", number=listed.number, details=notes
+    )
+    for note in notes:
+        application.terminal.show(f"{note}\n")
+    application.terminal.note("run `ccmctl signers publish` to publish this to the nodes")
+    return Exit.OK
+
+
+@verb(
+    "renew",
+    examples=["ccmctl signers renew", "ccmctl signers renew --force"],
+    options=[
+        click.Option(
+            ["--force"],
+            is_flag=True,
+            help="Accept the stored documents as the newest ones. Check them first.",
+        ),
+    ],
+)
+def _renew(application: Application, force: bool) -> Exit:
+    """
+    Confirm now that the published signers list is the newest one. Every `ccmctl` of an administrator does so in passing.
+
+    It fails if the broker has older timestamps or lower numbers of documents than before. After you have checked the stored
+    documents, --force makes a new snapshot from them. Nodes without state then accept them, even if newer ones existed.
+    """
+
+    async def work(broker: Broker) -> Exit:
+        from ccm_ctl.fleet.keys.signers_timestamp import RenewalState, renew
+
+        assert broker.connection is not None
+        state = await renew(broker.fleet, broker.connection, is_forced=True, begins_anew=force)
+        if state == RenewalState.NOT_ALLOWED:
+            raise UsageError(
+                "there is nothing to confirm: the signers list has no maximum age (`ccmctl signers max-age`), or it does not "
+                "allow your key to sign timestamps, as it does for administrators"
+            )
+        application.terminal.record(records.MADE, name="timestamp", kind="timestamp", action="updated")
+        application.terminal.show("signers list: confirmed\n")
+        return Exit.OK
+
+    return application.run_on_broker(work)
+
+
+for _command in (_list, _publish, _renew, _max_age, _allow_unsigned):
+    signers.add_command(_command)
+
+
+def signers_in(application: Application, folder: str) -> Signers:
+    """The signers list in the folder with the fleet's keys."""
+    return keys_in(application, folder).signers
+
+
+async def publish_list(broker: Broker, found: Signers) -> bool:
+    """
+    Publish the list, unless it is published already; whether it was new.
+
+    Raises:
+        ProtocolError: A newer list is published, or one that another root key has signed.
+    """
+    from ccm_agent.bus.kv import NatsKeyValue
+    from ccm_agent.bus.signatures.trust import TRUST_BUCKET, read_signers
+    from ccm_ctl.fleet.keys.signers import publish, published
+
+    assert broker.connection is not None
+    trust, listed = found.trust(), found.read()
+    there = await published(NatsKeyValue(broker.connection, TRUST_BUCKET))
+    if there is not None:
+        now_ms = int(broker.fleet.clock.now().timestamp() * 1000)
+        newest = read_signers(there.body.encode(), there.signature, trust.root, now_ms=now_ms)
+        if newest.number > listed.number:
+            raise ProtocolError(
+                f"signers list {newest.number} is published, and the one here is {listed.number}: "
+                "copy trust.json from the folder where the newest one was created"
+            )
+        if newest.number == listed.number:
+            await _renew_published(broker)
+            return False
+    await _renew_published(broker, await publish(broker.connection, trust))
+    return True
+
+
+async def _renew_published(broker: Broker, revision: int = 0) -> None:
+    """Confirm the published list; where the broker has less than was seen before, warn instead: the list is published."""
+    from ccm_ctl.fleet.keys.signers_timestamp import renew
+
+    assert broker.connection is not None
+    try:
+        await renew(broker.fleet, broker.connection, at_least=revision)
+    except ProtocolError as err:
+        broker.fleet.warn(f"the signers list is published, and not confirmed: {err.message}")
+
+
+def _notes(listed: SignersList) -> list[str]:
+    notes = []
+    if listed.max_age_s:
+        notes.append(
+            f"nodes rely on this list for {format_duration(listed.max_age_s)} after the last timestamp, then they obey plans only"
+        )
+    if not listed.allow_unsigned_until:
+        return notes
+    until = datetime.fromtimestamp(listed.allow_unsigned_until / 1000, UTC)
+    word = "accept" if until > datetime.now(UTC) else "accepted"
+    return [*notes, f"nodes {word} unsigned requests and documents until {format_moment(until)}"]
+
+
+def _fields(one: Signer) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "key": one.key,
+        "plan": list(one.plan) or None,
+        "apply": list(one.apply) or None,
+        "exec": list(one.exec) or None,
+        "maintain": list(one.maintain) or None,
+        "data": one.data or None,
+        "facts": one.facts or None,
+        "schedules": one.schedules or None,
+        "join": one.join or None,
+        "admin": one.admin or None,
+        "timestamp": one.timestamp or None,
+        "roles": list(one.roles) or None,
+        "expires": datetime.fromtimestamp(one.expires, UTC) if one.expires else None,
+    }
+
+
+def _role(one: Signer) -> str:
+    from ccm_agent.bus.subjects import format_scope
+
+    def scopes(found: tuple[str, ...]) -> str:
+        return ", ".join("all" if scope == ">" else format_scope(scope) for scope in found)
+
+    scoped = {"plan": one.plan, "apply": one.apply, "exec": one.exec, "maintain": one.maintain}
+    parts = [f"{verb} {scopes(found)}" for verb, found in scoped.items() if found]
+    parts += [
+        word for word in ("data", "facts", "schedules", "join", "admin", "timestamp") if getattr(one, word)
+    ]
+    return ", ".join(parts) or "look"

@@ -1,0 +1,34 @@
+"""`ccmctl enable`: let disabled nodes converge again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.wire import NODE_ENABLE
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.nodes.maintenance import command_nodes, maintenance_options
+
+if TYPE_CHECKING:
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "enable",
+    examples=["ccmctl enable -t node=web1", 'ccmctl enable -t role=db --why "migration is done" --yes'],
+    options=maintenance_options(is_why_required=False),
+)
+def enable(application: Application, **options: Any) -> Exit:
+    """
+    Let disabled nodes make changes again. They converge within seconds to minutes.
+
+    Offline nodes are not reached. Requires credentials with `--maintain`.
+
+    Exit codes: 0 all nodes are enabled; 2 a node refused; 3 a node was offline or did not answer.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        return await command_nodes(application, fleet, NODE_ENABLE, options, verb="enable", done="enabled")
+
+    return application.run(work)

@@ -1,0 +1,152 @@
+"""`ccmctl lock`: keep resources, or all of a node, from being changed for a time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.durations import Duration
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.moments import format_moment
+from ccm_agent.model.records.maintenance import LONGEST_LOCK_S, LockChange
+from ccm_agent.model.resource import parse_reference
+from ccm_agent.model.wire import NODE_DISABLE
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.nodes.maintenance import command_nodes
+from ccm_ctl.commands.runs.targets import require_agents, target_options, yes_option
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+
+LIST = "list"
+"""In place of a node: show what is locked."""
+
+
+@verb(
+    "lock",
+    examples=[
+        'ccmctl lock web1 --for 8h --why "new certificate" --resource service#nginx',
+        'ccmctl lock db1 --for 2d --why "new disk"      # the whole node: it is disabled',
+        'ccmctl lock -t role=web --for 1h --why "load test" --resource exec#restart',
+        "ccmctl lock list",
+    ],
+    options=[
+        click.Argument(["node"], metavar="[NODE|list]", default=""),
+        *target_options(everybody=False),
+        click.Option(
+            ["--resource"],
+            multiple=True,
+            metavar="TYPE#NAME",
+            help="Lock this resource, by name or alias. May be repeated. [the whole node]",
+        ),
+        click.Option(
+            ["--for", "for_s"], type=Duration(), metavar="TIME", help="End of the lock, such as 8h or 2d; at most 30d."
+        ),
+        click.Option(["--why"], default="", metavar="TEXT", help="The reason, which operators and the nodes' events show."),
+        yes_option(),
+    ],
+)  # fmt: skip
+def lock(
+    application: Application, node: str, resource: tuple[str, ...], for_s: int | None, **options: Any
+) -> Exit:
+    """
+    Keep resources of a node from being changed for a time. Runs and assignments skip them; health checks continue.
+
+    Without --resource the whole node is disabled for that time, as with `ccmctl disable`. A lock ends by itself, by the node's
+    clock. Offline nodes are not reached. Requires credentials with `--maintain`.
+
+    Exit codes: 0 locked; 2 the node refused; 3 the node was offline or did not answer.
+    """
+    if node == LIST:
+        return application.run(lambda fleet: _list(application, fleet))
+    check_references(resource)
+    wanted = node_options(node, options)
+    if not for_s or not wanted["why"].strip():
+        raise UsageError("a lock needs --for and --why: until when, and what for")
+    if for_s > LONGEST_LOCK_S:
+        raise UsageError(f"--for: a lock can last at most {format_duration(LONGEST_LOCK_S)}")
+
+    async def work(fleet: Fleet) -> Exit:
+        until = fleet.clock.now() + timedelta(seconds=for_s)
+        change = LockChange(resources=list(resource), why=wanted["why"]) if resource else None
+        return await command_nodes(
+            application,
+            fleet,
+            NODE_DISABLE,
+            wanted,
+            verb=f"lock {', '.join(resource) or 'everything'} until {format_moment(until)} on",
+            done="locked" if resource else "disabled",
+            until=until,
+            lock=change,
+            check=require_locks if resource else None,
+        )
+
+    return application.run(work)
+
+
+def node_options(node: str, options: dict[str, Any]) -> dict[str, Any]:
+    """
+    The options with the node among the targets. With a selector both must match, so that a scope of the operator's role is used.
+
+    Raises:
+        UsageError: Nothing is selected.
+    """
+    if node and not options["targets"]:
+        return options | {"targets": [f"node={node}"]}
+    if not options["targets"] and not options["where"]:
+        raise UsageError("no node named: write its name, or select nodes with --targets")
+    return options | {"node": node}
+
+
+def check_references(resources: tuple[str, ...]) -> None:
+    """
+    Refuse what is not a resource.
+
+    Raises:
+        UsageError: With the first one.
+    """
+    for one in resources:
+        if parse_reference(one) is None:
+            raise UsageError(f"--resource {one}: is not a resource; write type#name, such as service#nginx")
+
+
+def require_locks(inventory: Inventory, resolved: TargetSet) -> None:
+    """
+    Refuse nodes whose agents do not know locks of resources.
+
+    Raises:
+        UsageError: With their names.
+    """
+    require_agents(
+        inventory,
+        resolved,
+        lambda record: record.resource_locks,
+        "the agent is too old for locks of resources; upgrade it, or lock the whole node",
+    )
+
+
+async def _list(application: Application, fleet: Fleet) -> Exit:
+    """Show what is locked, node by node."""
+    from ccm_agent.clikit.table import Column, table
+    from ccm_agent.clikit.text import clock, one_line
+    from ccm_ctl.fleet.nodes.inventory import read_inventory
+    from ccm_ctl.fleet.nodes.slot_holders import find_locks
+
+    rows = []
+    for name, resource, one in find_locks(await read_inventory(fleet), fleet.clock.now()):
+        application.terminal.record(
+            records.LOCK, node=name, resource=resource, since=one.since, until=one.until, by=one.by, why=one.why
+        )  # fmt: skip
+        until = clock(one.until) if one.until else "it is enabled"
+        rows.append([name, one_line(resource), until, one_line(one.by), one_line(one.why)])
+    columns = [Column("NODE"), Column("RESOURCE"), Column("UNTIL"), Column("BY"), Column("WHY")]
+    text = table(columns, rows, application.terminal.style)
+    application.terminal.show(text or "nothing is locked\n")
+    return Exit.OK

@@ -1,0 +1,102 @@
+"""What `disable`, `enable` and `run-now` have in common: their options, and how nodes' answers are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.text import fold_names, one_line, plural
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import AnswerState
+from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, target_options, target_spec, yes_option
+from ccm_ctl.fleet.nodes.discovery import resolve
+from ccm_ctl.fleet.nodes.node_commands import OFFLINE, REFUSED, SILENT, send_command
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from ccm_agent.model.records.maintenance import LockChange
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.gather import Reply
+
+
+def maintenance_options(*, is_why_required: bool) -> list[click.Parameter]:
+    """The options of all three commands."""
+    why = click.Option(
+        ["--why"],
+        metavar="TEXT",
+        help="The reason, shown to operators and in the nodes' events.",
+        **({"required": True} if is_why_required else {"default": ""}),
+    )
+    return [*target_options(), why, yes_option()]
+
+
+async def command_nodes(
+    application: Application,
+    fleet: Fleet,
+    protocol: str,
+    options: Mapping[str, Any],
+    *,
+    verb: str,
+    done: str,
+    until: datetime | None = None,
+    lock: LockChange | None = None,
+    check: Callable[[Inventory, TargetSet], None] | None = None,
+    describe: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None,
+) -> Exit:
+    """
+    Disable or enable the selected nodes, and show their answers.
+
+    Args:
+        application: Where to show it.
+        fleet: The bus.
+        protocol: NODE_DISABLE or NODE_ENABLE.
+        options: As given.
+        verb: "disable" or "enable".
+        done: The state of a node that did so, in a word.
+        until: When disabled nodes are enabled again, or locks end.
+        lock: Locks or unlocks resources instead.
+        check: Refuses nodes that cannot do it, before anything is sent.
+        describe: Returns the state of a node that did so, and why, from the body of its answer; None: the state is `done`.
+    """
+    inventory, resolved = await resolve(fleet, target_spec(dict(options)))
+    if check is not None:
+        check(inventory, resolved)
+    if not await confirm(application, verb, resolved, yes=options["yes"]):
+        return NOT_AGREED
+    replies, silent = await send_command(fleet, protocol, resolved, options["why"], until, lock)
+    _show(application, resolved, replies, silent, describe or (lambda _body: (done, "")))
+    if any(reply.answer.state == AnswerState.REFUSED for reply in replies.values()):
+        return Exit.FAILED
+    return Exit.MISSING if silent or resolved.offline else Exit.OK
+
+
+def _show(
+    application: Application,
+    resolved: TargetSet,
+    replies: Mapping[str, Reply],
+    silent: Sequence[str],
+    describe: Callable[[Mapping[str, Any]], tuple[str, str]],
+) -> None:
+    terminal = application.terminal
+    states = dict.fromkeys(resolved.offline, (OFFLINE, "")) | dict.fromkeys(silent, (SILENT, ""))
+    is_bad = dict.fromkeys(states, True)
+    for name, reply in replies.items():
+        answer = reply.answer
+        is_bad[name] = answer.state == AnswerState.REFUSED
+        states[name] = (REFUSED, one_line(answer.reason)) if is_bad[name] else describe(answer.body)
+    for name, (state, reason) in sorted(states.items()):
+        terminal.record(records.REPLY, node=name, state=state, reason=reason or None)
+    groups: dict[tuple[bool, str, str], list[str]] = {}
+    for name, key in states.items():
+        groups.setdefault((is_bad[name], *key), []).append(name)
+    for (_, state, reason), names in sorted(groups.items()):
+        why = {OFFLINE: "not reached", SILENT: "no answer"}.get(state, reason)
+        count = f" ({plural(len(names), 'node')})" if len(names) > 1 else ""
+        text = f"{state}: {fold_names(names)}{count}"
+        terminal.show(f"{text}; {why}\n" if why else f"{text}\n")

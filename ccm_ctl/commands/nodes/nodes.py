@@ -1,0 +1,197 @@
+"""`ccmctl node list`: list nodes. `ccmctl nodes` is its former name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import group, verb
+from ccm_ctl.commands.nodes.node_removal import remove_nodes
+from ccm_ctl.commands.runs.targets import no_fold_option, target_options, target_spec
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    import click
+
+    from ccm_agent.clikit.table import Cell
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.nodes.node_condition import NodeCondition
+    from ccm_ctl.fleet.nodes.nodes import DuplicateIdentity, Node
+    from ccm_ctl.fleet.ports import Fleet
+
+
+NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
+
+
+def list_nodes(application: Application, **options: Any) -> Exit:
+    """List present and expected nodes. Without --targets, all nodes are listed."""
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.text import natural, plural
+        from ccm_ctl.fleet.nodes.discovery import resolve
+        from ccm_ctl.fleet.nodes.inventory import read_inventory, read_twins
+        from ccm_ctl.fleet.nodes.overview import read_conditions
+        from ccm_ctl.fleet.trust.node_state import mark_unverified, warn_of_length
+
+        terminal = application.terminal
+        wish = target_spec(options)
+        if wish.is_empty:
+            inventory = await read_inventory(fleet)
+            found = list(inventory.nodes.values())
+            await mark_unverified(fleet, found)
+            warn_of_length(fleet, len(found))
+        else:
+            inventory, resolved = await resolve(fleet, wish)
+            found = [inventory.nodes[name] for name in resolved.nodes]
+        found.sort(key=lambda node: natural(node.name))
+        conditions = await read_conditions(fleet, inventory, found)
+        now = fleet.clock.now()
+        twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
+        for node in found:
+            terminal.record(
+                records.NODE, **node_fields(node, conditions[node.name]), agents=twins.get(node.name)
+            )
+        columns = [
+            Column("NODE", names=True),
+            Column("STATE"),
+            Column("AGENT"),
+            Column("FACTS", fold=True),
+            Column("LAST RUN"),
+        ]
+        columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
+        rows = [_row(node, conditions[node.name], twins.get(node.name, []), now) for node in found]
+        terminal.table(columns, rows, NOBODY)
+        if not found:
+            return Exit.OK
+        absent = sum(not node.is_present for node in found)
+        unsigned = sum(node.record is not None and not node.record.signatures for node in found)
+        parts = [plural(len(found), "node")]
+        parts += [f"{absent} not present"] if absent else []
+        late = sum(one.is_late for one in conditions.values())
+        parts += [f"{late} missed a heartbeat"] if late else []
+        parts += (
+            [f"{'all' if unsigned == len(found) else unsigned} accept unsigned requests"] if unsigned else []
+        )
+        outdated = sum(node.record is not None and bool(node.record.plans_only) for node in found)
+        parts += [f"{outdated} with plans only"] if outdated else []
+        mistimed = sum(bool(node.wrong_clock) for node in found)
+        parts += [f"{mistimed} with a wrong clock"] if mistimed else []
+        unverified = sum(bool(node.unverified) for node in found)
+        parts += [f"{unverified} with unverified entries"] if unverified else []
+        terminal.show(f"{', '.join(parts)}\n")
+        return Exit.OK
+
+    return application.run(work)
+
+
+_EXAMPLES = ["ccmctl node list", "ccmctl node list --targets 'role in (web,db)'", "ccmctl node list --json"]
+
+
+def _options() -> list[click.Parameter]:
+    return [*target_options(everybody=False), no_fold_option()]
+
+
+list_command = verb("list", examples=_EXAMPLES, options=_options())(list_nodes)
+
+nodes = group("nodes", invoke_without_command=True, examples=_EXAMPLES, options=_options())(list_nodes)
+nodes.add_command(remove_nodes)
+
+
+def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
+    """A node for programs."""
+    record = node.record
+    return {
+        "node": node.name,
+        "state": node.state,
+        "condition": condition.state,
+        "heard": condition.heard,
+        "late": condition.is_late or None,
+        "facts": node.routed | node.assigned,
+        "version": record.version if record else None,
+        "machine": record.machine if record else None,
+        "started": record.started if record else None,
+        "last_run": (record.last_run or None) if record else None,
+        "last_state": (record.last_state or None) if record else None,
+        "last_time": record.last_time if record else None,
+        "disabled": record.disabled if record else None,
+        "conflict": (record.conflict or None) if record else None,
+        "run": (node.presence.run or None) if node.presence else None,
+        "signatures": record.signatures if record else None,
+        "plans_only": (record.plans_only or None) if record else None,
+        "disk": (record.disk or None) if record else None,
+        "wrong_clock": node.wrong_clock or None,
+        "unverified": node.unverified or None,
+    }
+
+
+def format_agent(node: Node, condition: NodeCondition) -> tuple[str, str]:
+    """Whether its agent is there, and the color; of what is shown, this is the age."""
+    if condition.is_late:
+        return "late", "gone"
+    return node.state, "" if node.is_present else "quiet"
+
+
+def is_disputed(node: Node) -> bool:
+    """Whether there is a problem with its identity or its assignments."""
+    return bool(node.record and node.record.conflict)
+
+
+def format_note(node: Node, twins: Sequence[DuplicateIdentity] = ()) -> str:
+    """Return the note about a node; two agents with one identity are distinguished by machine and start time."""
+    from ccm_agent.clikit.text import short_id
+
+    notes = []
+    if node.record and node.record.conflict:
+        agents = "".join(f"; machine {twin.machine} started {twin.started}" for twin in twins)
+        notes.append(f"{node.record.conflict}{agents}")
+    if node.record and node.record.plans_only:
+        notes.append(f"plans only: {node.record.plans_only}")
+    if node.record and node.record.disk:
+        notes.append(f"cannot write its state: {node.record.disk}")
+    if node.wrong_clock:
+        notes.append(f"wrong clock: {node.wrong_clock}")
+    if node.unverified:
+        notes.append(f"unverified {node.unverified_note}")
+    if node.record and node.record.disabled:
+        notes.append(node.record.disabled.sentence)
+    if node.record and node.record.locks:
+        notes.append(f"{len(node.record.locks)} locked (`ccmctl lock list`)")
+    if node.presence and node.presence.run:
+        notes.append(f"in run {short_id(node.presence.run)}")
+    return "; ".join(notes)
+
+
+def _row(
+    node: Node, condition: NodeCondition, twins: Sequence[DuplicateIdentity], now: datetime
+) -> list[str | Cell]:
+    from ccm_agent.clikit.table import Cell, elapsed
+    from ccm_ctl.render.outcome import MEANINGS
+    from ccm_ctl.render.tree import scalar
+
+    facts = node.routed | dict(_leaves(node.assigned))
+    record = node.record
+    meaning = next((mean for word, mean in MEANINGS.items() if record and word == record.last_state), "")
+    return [
+        node.name,
+        Cell(condition.state, condition.meaning),
+        Cell(*format_agent(node, condition), elapsed(condition.heard, now)),
+        ", ".join(f"{path}={scalar(value)}" for path, value in sorted(facts.items())),
+        Cell(
+            record.last_state if record else "", meaning, elapsed(record.last_time if record else None, now)
+        ),
+        record.version if record else "",
+        Cell(format_note(node, twins), "bad" if is_disputed(node) else ""),
+    ]
+
+
+def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Facts by dotted path, as targets name them."""
+    for key, value in facts.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

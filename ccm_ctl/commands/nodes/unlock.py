@@ -1,0 +1,88 @@
+"""`ccmctl unlock`: end locks before their time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.records.maintenance import LockChange
+from ccm_agent.model.wire import NODE_DISABLE, NODE_ENABLE
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.nodes.lock import check_references, node_options, require_locks
+from ccm_ctl.commands.nodes.maintenance import command_nodes
+from ccm_ctl.commands.runs.targets import target_options, target_spec, yes_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+
+
+@verb(
+    "unlock",
+    examples=["ccmctl unlock web1 --resource service#nginx", 'ccmctl unlock db1 --why "disk replaced"'],
+    options=[
+        click.Argument(["node"], metavar="[NODE]", default=""),
+        *target_options(everybody=False),
+        click.Option(
+            ["--resource"],
+            multiple=True,
+            metavar="TYPE#NAME",
+            help="Unlock this resource. May be repeated. [all, and the node is enabled]",
+        ),
+        click.Option(["--why"], default="", metavar="TEXT", help="The reason, which the nodes' events show."),
+        yes_option(),
+    ],
+)
+def unlock(application: Application, node: str, resource: tuple[str, ...], **options: Any) -> Exit:
+    """
+    Let nodes change locked resources again. They are applied at the next convergence; `ccmctl run-now` has a node converge now.
+
+    Without --resource all locks end, and disabled nodes are enabled. Requires credentials with `--maintain`.
+
+    Exit codes: 0 nothing of it is locked now; 2 a node refused; 3 a node was offline or did not answer.
+    """
+    check_references(resource)
+    wanted = node_options(node, options)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.fleet.nodes.discovery import resolve
+
+        inventory, resolved = await resolve(fleet, target_spec(wanted))
+        nodes = [inventory.nodes[name].record for name in resolved.nodes]
+        code: Exit | None = None
+        if resource or any(record is not None and record.resource_locks for record in nodes):
+            code = await command_nodes(
+                application,
+                fleet,
+                NODE_DISABLE,
+                wanted,
+                verb=f"unlock {', '.join(resource) or 'everything'} on",
+                done="unlocked",
+                lock=LockChange(resources=list(resource), why=wanted["why"], release=True),
+                check=require_locks,
+                describe=lambda body: _describe(body, resource),
+            )
+        is_disabled = any(record is None or record.disabled is not None for record in nodes)
+        if code is not None and (code or resource or not is_disabled):
+            return code
+        asked = wanted | {"yes": wanted["yes"] or code is not None}
+        return await command_nodes(application, fleet, NODE_ENABLE, asked, verb="enable", done="enabled")
+
+    return application.run(work)
+
+
+def _describe(body: Mapping[str, Any], resources: tuple[str, ...]) -> tuple[str, str]:
+    """The state of a node that unlocked resources, and which of them were not locked; its answer may say anything."""
+    released = body.get("unlocked")
+    if not resources or not isinstance(released, list):
+        return "unlocked", ""
+    others = [one for one in resources if one not in released]
+    if not others:
+        return "unlocked", ""
+    if len(others) == len(resources):
+        return "not locked", f"no lock names {' or '.join(others)}; see `ccmctl lock list`"
+    return "unlocked", f"not locked: {', '.join(others)}"

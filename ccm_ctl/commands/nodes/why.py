@@ -1,0 +1,329 @@
+"""`ccmctl why`: explain the state of a node on one screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ccm_agent.clikit.table import Style
+    from ccm_agent.model.outcome import SessionSummary
+    from ccm_ctl.app import Application
+    from ccm_ctl.commands.nodes.diagnosis import Reason
+    from ccm_ctl.fleet.assignments.assignments import Standing
+    from ccm_ctl.fleet.assignments.convergence import NodeStanding
+    from ccm_ctl.fleet.nodes.node_diagnostics import Evidence, LocalManifest, NodeRollout
+    from ccm_ctl.fleet.nodes.slot_holders import NodeSlot
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.render.why import Fact
+
+DIGEST_SHOWN = 12
+"""Characters of a digest that are shown; `--json` has all of it."""
+
+ASSIGNMENTS_SHOWN = 5
+"""The most assignments on the screen, those with problems first."""
+
+REFRESHES_SHOWN = 5
+"""The most pending refreshes on the screen."""
+
+UNDOS_SHOWN = 5
+"""The most undos on the screen that have not come to their end."""
+
+FAILED_SHOWN = 3
+"""The most failed resources besides the first; the rest is counted."""
+
+
+@verb(
+    "why",
+    examples=["ccmctl why web1", "ccmctl why web1 --json"],
+    options=[click.Argument(["name"], metavar="NODE")],
+)
+def why(application: Application, name: str) -> Exit:
+    """
+    Explain the state of a node: the reason, the details, and the commands to run next.
+
+    Asks the agent if it is connected, and reads everything else from the broker. Exits with 0 for any reason found.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.nodes.diagnosis import explain
+        from ccm_ctl.fleet.nodes.node_diagnostics import read_evidence
+
+        evidence = await read_evidence(fleet, name)
+        now = fleet.clock.now()
+        terminal = application.terminal
+        terminal.record(records.WHY, **describe(evidence, now))
+        if not terminal.json:
+            terminal.show(why_screen(evidence, explain(evidence, now), now, terminal.style))
+        return Exit.OK
+
+    return application.run(work)
+
+
+def why_screen(evidence: Evidence, reason: Reason, now: datetime, style: Style) -> str:
+    """Return all of it for people."""
+    from ccm_ctl.render.why import SuggestedCommand, screen
+
+    output = reason.failed[0].output if reason.failed else ""
+    steps = [SuggestedCommand(one.command, one.purpose, one.where) for one in reason.next]
+    return screen(reason.sentence, reason.meaning, list(_facts(evidence, reason, now)), output, steps, style)
+
+
+def describe(evidence: Evidence, now: datetime) -> dict[str, Any]:
+    """Return all of it for programs."""
+    import msgspec
+
+    from ccm_ctl.commands.assignments.assignment import standing_fields
+    from ccm_ctl.commands.nodes.diagnosis import explain
+    from ccm_ctl.commands.nodes.nodes import node_fields
+    from ccm_ctl.fleet.nodes.node_diagnostics import decide_node
+
+    reason = explain(evidence, now)
+    summary = evidence.summaries.get(reason.run)
+    built = msgspec.to_builtins
+    return {
+        **node_fields(evidence.node, decide_node(evidence, now)),
+        "present": evidence.node.is_present,
+        "state": reason.state,
+        "reason": reason.sentence,
+        "next": built(reason.next),
+        "failed": built(reason.failed) or None,
+        "summary": built(summary) if summary else None,
+        "assignments": [
+            {key: value for key, value in standing_fields(judged).items() if value is not None}
+            for judged in evidence.judged.values()
+        ]
+        or None,
+        "agents": evidence.twins or None,
+        "rollouts": [_rollout_record(one) for one in evidence.rollouts] or None,
+        "heard_of": evidence.heard_of,
+        "told": dict(sorted(evidence.told.items())) or None,
+        "answered": evidence.asked,
+        "status": evidence.answer,
+    }
+
+
+def _rollout_record(one: NodeRollout) -> dict[str, Any]:
+    """An open rollout of the node for programs."""
+    return {
+        "run": one.state.run,
+        "action": one.record.action,
+        "name": one.record.name,
+        "requester": one.record.requester,
+        "phase": str(one.state.phase),
+        "reason": one.state.reason,
+        "planned": one.is_planned,
+    }
+
+
+def _facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
+    """Return the details, in the order of interest."""
+    from ccm_agent.clikit.text import ago, clock, one_line, short_id
+    from ccm_agent.model.ids import is_id
+    from ccm_ctl.commands.nodes.diagnosis import format_disabled, is_duplicate, open_refusal
+    from ccm_ctl.render.why import Fact
+
+    record = evidence.node.record
+    if evidence.node.unverified:
+        yield Fact("unverified", one_line(evidence.node.unverified_note), "bad")
+    for failed in reason.failed[1 : FAILED_SHOWN + 1]:
+        yield Fact("failed, too", f"{failed.resource}: {next(iter(failed.error), '')}", "bad")
+    if (rest := len(reason.failed) - FAILED_SHOWN - 1) > 0:
+        yield Fact("failed, too", f"{rest} more")
+    if is_duplicate(evidence):
+        for twin in evidence.twins:
+            yield Fact("one agent", f"machine {twin.machine}, started {twin.started}", "bad")
+    if record is not None and record.disabled is not None and reason.state != "disabled":
+        yield Fact("disabled", format_disabled(record.disabled, now), "change")
+    for lock in record.locks if record is not None else ():
+        if lock.until > now:
+            yield Fact(
+                "locked", one_line(f"{lock.resource}, {lock.sentence.removeprefix('locked ')}"), "change"
+            )
+    yield from _assignment_facts(evidence, now)
+    for pending in record.refresh_pending[:REFRESHES_SHOWN] if record is not None else ():
+        yield Fact("refresh pending", pending, "change")
+    for run in record.incomplete_undos[:UNDOS_SHOWN] if record is not None else ():
+        if is_id(run):
+            command = f"ccmctl undo {short_id(run)} -t node={evidence.node.name}"
+            yield Fact("undo", f"of run {short_id(run)} has not completed; `{command}` completes it", "bad")
+    for rollout in evidence.rollouts:
+        yield Fact("rollout", _format_rollout(rollout), "change")
+    for slot in evidence.slots:
+        yield Fact("slot", _format_slot(slot, evidence.node.name), "bad" if slot.has_failed else "change")
+    yield Fact("last run", _last_run(evidence, now))
+    yield from _agent_facts(evidence, reason, now)
+    if refused := open_refusal(evidence):
+        yield Fact("refused", f"{ago(refused.timestamp, now)}: {refused.message}")
+    if lost := evidence.told.get("lost_events"):
+        yield Fact("lost", f"{ago(lost.timestamp, now)}: {lost.message}", "bad")
+    if record is not None:
+        started = f", started {clock(record.started)} ({ago(record.started, now)})" if record.started else ""
+        machine = (
+            f", on machine {record.machine[:DIGEST_SHOWN]}"
+            if record.machine and not is_duplicate(evidence)
+            else ""
+        )
+        yield Fact("agent", f"{record.version}{started}{machine}")
+
+
+def _assignment_facts(evidence: Evidence, now: datetime) -> Iterator[Fact]:
+    from ccm_ctl.render.outcome import MEANINGS
+    from ccm_ctl.render.why import Fact
+
+    order = sorted(evidence.judged.items(), key=lambda item: (item[1].is_converged, item[0]))
+    for name, judged in order[:ASSIGNMENTS_SHOWN]:
+        meaning = next((mean for word, mean in MEANINGS.items() if word == judged.state), "")
+        words = _format_assignment(name, judged, evidence.standing[name], now)
+        yield Fact("assignment", words, "good" if judged.is_converged else meaning or "change")
+    if (rest := len(order) - ASSIGNMENTS_SHOWN) > 0:
+        yield Fact("assignment", f"and {rest} more")
+    if not order:
+        yield Fact("assignment", "no assignment selects this node")
+    for own in evidence.status.manifests[:ASSIGNMENTS_SHOWN]:
+        yield Fact("manifest", _format_manifest(own, now), "change" if own.trouble else "")
+
+
+def _format_assignment(name: str, judged: NodeStanding, standing: Standing, now: datetime) -> str:
+    """`base 7 failed for 2 min; bundle 0123abcd, data 41; next attempt in 3 min`."""
+    from ccm_agent.bus.subjects import format_scope
+    from ccm_agent.clikit.text import lasting, short_id
+    from ccm_ctl.commands.nodes.diagnosis import format_due
+
+    since = lasting(judged.since, now)
+    mode = " (plan)" if standing.assignment.mode == "plan" else ""
+    words = f"{name} {standing.revision} of {format_scope(standing.assignment.scope)}{mode}: {judged.state}{since}"
+    if judged.digest:
+        other = f"revision {judged.revision}, " if judged.revision != standing.revision else ""
+        data = f", data {judged.data_revision}" if judged.data_revision else ""
+        words += f"; it has {other}bundle {judged.digest[:DIGEST_SHOWN]}{data}"
+    if standing.following is not None:
+        words += f"; the rollout {short_id(standing.following.assignment.rollout)} has not brought it the next revision"
+    if judged.next_time:
+        words += f"; next attempt {format_due(judged.next_time, now)}"
+    return words
+
+
+def _format_rollout(one: NodeRollout) -> str:
+    """`3MVT (apply work by op1) is paused: 1 node failed; it has not asked this node`."""
+    from ccm_agent.clikit.text import one_line, short_id
+    from ccm_agent.model.records.rollout_records import Phase
+
+    record, state = one.record, one.state
+    what = f"{short_id(state.run)} ({record.action} {record.name} by {record.requester})"
+    is_paused = state.phase is Phase.PAUSED
+    words = f"{what} is {f'paused: {state.reason}' if is_paused else 'in progress'}"
+    if one.is_planned:
+        words += "; this node has not started"
+    goes_on = f"; `ccmctl run resume {short_id(state.run)}` continues it" if is_paused else ""
+    return one_line(f"{words}{goes_on}")
+
+
+def _format_slot(slot: NodeSlot, node: str) -> str:
+    """`pg, kept after exec#restart failed; web1 and web4 wait for it; …`, or `waits for pg, which web2 holds`."""
+    from ccm_agent.clikit.text import fold_names, one_line
+    from ccm_ctl.commands.rollouts.slots import release_command
+
+    if slot.position:
+        held = (
+            f", which {fold_names(slot.holders)} {'holds' if len(slot.holders) == 1 else 'hold'}"
+            if slot.holders
+            else ""
+        )
+        place = f"; {slot.position} of {len(slot.waiting)} in the queue" if len(slot.waiting) > 1 else ""
+        return one_line(f"waits for {slot.name}{held}{place}")
+    words = f"{slot.name}, kept after {slot.resource} failed" if slot.has_failed else f"holds {slot.name}"
+    if slot.waiting:
+        words += f"; {fold_names(slot.waiting)} {'waits' if len(slot.waiting) == 1 else 'wait'} for it"
+    if slot.has_failed:
+        words += f"; `{release_command(slot.name, node)}` frees it when {node} is healthy"
+    return one_line(words)
+
+
+def _format_manifest(own: LocalManifest, now: datetime) -> str:
+    """Describe a manifest of the node's configuration, as its agent reports it."""
+    from ccm_ctl.commands.nodes.diagnosis import format_due
+
+    words = f"{own.name}: digest {own.digest[:DIGEST_SHOWN]}" if own.digest else own.name
+    if own.next is not None:
+        words += f"; next attempt {format_due(own.next, now)}"
+    return f"{words}; cannot be fetched: {own.trouble}" if own.trouble else words
+
+
+def _last_run(evidence: Evidence, now: datetime) -> str:
+    """The newest finished run: when, of what, how."""
+    from ccm_agent.clikit.text import ago, short_id
+
+    record = evidence.node.record
+    if record is None or not record.last_run:
+        return "none yet" if record is not None else ""
+    words = f"{short_id(record.last_run)} {record.last_state} {ago(record.last_time, now)}"
+    summary = evidence.summaries.get(record.last_run)
+    return f"{words}: {_format_summary(summary)}" if summary is not None else words
+
+
+def _format_summary(summary: SessionSummary) -> str:
+    from ccm_agent.clikit.text import counted, span
+
+    counts = {
+        "failed": summary.failed_resources,
+        "changed": summary.changed_resources,
+        "skipped": summary.skipped_resources,
+        "stable": summary.stable_resources,
+        "unknown until applied": summary.unknown_count,
+    }
+    numbers = counted(counts)
+    # a run that ended before its first resource took no time that says anything
+    how = (
+        f"{numbers} in {span(summary.total_duration / 1e9)}" if numbers else summary.reason or "no resources"
+    )
+    what = f"{summary.manifest}: " if summary.manifest else ""
+    data = ", ".join(
+        f"{url.removeprefix('kv://')} {revision}" for url, revision in summary.data_revisions.items()
+    )
+    return f"{what}{how}{f', data {data}' if data else ''}"
+
+
+def _agent_facts(evidence: Evidence, reason: Reason, now: datetime) -> Iterator[Fact]:
+    """Return presence, and the answer of the agent."""
+    from ccm_agent.clikit.text import ago, plural, size
+    from ccm_ctl.commands.nodes.diagnosis import format_current_run
+    from ccm_ctl.fleet.nodes.node_diagnostics import ANSWERED, DENIED
+    from ccm_ctl.render.why import Fact
+
+    presence, status = evidence.node.presence, evidence.status
+    if presence is None:
+        return
+    words = f"last heartbeat {ago(presence.time, now)}" if presence.time else "heartbeats arrive"
+    if evidence.asked == ANSWERED:
+        words += ", its agent answers"
+    elif evidence.asked == DENIED:
+        words += "; you have no permission to query its agent"
+    yield Fact("present", words)
+    if status.run and reason.state not in ("running", "waiting"):
+        yield Fact("at work", format_current_run(status.run, status), "change")
+    if status.waiting:
+        names = ", ".join(one.name or one.run for one in status.waiting)
+        yield Fact("queue", f"{plural(len(status.waiting), 'run')}: {names}")
+    if status.spool.events or status.trouble:
+        count, volume = plural(status.spool.events, "event"), size(status.spool.bytes)
+        trouble = f": {status.trouble}" if status.trouble else ""
+        yield Fact("to tell", f"{count} in its spool ({volume}){trouble}")
+    if status.policy is not None:
+        rules, digest = plural(status.policy.rules, "rule"), status.policy.digest[:DIGEST_SHOWN]
+        trouble = f"cannot be used, so it runs nothing: {status.policy.trouble}"
+        yield Fact(
+            "policy",
+            trouble if status.policy.trouble else f"{rules}, digest {digest}",
+            "bad" if status.policy.trouble else "",
+        )
+    if status.refused_facts:
+        yield Fact("facts", f"refused, and keeps the earlier ones: {status.refused_facts}", "bad")

@@ -1,0 +1,179 @@
+"""The options that divide a run into waves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.commands import Option
+from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.secret import mask_urls
+from ccm_ctl.commands.runs.open_rollouts import alongside_option
+from ccm_ctl.fleet.rollout import plan
+from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.records.rollout_records import RolloutPlan
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+
+ROLLOUT = "Rollout"
+"""The section of options that make a run a rollout."""
+
+_SIZED = {
+    "failed": (
+        "--max-failures",
+        "Pause when more nodes than this fail, are stopped or superseded. N or P%. [0 in a rollout]",
+    ),
+    "unreachable": (
+        "--max-unreachable",
+        "Pause when more nodes than this do not execute the run. N or P%. [no limit]",
+    ),
+    "lost": ("--max-lost", "Pause when more nodes than this are lost. N or P%. [0 in a rollout]"),
+}
+
+
+def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> list[click.Parameter]:
+    """
+    Options of commands that can roll out gradually.
+
+    Args:
+        can_detach: A rollout server may drive it.
+        is_scheduled: A rollout server starts it at the times of a schedule.
+    """
+
+    def option(*names: str, **rest: Any) -> click.Parameter:
+        return Option(list(names), section=ROLLOUT, **rest)
+
+    size = {"default": "", "metavar": "SIZE"}
+    options = [
+        option(
+            "--batch",
+            default="",
+            metavar="SIZE[,SIZE…]",
+            help="Run on N nodes or P% of them at the same time. Several sizes are waves, such as 1,10%,50%.",
+        ),
+        option(
+            "--canary", type=click.IntRange(1), metavar="N", help="Run on N nodes first, then on the others."
+        ),
+        option("--bake", type=Duration(), help="Wait this long after each wave but the last."),
+        option(
+            "--gate",
+            default="",
+            metavar="EXPR",
+            help="Continue after a wave only if this expression is true, such as 'failed == 0 && health.critical == 0'.",
+        ),
+        *(option(flag, kind, **size, help=text) for kind, (flag, text) in _SIZED.items()),
+        *(
+            option(f"{flag}-per-wave", f"wave_{kind}", **size, help="The same limit, for each wave.")
+            for kind, (flag, _) in _SIZED.items()
+        ),
+        option("--splay", type=Duration(), help="Spread the first requests of each wave over this time."),
+        option(
+            "--rollout",
+            type=click.Path(),
+            metavar="FILE",
+            help="Read waves, gates and limits from a file instead.",
+        ),
+    ]
+    if is_scheduled:
+        options.append(
+            option(
+                "--start-within",
+                type=Duration(),
+                help="Skip a start that no rollout server has begun after this time. [1h]",
+            )
+        )
+        return options
+    options.append(option("--at", "start_at", type=TimeOption(), help="Do not begin before this time."))
+    if can_detach:
+        text = "Let a rollout server (ccmctl rollout serve) drive it, and return at once."
+        options += [alongside_option(section=ROLLOUT), option("--detach", is_flag=True, help=text)]
+    return options
+
+
+def is_rollout(options: dict[str, Any]) -> bool:
+    """Any option was given that makes a run a rollout."""
+    return (
+        bool(options["rollout"] or options.get("start_at") or options.get("detach"))
+        or _written(options).is_rollout
+    )
+
+
+def is_unasked_rollout(options: dict[str, Any]) -> bool:
+    """The options make a rollout, and its operator is not asked and has not agreed to another one on the same nodes."""
+    return is_rollout(options) and options["yes"] and not options["alongside"]
+
+
+def has_waves(options: dict[str, Any]) -> bool:
+    """Waves, gates or limits were given, not only when it starts and who drives it."""
+    return bool(options["rollout"]) or _written(options).is_rollout
+
+
+def make_plan(
+    options: dict[str, Any], inventory: Inventory, resolved: TargetSet
+) -> tuple[RolloutPlan, list[str]]:
+    """
+    The waves of a run, and the nodes that are present in the order of the waves.
+
+    Raises:
+        UsageError: The options or the file make no sense; nothing was sent.
+    """
+    return plan.make_plan(define_rollout(options), inventory, resolved)
+
+
+def define_rollout(options: dict[str, Any]) -> RolloutDefinition:
+    """
+    What the options say, with the content of the rollout file.
+
+    Raises:
+        UsageError: A file and other options were given.
+        InputError: The file cannot be read.
+    """
+    written = _written(options)
+    if not options["rollout"]:
+        return RolloutDefinition(options=written)
+    if written.is_rollout:
+        raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
+    return RolloutDefinition(file=_read_file(Path(options["rollout"])))
+
+
+def refuse_credentials(words: Sequence[str]) -> None:
+    """
+    Refuse words of a request that a rollout must not store.
+
+    Raises:
+        UsageError: A URL among them contains credentials. Every operator can read the record, and another driver sends from it.
+    """
+    for word in words:
+        if (masked := mask_urls(word)) != word:
+            raise UsageError(f"{masked}: a rollout stores its request, so a URL must not contain credentials")
+
+
+def _written(options: dict[str, Any]) -> RolloutOptions:
+    return RolloutOptions(
+        batch=options["batch"],
+        canary=options["canary"] or 0,
+        bake_s=float(options["bake"] or 0),
+        gate=options["gate"],
+        failed=options["failed"],
+        unreachable=options["unreachable"],
+        lost=options["lost"],
+        wave_failed=options["wave_failed"],
+        wave_unreachable=options["wave_unreachable"],
+        wave_lost=options["wave_lost"],
+        splay_s=float(options["splay"] or 0),
+    )
+
+
+def _read_file(path: Path) -> RolloutFile:
+    from ccm_agent.model.codec import decode_as
+
+    try:
+        return decode_as(path.read_bytes(), RolloutFile, str(path))
+    except OSError as err:
+        raise InputError(f"{path}: cannot be read: {err.strerror}") from err

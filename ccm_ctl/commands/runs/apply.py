@@ -1,0 +1,391 @@
+"""`ccmctl apply`: apply a manifest to nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ccm_agent.clikit.selection import selection_options
+from ccm_agent.clikit.text import fold_names
+from ccm_agent.model.bundle import PartialManifest
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.selection import make_selection
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    ManifestRequest,
+)
+from ccm_ctl.commands.assignments.conflicts import assignment_name, warn_of_assignments
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.rollouts.rollout_options import (
+    is_rollout,
+    is_unasked_rollout,
+    make_plan,
+    refuse_credentials,
+    rollout_options,
+)
+from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.targets import (
+    NOT_AGREED,
+    confirm,
+    diff_option,
+    manifest_options,
+    require_agents,
+    run_options,
+    target_spec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ccm_agent.model.exits import Exit
+    from ccm_agent.model.formats.moments import GivenTime
+    from ccm_agent.model.records.rollout_records import RolloutPlan
+    from ccm_agent.model.selection import ResourceSelection
+    from ccm_ctl.app import Application
+    from ccm_ctl.commands.runs.plan_impact import PlanImpact
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.plan_file import PlanFile
+    from ccm_ctl.fleet.runs.proof import RunProof
+    from ccm_ctl.fleet.runs.run import Run
+    from ccm_ctl.fleet.runs.run_request import Launch
+
+
+def event_options() -> list[click.Parameter]:
+    """How a manifest is called, and which events its nodes send."""
+    return [
+        click.Option(
+            ["--name"],
+            default="",
+            metavar="NAME",
+            help="Name of the manifest. [name of the file or directory]",
+        ),
+        click.Option(
+            ["--events"],
+            type=click.Choice(["changes", "all"]),
+            default="changes",
+            help="Events to show; `all` includes resources that did not change.",
+        ),
+    ]
+
+
+_ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
+
+
+@verb(
+    "apply",
+    examples=[
+        "ccmctl apply site/ --targets role=web --noop --diff  # what would change?",
+        "ccmctl apply site/ --targets role=web                # asks, then applies",
+        'ccmctl apply motd.yaml -t node=web1 -t role=db --yes -m "new banner"',
+        "ccmctl apply site/ -t role=web --only service#nginx --tags tls --noop",
+        "ccmctl apply site/ -t role=web --canary 2 --bake 10m --batch 25% --max-failures 1",
+        "ccmctl apply --plan web.plan                         # what ccmctl plan --out web.plan showed",
+        "ccmctl apply site/ --where 'Facts.memory.virtual.total > 8e9' --limit 3",
+    ],
+    options=[
+        click.Argument(["path"], metavar="FILE|DIR", type=click.Path(), required=False),
+        *run_options(),
+        *rollout_options(),
+        *selection_options(),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        diff_option(),
+        click.Option(
+            ["--plan"],
+            type=click.Path(),
+            metavar="FILE",
+            help="Apply a saved plan, on its nodes. A node that has changed since the plan changes nothing.",
+        ),
+        click.Option(["--monitor-only"], is_flag=True, help="Run only the health checks."),
+        *manifest_options(),
+        *event_options(),
+    ],
+)
+def apply(application: Application, path: str | None, **options: Any) -> Exit:
+    """
+    Apply a manifest to nodes and show the result of each node.
+
+    FILE is a manifest. DIR contains a manifest.yaml and the files that it uses. The directory is packed, without what
+    .ccmignore lists, and nodes verify its digest.
+
+    Exit codes: 0 all nodes succeeded; 1 the run could not start; 2 a node failed, refused or was stopped; 3 a node was
+    offline, unreachable, lost or expired.
+    """
+    from ccm_ctl.commands.runs.manifest_check import read_checked
+
+    if options["noop"] and options["monitor_only"]:
+        raise UsageError("--noop and --monitor-only cannot be combined")
+    selection = make_selection(options["only"], options["tags"], options["skip_tags"])
+    if options["plan"]:
+        return _apply_plan(application, path, options)
+    if path is None:
+        raise UsageError("missing argument 'FILE|DIR', or --plan FILE; see `ccmctl apply --help`")
+    action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
+    content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
+
+    async def work(fleet: Fleet) -> Exit:
+        return await send_manifest(
+            application, fleet, path, content, action, {**options, "selection": selection}
+        )
+
+    return application.run(work)
+
+
+def _apply_plan(application: Application, path: str | None, options: dict[str, Any]) -> Exit:
+    """Apply a saved plan, which says what is applied and where."""
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.runs.plan_file import decode_plan, load_planned, read_plan
+
+    said = ["targets", "where", "all", "limit", "noop", "monitor_only", "manifest", "data", "name"]
+    said += ["only", "tags", "skip_tags"]
+    if also := ["FILE|DIR"] * (path is not None) + [
+        f"--{one.replace('_', '-')}" for one in said if options[one]
+    ]:
+        raise UsageError(f"--plan already names the manifest and the nodes; leave out {', '.join(also)}")
+
+    body = read_plan(options["plan"])
+
+    async def work(fleet: Fleet) -> Exit:
+        plan = decode_plan(body, options["plan"], fleet.clock.now())
+        packed = await load_planned(fleet, plan)
+        content = Content(name=plan.name, digest=plan.bundle.digest, bundle=plan.bundle, packed=packed)
+        return await send_manifest(
+            application,
+            fleet,
+            "",
+            content,
+            "apply",
+            options | {"data": plan.data, "selection": None},
+            plan=plan,
+        )
+
+    return application.run(work)
+
+
+async def send_manifest(
+    application: Application,
+    fleet: Fleet,
+    path: str,
+    content: Content,
+    action: str,
+    options: dict[str, Any],
+    *,
+    plan: PlanFile | None = None,
+    impact: PlanImpact | None = None,
+) -> Exit:
+    """Send a manifest to the nodes that the options or a saved plan mean, watch the run, and show the impact of a plan."""
+    from ccm_ctl.commands.runs.run_view import start_and_watch
+    from ccm_ctl.fleet.content import as_bundle
+    from ccm_ctl.fleet.nodes.discovery import resolve
+    from ccm_ctl.fleet.runs.plan_file import resolve_plan
+    from ccm_ctl.fleet.runs.run_request import prepare_own
+
+    out = options.get("out")
+    if plan is not None:
+        inventory, resolved = await resolve_plan(fleet, plan)
+    else:
+        inventory, resolved = await resolve(fleet, target_spec(options), is_whole=impact is not None)
+    selection: ResourceSelection | None = options["selection"]
+    if selection is not None:
+        require_agents(
+            inventory,
+            resolved,
+            lambda record: record.partial_runs,
+            "the agent is too old for --only and --tags; upgrade it, or select other nodes",
+        )
+    if impact is not None:
+        impact.prepare(inventory, resolved)
+    is_gradual = impact is None and "rollout" in options and is_rollout(options)
+    rollout = make_plan(options, inventory, resolved) if is_gradual else None
+    if rollout is not None or out:
+        # another driver can only send again what is stored
+        content = as_bundle(content)
+        refuse_credentials(options["data"])
+
+    async def store(protocol: str, *, diff: bool, is_preview: bool = False) -> ManifestRequest:
+        if content.bundle is not None:
+            await fleet.manifests.put(content.digest, content.packed)
+        request = ManifestRequest(
+            protocol=protocol,
+            name=content.name,
+            digest=content.digest,
+            events=options["events"],
+            data=list(options["data"]),
+            deadline=parse_deadline(options["deadline"], fleet.clock.now()),
+            diff=diff,
+            keep=bool(out) and not is_preview,
+            plan=plan.run if plan is not None and not is_preview else "",
+            message=options["message"],
+        )
+        return _with_content(request, content, selection)
+
+    async def preview() -> None:
+        launch = prepare_own(
+            fleet, await store(MANIFEST_PLAN, diff=True, is_preview=True), resolved, "plan", content.name
+        )
+        await start_and_watch(application, fleet, launch, offline_ok=True, timeout_s=options["timeout"])
+
+    if action == "apply":
+        await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
+        await warn_of_open(application, fleet, resolved.nodes, is_refused=is_unasked_rollout(options))
+        what, yes = _question(content, selection), options["yes"]
+        if not await confirm(application, what, resolved, yes=yes, preview=preview):
+            return NOT_AGREED
+    request = await store(_ACTIONS[action], diff=options["diff"])
+    launch = prepare_own(fleet, request, resolved, action, content.name)
+    save = _plan_saver(application, launch, content, options, inventory) if out else None
+    del inventory  # the records of the nodes take as much memory as a run, which can last for hours
+    if rollout is not None:
+        return await roll_out(application, fleet, launch, rollout, options)
+
+    is_whole = selection is None and plan is None
+
+    async def end(run: Run, proof: RunProof | None) -> None:
+        if save is not None:
+            await save(run, proof)
+        if impact is not None:
+            await impact.show_planned(run, proof)
+
+    return await start_and_watch(
+        application,
+        fleet,
+        launch,
+        offline_ok=options["offline"] == "ok",
+        timeout_s=options["timeout"],
+        offer=_offer(path, content, resolved, options) if action == "apply" and is_whole else "",
+        on_end=end,
+    )
+
+
+def _plan_saver(
+    application: Application, launch: Launch, content: Content, options: dict[str, Any], inventory: Inventory
+) -> Callable[[Run, RunProof | None], Awaitable[None]]:
+    """What writes the plan to the file of `--out` once the nodes have made it."""
+    from ccm_ctl.fleet.runs.plan_file import make_plan_file, write_plan
+
+    out = str(options["out"])
+
+    async def save(run: Run, proof: RunProof | None) -> None:
+        bundle = content.bundle
+        assert bundle is not None
+        distrusted = _distrusted(run, proof)
+        saved, left_out = make_plan_file(
+            launch, bundle, list(options["data"]), run, inventory, target_spec(options), distrusted
+        )
+        await asyncio.to_thread(write_plan, out, saved)
+        application.terminal.note(
+            f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', out])}"
+        )
+        if distrusted:
+            application.terminal.note(
+                f"not in the plan, because events are missing or not genuine: {fold_names(distrusted)}"
+            )
+        if left_out:
+            application.terminal.note(
+                f"not in the plan, because it cannot be applied there: {fold_names(left_out)}"
+            )
+
+    return save
+
+
+def _distrusted(run: Run, proof: RunProof | None) -> list[str]:
+    """The nodes whose plan an operator has not seen as the node made it: events are missing, or were made up."""
+    from ccm_agent.model.records.verdicts import BAD
+
+    if proof is None:
+        return []
+    return sorted(
+        node.node
+        for node in run.expected
+        if (report := proof.report(node.node, len(node.lacking))).forged or report.verdict in BAD
+    )
+
+
+def _with_content(
+    request: ManifestRequest, content: Content, selection: ResourceSelection | None
+) -> ManifestRequest:
+    """The request with its manifest, where agents look for the whole of it or for a part."""
+    if selection is None:
+        return msgspec.structs.replace(request, manifest=content.text, bundle=content.bundle)
+    part = PartialManifest(
+        only=selection.only,
+        tags=selection.tags,
+        skip_tags=selection.skip_tags,
+        manifest=content.text,
+        bundle=content.bundle,
+    )
+    return msgspec.structs.replace(request, part=part)
+
+
+def _question(content: Content, selection: ResourceSelection | None) -> str:
+    return (
+        f"apply {content.name} to" if selection is None else f"apply part of {content.name} ({selection}) to"
+    )
+
+
+async def roll_out(
+    application: Application,
+    fleet: Fleet,
+    launch: Launch,
+    rollout: tuple[RolloutPlan, list[str]],
+    options: dict[str, Any],
+    prepare: Callable[[], Awaitable[None]] | None = None,
+) -> Exit:
+    """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `make_plan`."""
+    from ccm_agent.model.records.rollout_records import RolloutState
+    from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
+
+    plan, order = rollout
+    now, text = fleet.clock.now(), options["start_at"]
+    state = RolloutState(
+        run=launch.record.run,
+        plan=plan,
+        start_at=parse_deadline(text, now, "--at") if text else None,
+        deadline_s=(parse_deadline(options["deadline"], now) - now).total_seconds(),
+    )
+    # the record lists the nodes in the order of the waves
+    launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
+    return await start_rollout(
+        application,
+        fleet,
+        launch,
+        state,
+        offline_ok=options["offline"] == "ok",
+        prepare=prepare,
+        detach=options["detach"],
+    )
+
+
+def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, Any]) -> str:
+    """Return the command that assigns the manifest to the same nodes."""
+    words = ["ccmctl", "assign", assignment_name(content.name), path]
+    for option, values in (
+        ("--targets", resolved.targets),
+        ("--where", [resolved.where] if resolved.where else []),
+        ("--manifest", [options["manifest"]] if options["manifest"] else []),
+        ("--data", options["data"]),
+    ):
+        for value in values:
+            words += [option, value]
+    return shlex.join([*words, "--all"] if not resolved.targets and not resolved.where else words)
+
+
+def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") -> datetime:
+    """
+    The time that an option means, UTC.
+
+    Raises:
+        UsageError: It has passed.
+    """
+    moment = given.after(now)
+    if moment <= now:
+        raise UsageError(f"{option} {given.written}: this time has passed")
+    return moment

@@ -1,0 +1,148 @@
+"""How nodes came out of a run: for people as `NodeResult`, for programs as records."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.clikit.text import short_id
+from ccm_agent.model.noop_words import noop_words
+from ccm_agent.model.outcome import Outcome, TransactionEvent
+from ccm_agent.model.wire import REPORTING, NodeState
+from ccm_ctl.render.event import format_pending
+from ccm_ctl.render.outcome import Failure, NodeResult, ResourceResult
+from ccm_ctl.render.output import CommandOutput
+
+if TYPE_CHECKING:
+    from ccm_agent.model.wire import RunAhead
+    from ccm_ctl.fleet.runs.node_run import NodeRun
+
+_PLACE = re.compile(r"(?P<place>(?P<source>[^\s:]{1,255}):(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})): ")
+"""The place in a manifest that an error begins with."""
+
+MISSING_TOLD = 1000
+"""The most numbers of missing events in `--json`, the lowest first; `missing_count` holds the total."""
+
+
+def build_result(node: NodeRun, *, is_every_output: bool = False, manifest: str = "") -> NodeResult:
+    """
+    What there is to show of a node.
+
+    Args:
+        node: The node in the run.
+        is_every_output: Show all outputs, not only those of resources with `logoutput`.
+        manifest: The manifest that was sent, for the line of an error; "" if it is not known here.
+    """
+    events = [node.events[number] for number in sorted(node.events)]
+    summary = node.summary
+    placed = _PLACE.match(node.reason) if node.state is NodeState.FAILED else None
+    told = [
+        event
+        for event in events
+        if event.outcome is not Outcome.STABLE or event.noop_message or event.unknown
+    ]
+    return NodeResult(
+        node=node.node,
+        state=node.state,
+        reason=format_reason(node) if placed is None else placed["place"],
+        joined=node.joined,
+        seconds=summary.total_duration / 1e9 if summary else 0,
+        resources=tuple(_resource(event) for event in told),
+        stable=summary.stable_resources if summary else 0,
+        failures=(*_failures(node, events), *_session_failure(node, placed, manifest)),
+        missing=len(node.lacking),
+        outputs=tuple(
+            output for output in map(_output, events) if output.text and (is_every_output or output.is_logged)
+        ),
+    )
+
+
+def _session_failure(node: NodeRun, placed: re.Match[str] | None, manifest: str) -> tuple[Failure, ...]:
+    """The error that ended the session of a node, as `ccm lint` shows it; none if it names no place in the manifest."""
+    if placed is None:
+        return ()
+    from ccm_agent.manifest.findings import ERROR, Finding, format_finding
+    from ccm_agent.model.errors import Place
+
+    place = Place(placed["source"], int(placed["line"]), int(placed["column"]))
+    message = node.reason[placed.end() :]
+    finding = Finding(level=ERROR, message=message, rule=node.code or "session", place=place)
+    return (Failure("", format_finding(finding, manifest)),)
+
+
+def format_reason(node: NodeRun) -> str:
+    """Why a node is where it is, or where it waits; "" when its state says it all."""
+    if node.reason or node.state.is_final:
+        return node.reason
+    if node.state is NodeState.QUEUED and node.position:
+        place = f"number {node.position} in its queue"
+        return f"{place}, {format_ahead(node.ahead)}" if node.ahead else place
+    if node.progress and node.progress.state == REPORTING:
+        return "its events wait for the broker"
+    if node.progress and node.progress.resource:
+        return f"at {node.progress.resource}"
+    return ""
+
+
+def format_failure(node: NodeRun) -> str:
+    """The first resource that failed, and its error; otherwise why the node failed as a whole, "" when it did not say."""
+    failures = _failures(node, [node.events[number] for number in sorted(node.events)])
+    if not failures:
+        return node.reason
+    first, more = failures[0], len(failures) - 1
+    what = ": ".join(part for part in (first.resource, first.error.partition("\n")[0].strip()) if part)
+    return f"{what} (and {more} more)" if more else what
+
+
+def format_ahead(ahead: RunAhead) -> str:
+    """`behind run 3HAAgFJs (apply site by anna)`; a run of the node itself has no operator."""
+    by = f" by {ahead.requester}" if ahead.requester else ""
+    what = f"{ahead.action} {ahead.name}".strip() or "run"
+    return f"behind run {short_id(ahead.run)} ({what}{by})"
+
+
+def _resource(event: TransactionEvent) -> ResourceResult:
+    note = noop_words(event) if event.noop else ""
+    if event.unknown and not event.skipped:
+        note = f"{note or event.outcome}; its health checks are {Outcome.UNKNOWN}"
+    note = f"{note}{format_pending(event.refresh_pending)}".removeprefix("; ")
+    return ResourceResult(f"{event.type}#{event.name}", str(event.outcome), note)
+
+
+def _output(event: TransactionEvent) -> CommandOutput:
+    """What a command that succeeded wrote; that of a failed one stands with its error."""
+    properties = event.properties if isinstance(event.properties, dict) else {}
+    return CommandOutput(
+        f"{event.type}#{event.name}",
+        "" if event.failed else event.output,
+        is_cut="output" in event.cut,
+        is_logged=properties.get("logoutput") is True,
+    )
+
+
+def _failures(node: NodeRun, events: list[TransactionEvent]) -> tuple[Failure, ...]:
+    if node.summary and node.summary.failed:
+        return tuple(
+            Failure(failed.resource, "\n".join(failed.error), failed.output) for failed in node.summary.failed
+        )
+    return tuple(
+        Failure(f"{event.type}#{event.name}", "\n".join(event.error), event.output)
+        for event in events
+        if event.failed
+    )
+
+
+def result_fields(run: str, node: NodeRun) -> dict[str, Any]:
+    """The result of a node for programs."""
+    return {
+        "run": run,
+        "node": node.node,
+        "state": str(node.state),
+        "reason": node.reason or None,
+        "code": node.code or None,
+        "joined": node.joined or None,
+        "ahead": node.ahead if node.state is NodeState.QUEUED else None,
+        "missing": node.lacking.first(MISSING_TOLD) or None,
+        "missing_count": len(node.lacking) or None,
+        "summary": node.summary,
+    }

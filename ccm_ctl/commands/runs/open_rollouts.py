@@ -1,0 +1,80 @@
+"""Before a change: the rollouts and runs that are open on the same nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.clikit.commands import Option
+from ccm_agent.clikit.text import fold_names, one_line, short_id
+from ccm_ctl.fleet.rollout.concurrent import ConcurrentRolloutError, find_concurrent_rollouts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import click
+
+    from ccm_agent.model.records.run_records import RunRecord
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.rollout.concurrent import ConcurrentRollout
+
+TOLD = 5
+"""So many rollouts are named; each is loaded with its nodes."""
+
+
+def alongside_option(**rest: Any) -> click.Parameter:
+    """`--alongside`, for commands that start or continue a rollout."""
+    text = "Continue although another rollout is in progress on the same nodes. Its limits are then not guaranteed."
+    return Option(["--alongside"], is_flag=True, help=text, **rest)
+
+
+async def warn_of_open(
+    application: Application, fleet: Fleet, nodes: Collection[str], *, is_refused: bool = False, but: str = ""
+) -> None:
+    """
+    Name the open rollouts and runs that change some of these nodes, too.
+
+    Args:
+        application: Where they are named.
+        fleet: The bus.
+        nodes: The nodes.
+        is_refused: This is a rollout, and no operator will be asked, or has agreed: it must not
+            start while another one is in progress on the same nodes.
+        but: The run of this rollout; "" for a new one.
+
+    Raises:
+        ConcurrentRolloutError: Another rollout is in progress, and `is_refused`.
+    """
+    from ccm_ctl.fleet.runs.open_runs import find_open_runs
+
+    terminal = application.terminal
+    found = await find_concurrent_rollouts(fleet, nodes, besides=but)
+    for one in found:
+        if is_refused and one.is_in_progress:
+            raise ConcurrentRolloutError(
+                f"{_format_rollout(one)}; two rollouts do not keep each other's limits: wait with `ccmctl run watch "
+                f"{short_id(one.state.run)}`, or add --alongside"
+            )
+    for one in found[:TOLD]:
+        terminal.warn(_format_rollout(one))
+    if len(found) > TOLD:
+        terminal.warn("more rollouts are open on these nodes; see `ccmctl rollout list`")
+    for record, busy in await find_open_runs(fleet, nodes):
+        terminal.warn(f"{fold_names(busy)}: {_title(record)} has not ended on {_these(busy)}")
+
+
+def _format_rollout(one: ConcurrentRollout) -> str:
+    from ccm_ctl.render.rollout import rollout_line
+
+    where = rollout_line(one.state).removeprefix("rollout: ")
+    return f"{fold_names(one.nodes)}: {_title(one.record)} is a rollout that is open on {_these(one.nodes)}, too: {where}"
+
+
+def _title(record: RunRecord) -> str:
+    from ccm_ctl.render.records import title_of
+
+    return f"run {short_id(record.run)} ({one_line(title_of(record))} by {one_line(record.requester)})"
+
+
+def _these(nodes: Collection[str]) -> str:
+    return "this node" if len(nodes) == 1 else "these nodes"

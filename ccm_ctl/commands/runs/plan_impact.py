@@ -1,0 +1,133 @@
+"""`--impact` of `ccmctl plan`: which services lose how many healthy instances, before anything is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.commands import Option
+from ccm_agent.model.errors import UsageError
+from ccm_ctl.commands.rollouts.rollout_options import is_rollout, make_plan, rollout_options
+from ccm_ctl.render import records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.records.rollout_records import RolloutPlan
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.impact.changes import NodeChange
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.proof import RunProof
+    from ccm_ctl.fleet.runs.run import Run
+
+IMPACT = "Impact"
+"""The section of options about services."""
+
+STORED = "no node was asked"
+"""Why the plan of a node is not known."""
+
+
+def impact_options() -> list[click.Parameter]:
+    """`--impact`, and the rollout options that it takes into account."""
+    return [
+        Option(
+            ["--impact"],
+            section=IMPACT,
+            is_flag=True,
+            help="Show how many healthy instances each registered service loses at once, given the rollout options below.",
+        ),
+        Option(
+            ["--stored"],
+            section=IMPACT,
+            is_flag=True,
+            help="With --impact: run no plan, so that no permission to plan is needed. Every present node is treated as changed.",
+        ),
+        *rollout_options(can_detach=False),
+    ]
+
+
+def check_impact(options: dict[str, Any]) -> None:
+    """
+    Refuse options that need `--impact`, or that exclude each other.
+
+    Raises:
+        UsageError: With what to write instead.
+    """
+    if options["stored"] and not options["impact"]:
+        raise UsageError("--stored requires --impact")
+    if options["stored"] and options["out"]:
+        raise UsageError("--stored runs no plan, so there is nothing to save; leave out --out")
+    if is_rollout(options) and not options["impact"]:
+        raise UsageError(
+            "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services"
+        )
+
+
+class PlanImpact:
+    """
+    Works out the impact of one plan.
+
+    Args:
+        application: Where to show it.
+        fleet: The fleet.
+        content: The manifest.
+        options: The options of the command line.
+    """
+
+    def __init__(
+        self, application: Application, fleet: Fleet, content: Content, options: dict[str, Any]
+    ) -> None:
+        from ccm_ctl.fleet.impact.changes import read_resources
+
+        self._terminal = application.terminal
+        self._fleet = fleet
+        self._options = options
+        self._resources = read_resources(content.document)
+        self._rollout: tuple[RolloutPlan, list[str]] | None = None
+
+    def prepare(self, inventory: Inventory, resolved: TargetSet) -> None:
+        """
+        Divide the nodes into waves, before anything is sent.
+
+        Raises:
+            UsageError: The rollout options or the file make no sense.
+        """
+        self._inventory, self._resolved = inventory, resolved
+        self._rollout = make_plan(self._options, inventory, resolved) if is_rollout(self._options) else None
+
+    async def show_planned(self, run: Run, proof: RunProof | None) -> None:
+        """Show the impact of what the nodes have planned."""
+        from ccm_ctl.fleet.impact.changes import changes_of_run
+
+        await self._show(changes_of_run(run, proof, self._resources), run.run)
+
+    async def show_stored(self) -> None:
+        """Show the impact as far as it is known without asking a node."""
+        from ccm_ctl.fleet.impact.changes import assume_change
+
+        await self._show([assume_change(node, self._resources, STORED) for node in self._resolved.present])
+
+    async def _show(self, changes: Sequence[NodeChange], run: str = "") -> None:
+        from ccm_ctl.commands.runs.impact_lines import (
+            RECORDS_LIMIT,
+            impact_text,
+            impact_warnings,
+            service_fields,
+            summary_fields,
+        )
+        from ccm_ctl.fleet.impact.sources import make_report
+
+        report = await make_report(
+            self._fleet, self._inventory, self._resolved, self._rollout, changes, self._resources, run
+        )
+        for one in report.services[:RECORDS_LIMIT]:
+            self._terminal.record(records.IMPACT, **service_fields(one, report.waves))
+        self._terminal.record(records.IMPACT_SUMMARY, **summary_fields(report))
+        text = impact_text(report, self._terminal.style)
+        self._terminal.show(f"\n{text}" if run else text)
+        if not self._terminal.json:
+            for sentence in impact_warnings(report):
+                self._terminal.warn(sentence)

@@ -1,0 +1,181 @@
+"""`ccmctl run retry`: the same request again, to the nodes on which it did not succeed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.text import one_line, plural, short_id
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, ManifestRequest, NodeState, Request
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.rollouts.rollout_options import has_waves, is_rollout, make_plan, rollout_options
+from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.stored_runs import format_starter, run_argument
+from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, run_message_option, yes_option
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ccm_agent.model.formats.moments import GivenTime
+    from ccm_agent.model.records.rollout_records import RolloutPlan
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.history import Recorded
+    from ccm_ctl.fleet.runs.run_request import Launch
+
+ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
+"""The ends that can be retried; `skipped` only when it is named."""
+
+
+@verb(
+    "retry",
+    examples=[
+        "ccmctl run retry last                           # all nodes on which it did not succeed",
+        "ccmctl run retry 2zFX --only failed,unreachable",
+        "ccmctl run retry 2zFX --only skipped            # nodes of an aborted rollout that were never asked",
+        "ccmctl run retry 2zFX motd.yaml                 # a run of a single file: name it again",
+    ],
+    options=[
+        run_argument(),
+        click.Argument(["path"], metavar="[FILE]", required=False, type=click.Path()),
+        click.Option(
+            ["--only"],
+            default="",
+            metavar="STATE[,STATE…]",
+            help=f"Retry only nodes with these end states: {', '.join(ENDS)}. [all but skipped]",
+        ),
+        click.Option(
+            ["--deadline"],
+            type=TimeOption(),
+            default="1h",
+            show_default=True,
+            help="Nodes that have not started by this time will not start.",
+        ),
+        run_message_option(),
+        yes_option(),
+        *rollout_options(),
+    ],
+)
+def retry(
+    application: Application,
+    run: str,
+    path: str | None,
+    only: str,
+    deadline: GivenTime,
+    message: str,
+    yes: bool,
+    **options: Any,
+) -> Exit:
+    """
+    Repeat a run on the nodes on which it did not succeed.
+
+    The nodes get exactly the same manifest. A directory is stored with its run. A single file is not stored, because it may
+    contain passwords, so name it again as FILE. A run of a schedule is repeated as long as its schedule is stored unchanged.
+
+    The retry of a rollout is a rollout with the same waves, gates and limits, or with those given here. Nodes that an abort
+    protected (`skipped`) are asked only with `--only skipped`.
+
+    `last` is your own newest run; name a run of another operator by its ID. In a fleet with signatures, the operator who started
+    the run must have signed its record, and must still be allowed to send the same request to the same nodes. If not, start a new
+    run. Exit codes are those of `ccmctl apply`.
+    """
+    wanted = _states(only)
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_ctl.commands.runs.apply import parse_deadline, roll_out
+        from ccm_ctl.commands.runs.run_view import start_and_watch
+        from ccm_ctl.fleet.runs.find_run import find_run
+        from ccm_ctl.fleet.runs.run_again import known_ends, prepare_retry
+
+        recorded = await find_run(fleet, run)
+        until = parse_deadline(deadline, fleet.clock.now())
+        ends = await known_ends(fleet, recorded)
+        launch = await prepare_retry(fleet, recorded, wanted, until, path, ends, message=message)
+        waves = await _plan(fleet, recorded, launch, options)
+        for sentence in _warnings(recorded, ends, wanted, waves):
+            application.terminal.note(sentence)
+        if launch.request.protocol == MANIFEST_APPLY:
+            is_refused = waves is not None and yes and not options["alongside"]
+            await warn_of_open(application, fleet, launch.resolved.nodes, is_refused=is_refused)
+        # of a run that no operator started, only the word of nodes says that it was a plan
+        if launch.request.protocol == MANIFEST_APPLY and not await confirm(
+            application, format_retry(recorded, launch.request), launch.resolved, yes=yes
+        ):
+            return NOT_AGREED
+        if waves is not None:
+            return await roll_out(
+                application, fleet, launch, waves, {**options, "deadline": deadline, "offline": "fail"}
+            )
+        return await start_and_watch(application, fleet, launch, offline_ok=False)
+
+    return application.run(work)
+
+
+async def _plan(
+    fleet: Fleet, recorded: Recorded, launch: Launch, options: dict[str, Any]
+) -> tuple[RolloutPlan, list[str]] | None:
+    """
+    The waves of a retry, and its nodes in their order; None: it is no rollout.
+
+    Raises:
+        UsageError: The options make no sense for these nodes.
+        RunError: The waves of the rollout are not known, because its state is unverified.
+    """
+    from ccm_ctl.fleet.nodes.inventory import read_verified
+    from ccm_ctl.fleet.rollout.plan import plan_again
+    from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
+
+    found = await RolloutStore(fleet).look(recorded.record.run) if recorded.is_on_record else None
+    if has_waves(options) or (found is None and is_rollout(options)):
+        return make_plan(options, await read_verified(fleet, launch.resolved.nodes), launch.resolved)
+    if found is None:
+        return None
+    plan = require_verified(found).value.plan
+    return plan_again(plan, recorded.nodes, launch.resolved.present)
+
+
+def _warnings(
+    recorded: Recorded,
+    ends: Mapping[str, NodeState],
+    wanted: Collection[NodeState],
+    waves: tuple[RolloutPlan, list[str]] | None,
+) -> list[str]:
+    """What an operator should know before a retry: that the manifest failed, and which nodes it leaves out."""
+    failed = sum(state is NodeState.FAILED for state in ends.values())
+    skipped = sum(state is NodeState.SKIPPED for state in ends.values())
+    told = []
+    if failed:
+        told.append(f"it is the manifest that failed on {plural(failed, 'node')}")
+    if skipped:
+        asks = "asked now" if NodeState.SKIPPED in wanted else "not asked now either, --only skipped does"
+        told.append(
+            f"{plural(skipped, 'node')} of the rollout {'was' if skipped == 1 else 'were'} never asked, {asks}"
+        )
+    if waves is not None:
+        told.append(f"a rollout in {plural(len(waves[0].waves), 'wave')}, as the run that it repeats")
+    run = short_id(recorded.record.run)
+    return [f"run {run}: {one}" for one in told]
+
+
+def format_retry(recorded: Recorded, request: Request) -> str:
+    """What a retry does: the action, what it applies, and who is the author."""
+    record = recorded.record
+    by = format_starter(recorded.cause, recorded.origin, record.requester)
+    if isinstance(request, ManifestRequest) and request.undo:
+        return f"undo {short_id(request.undo)} again (run {short_id(record.run)} by {one_line(by)}) on"
+    content = request.content if isinstance(request, ManifestRequest) else None
+    bundle = f"bundle {content.bundle.digest[:12]}, " if content is not None and content.bundle else ""
+    return f"apply {one_line(record.name)} again ({bundle}run {short_id(record.run)} by {one_line(by)}) to"
+
+
+def _states(only: str) -> frozenset[NodeState]:
+    every = [word for word in ENDS if word != str(NodeState.SKIPPED)]
+    words = [word.strip() for word in only.split(",")] if only else every
+    for word in words:
+        if word not in ENDS:
+            raise UsageError(f"--only {only}: `{word}` is not one of {', '.join(ENDS)}")
+    return frozenset(NodeState(word) for word in words)

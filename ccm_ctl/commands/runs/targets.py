@@ -1,0 +1,255 @@
+"""The options that select the target nodes, and the confirmation prompt for a change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.commands import Option
+from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.text import fold_names, plural
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.app import Application
+from ccm_ctl.commands.runs.manifest_check import force_option
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ccm_agent.model.wire import NodeRecord
+    from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+
+
+TARGETS = "Targets"
+"""The section of options that select nodes."""
+
+
+def target_options(*, everybody: bool = True) -> list[click.Parameter]:
+    """Options of every command for several nodes; without `everybody`, no selector means all nodes."""
+    options: list[click.Parameter] = [
+        Option(
+            ["--targets", "-t"],
+            section=TARGETS,
+            multiple=True,
+            metavar="SELECTOR",
+            callback=check_selectors,
+            help="Select nodes by facts: role=web,env!=dev; node=web*; env in (a,b); role=db*. A list matches if any item does. "
+            "@NAME is a saved selector. Repeat to match any of several selectors.",
+        ),
+        Option(
+            ["--where", "-w"],
+            section=TARGETS,
+            metavar="EXPR",
+            default="",
+            callback=_check_where,
+            help="Also require this expression to be true for the node.",
+        ),
+    ]
+    if everybody:
+        options.append(Option(["--all"], section=TARGETS, is_flag=True, help="Select all nodes."))
+    return options
+
+
+def diff_option() -> click.Option:
+    """`--diff`, for commands that change resources."""
+    return click.Option(["--diff"], is_flag=True, help="Show what changes, line by line.")
+
+
+def yes_option() -> click.Option:
+    """`--yes`, for commands that ask before a change."""
+    return click.Option(
+        ["--yes", "-y"], is_flag=True, help="Skip the confirmation prompt (required in scripts)."
+    )
+
+
+def message_option(used: str = "Reason, shown in the history. Nodes can read it.") -> click.Option:
+    """`--message`, for commands that write a revision or start a run; `used` says where it is shown."""
+    return click.Option(["--message", "-m"], default="", metavar="TEXT", callback=_check_message, help=used)
+
+
+def run_message_option() -> click.Option:
+    """`--message`, for commands that start a run."""
+    return message_option("Reason, shown with the run.")
+
+
+def _check_message(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    from ccm_ctl.fleet.runs.run_request import check_message
+
+    return check_message(value, "--message") if value else ""
+
+
+def no_fold_option() -> click.Option:
+    """`--no-fold`, for commands that print a table of nodes."""
+    return click.Option(
+        ["--no-fold"],
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_rows,
+        help="Show each node in its own row.",
+    )
+
+
+def _keep_rows(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    application = ctx.find_object(Application)
+    if value and application is not None:
+        application.terminal.merges = False
+
+
+def manifest_options() -> list[click.Parameter]:
+    """Options of every command that sends a manifest."""
+    return [
+        click.Option(
+            ["--manifest"],
+            default="",
+            metavar="PATH",
+            help="Path of the manifest within the directory. [manifest.yaml]",
+        ),
+        click.Option(
+            ["--data", "-d"],
+            multiple=True,
+            metavar="URL",
+            help="Hiera data that overrides the manifest's own, such as kv://CCM_DATA/common. May be repeated.",
+        ),
+        force_option(),
+    ]
+
+
+def check_selectors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Fail for a malformed selector before anything connects."""
+    if value:
+        from ccm_agent.templates.selector import parse_selector
+
+        for text in value:
+            parse_selector(text)
+    return value
+
+
+def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Fail for a malformed expression before anything connects."""
+    if value:
+        from ccm_agent.templates.selector import parse_where
+
+        parse_where(value)
+    return value
+
+
+def run_options(*, asks: bool = True) -> list[click.Parameter]:
+    """Options of every command that starts a run; `asks`: it asks before it does."""
+    return [
+        *target_options(),
+        Option(
+            ["--limit"],
+            section=TARGETS,
+            type=click.IntRange(1),
+            metavar="N",
+            help="Limit the run to at most N nodes.",
+        ),
+        click.Option(
+            ["--deadline"],
+            type=TimeOption(),
+            default="1h",
+            show_default=True,
+            help="Nodes that have not started by this time will not start. Such as 30m or 2026-12-01T02:00Z.",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=Duration(),
+            help="Stop waiting after this time. Nodes without a result count as lost. [24h after the deadline]",
+        ),
+        run_message_option(),
+        *([yes_option()] if asks else []),
+        no_fold_option(),
+        click.Option(
+            ["--offline"],
+            type=click.Choice(["fail", "ok"]),
+            default="fail",
+            help="With `ok`, offline nodes do not cause exit code 3.",
+        ),
+    ]
+
+
+def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> TargetSpec:
+    """Build the target spec from the options."""
+    wish = TargetSpec(
+        targets=tuple(options["targets"]),
+        where=options["where"],
+        everybody=bool(options.get("all")),
+        limit=options.get("limit") or 0,
+        node=options.get("node") or "",
+    )
+    return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
+
+
+def refuse_older_agents(resolved: TargetSet, what: str) -> None:
+    """
+    Refuse selectors that agents of the fleet read differently, for what also applies to nodes that match later.
+
+    Raises:
+        UsageError: With their names.
+    """
+    if resolved.older:
+        raise UsageError(
+            f"{fold_names(resolved.older)}: the agent is too old for `*`, `?` or values of lists in the targets of {what}; "
+            "upgrade it, or select by other facts"
+        )
+
+
+async def confirm(
+    application: Application,
+    what: str,
+    resolved: TargetSet,
+    *,
+    yes: bool,
+    preview: Callable[[], Awaitable[object]] | None = None,
+) -> bool:
+    """
+    Ask the operator to confirm a change of these nodes; with `yes` return True without a question.
+
+    Args:
+        application: Where to ask.
+        what: The change, as in "apply site to".
+        resolved: The nodes.
+        yes: The operator agreed on the command line.
+        preview: Shows what would change; the answer `d` calls it and asks again. None: the answer is not offered.
+
+    Raises:
+        UsageError: There is no terminal to ask on.
+    """
+    if yes:
+        return True
+    offline = f", {len(resolved.offline)} of them offline" if resolved.offline else ""
+    application.terminal.note(f"nodes: {fold_names(resolved.nodes)}{offline}")
+    question = f"{what} {plural(len(resolved.nodes), 'node')}?"
+    choices = "y/N/d = show diff" if preview is not None else "y/N"
+    while True:
+        answer = await application.terminal.answer(question, otherwise="use --yes", choices=choices)
+        if answer not in ("d", "diff") or preview is None:
+            return answer in ("y", "yes")
+        await preview()
+
+
+NOT_AGREED = Exit.COULD_NOT_RUN
+"""The operator answered no: nothing was done."""
+
+
+def require_agents(
+    inventory: Inventory, resolved: TargetSet, knows: Callable[[NodeRecord], bool], problem: str
+) -> None:
+    """
+    Refuse nodes whose agents are too old for a request.
+
+    Args:
+        inventory: The fleet.
+        resolved: The nodes that the request is for.
+        knows: Whether the agent that wrote a record supports it; a node without a record is not refused.
+        problem: What the agents are too old for, and what to do.
+
+    Raises:
+        UsageError: With their names.
+    """
+    nodes = (inventory.nodes[name] for name in resolved.nodes)
+    older = [node.name for node in nodes if node.record is not None and not knows(node.record)]
+    if older:
+        raise UsageError(f"{fold_names(older)}: {problem}")

@@ -1,0 +1,138 @@
+"""`ccmctl undo`: undo what a run changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccm_agent.clikit.text import short_id
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.exits import Exit
+from ccm_ctl.commands.assignments.conflicts import warn_of_resources
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.apply import parse_deadline
+from ccm_ctl.commands.runs.open_rollouts import warn_of_open
+from ccm_ctl.commands.runs.stored_runs import format_heading, run_argument
+from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
+
+if TYPE_CHECKING:
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.nodes.nodes import TargetSet
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.history import Recorded
+    from ccm_ctl.fleet.runs.node_run import NodeRun
+    from ccm_ctl.fleet.runs.proof import RunProof
+    from ccm_ctl.fleet.runs.run import Run
+    from ccm_ctl.fleet.runs.run_request import Launch
+
+
+@verb(
+    "undo",
+    examples=[
+        "ccmctl undo last                  # shows a plan, then asks",
+        "ccmctl undo 3HAAgFJs -t node=web1",
+        "ccmctl undo last --noop           # only shows the plan",
+        'ccmctl undo last --yes --diff -m "breaks logins"',
+    ],
+    options=[
+        run_argument(),
+        *[option for option in run_options() if option.name not in ("all", "limit")],
+        click.Option(["--redo"], is_flag=True, help="Undo a run that is an undo: apply its changes again."),
+        click.Option(["--noop"], is_flag=True, help="Change nothing; show what would change."),
+        diff_option(),
+    ],
+)
+def undo(application: Application, run: str, **options: Any) -> Exit:
+    """
+    Undo what a run changed: content, mode and owner of files, and versions of packages.
+
+    RUN is the ID of a run of an operator, a schedule or an assignment, or the beginning of one. `last` is your own newest run
+    that was not a plan. Each node restores what it kept itself, for a week by default.
+
+    Without --yes, a plan with diffs is shown first. A resource that has changed since the run is left alone, and what cannot be
+    undone, such as a command, is named. The undo is a run: it can be watched, stopped and retried. With --redo, it can be undone.
+
+    Exit codes are those of `ccmctl apply`.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        return await _undo(application, fleet, run, options)
+
+    return application.run(work)
+
+
+async def _undo(application: Application, fleet: Fleet, word: str, options: dict[str, Any]) -> Exit:
+    from ccm_ctl.fleet.runs.undo import find_undoable, nodes_to_apply_again, resolve_undo
+    from ccm_ctl.render.reapplied import format_starter
+
+    recorded = await find_undoable(fleet, word, redo=options["redo"])
+    if not options["yes"] and not options["noop"] and not application.terminal.can_ask:
+        raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
+    application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
+    targets = await resolve_undo(fleet, recorded, target_spec(options))
+    resolved = targets.nodes
+    if again := nodes_to_apply_again(recorded, targets):
+        application.terminal.warn(format_starter(recorded.cause, recorded.origin, again))
+    else:
+        await warn_of_resources(application, fleet, targets.inventory, targets.known, targets.changed)
+    if options["noop"] or not options["yes"]:
+        code, would_change = await _plan(application, fleet, recorded, resolved, options)
+        if options["noop"]:
+            return code
+        if not would_change:
+            found = "there is nothing to undo on these nodes now"
+            application.terminal.note(
+                found if code is Exit.OK else "the plan did not succeed, so nothing is undone"
+            )
+            return code
+    await warn_of_open(application, fleet, resolved.nodes)
+    what = f"undo {short_id(recorded.record.run)} on"
+    if not await confirm(application, what, resolved, yes=options["yes"]):
+        return NOT_AGREED
+    launch = _launch(fleet, recorded, resolved, options, is_plan=False)
+    return await _watch(application, fleet, launch, options)
+
+
+async def _plan(
+    application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any]
+) -> tuple[Exit, bool]:
+    """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
+    from ccm_ctl.fleet.runs.undo import would_undo
+
+    nodes: list[NodeRun] = []
+
+    async def note(run: Run, _proof: RunProof | None) -> None:
+        nodes.extend(run.nodes.values())
+
+    launch = _launch(fleet, recorded, resolved, options, is_plan=True)
+    code = await _watch(application, fleet, launch, options, on_end=note)
+    return code, any(map(would_undo, nodes))
+
+
+def _launch(
+    fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any], *, is_plan: bool
+) -> Launch:
+    from ccm_ctl.fleet.runs.undo import prepare_undo
+
+    deadline = parse_deadline(options["deadline"], fleet.clock.now())
+    return prepare_undo(
+        fleet,
+        recorded,
+        resolved,
+        deadline,
+        is_plan=is_plan,
+        diff=options["diff"],
+        message=options["message"],
+    )
+
+
+async def _watch(
+    application: Application, fleet: Fleet, launch: Launch, options: dict[str, Any], **hooks: Any
+) -> Exit:
+    from ccm_ctl.commands.runs.run_view import start_and_watch
+
+    offline_ok = options["offline"] == "ok"
+    return await start_and_watch(
+        application, fleet, launch, offline_ok=offline_ok, timeout_s=options["timeout"], **hooks
+    )

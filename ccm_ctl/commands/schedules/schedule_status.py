@@ -1,0 +1,81 @@
+"""`ccmctl schedule status`: how the last run of a schedule ended, and which nodes took no part."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from ccm_ctl.commands.command_tree import verb
+from ccm_ctl.commands.runs.targets import no_fold_option
+
+if TYPE_CHECKING:
+    from ccm_agent.model.exits import Exit
+    from ccm_ctl.app import Application
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.history import Recorded
+
+PAST = timedelta(days=30)
+"""How far back the runs of a schedule are looked for that is gone."""
+
+
+@verb(
+    "status",
+    examples=["ccmctl schedule status nightly", "ccmctl schedule status nightly --json"],
+    options=[
+        click.Argument(["name"], metavar="NAME"),
+        click.Option(
+            ["--offline"],
+            type=click.Choice(["fail", "ok"]),
+            default="fail",
+            help="With `ok`, nodes without a session do not cause exit code 3.",
+        ),
+        no_fold_option(),
+    ],
+)
+def status_command(application: Application, name: str, offline: str) -> Exit:
+    """
+    Show how the last run of a schedule ended, and which nodes took no part.
+
+    Nodes that match the schedule now are expected. Of a schedule that is gone, the newest run of the last 30 days is shown, with
+    the nodes that took part. Earlier runs: `ccmctl run list --schedule NAME`. Of a rollout, the last
+    starts are shown, also those that were skipped.
+
+    Exit codes: 0 all nodes ended well; 1 the command could not run, or the schedule was not due yet; 2 a node failed or refused;
+    3 a node took no part or has not ended, or the last start of a rollout was skipped.
+    """
+
+    async def work(fleet: Fleet) -> Exit:
+        from ccm_agent.model.errors import NotFoundError
+        from ccm_ctl.commands.runs.run_view import choose_exit
+        from ccm_ctl.commands.runs.stored_runs import attend, look, show_stored
+        from ccm_ctl.commands.schedules.schedule_rollout import show_rollout_status
+        from ccm_ctl.fleet.runs.find_run import describe_last, find_schedule
+
+        try:
+            schedule = await find_schedule(fleet, name)
+        except NotFoundError:
+            found = await _find_past(fleet, name)
+            if found is None:
+                raise
+            recorded = found
+        else:
+            if schedule.rollout is not None:
+                return await show_rollout_status(application, fleet, schedule, offline=offline)
+            recorded = await describe_last(fleet, schedule)
+        state, watch, follower = await attend(application, fleet, recorded, offline_ok=offline == "ok")
+        await look(follower, state, recorded)
+        show_stored(application, fleet, recorded, state, watch, is_ended=state.is_done)
+        return choose_exit(state, offline_ok=offline == "ok")
+
+    return application.run(work)
+
+
+async def _find_past(fleet: Fleet, name: str) -> Recorded | None:
+    """The newest run of a schedule that is not stored any more, as the stream of events has it; None: it has none."""
+    from ccm_ctl.fleet.runs.find_run import find_run
+    from ccm_ctl.fleet.runs.run_list import RunFilter, list_runs
+
+    runs = (await list_runs(fleet, RunFilter(schedule=name, since=fleet.clock.now() - PAST), 1)).runs
+    return await find_run(fleet, runs[0].record.run) if runs else None

@@ -1,0 +1,97 @@
+"""The rollouts that bring the next revision of assignments to nodes: how far they are, and waiting for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.ids import is_id
+from ccm_agent.model.records.rollout_records import Phase, RolloutState
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.history import History, UnknownRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ccm_ctl.fleet.assignments.assignments import Standing
+    from ccm_ctl.fleet.ports import Fleet
+
+LOOK_S = 1.0
+"""How often the state of a rollout is read while a command waits for it."""
+
+
+class BringingRollout(Struct, frozen=True, kw_only=True):
+    """
+    The rollout that an assignment names for its next revision.
+
+    Attributes:
+        run: Its run.
+        state: Its state; None: it is not on record.
+        nodes: How many nodes it is for; 0: it is not on record.
+    """
+
+    run: str
+    state: RolloutState | None
+    nodes: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """It is in progress or paused, so the next revision may reach more nodes."""
+        return self.state is not None and self.state.phase is not Phase.ABORTED
+
+    @property
+    def is_paused(self) -> bool:
+        """It waits for an operator."""
+        return self.state is not None and self.state.phase is Phase.PAUSED
+
+
+async def read_bringing(fleet: Fleet, standings: Iterable[Standing]) -> dict[str, BringingRollout]:
+    """The rollouts of the next revisions of assignments, by the key of the assignment; empty where there are none."""
+    found = {}
+    for standing in standings:
+        following = standing.following
+        if following is None:
+            continue
+        run = following.assignment.rollout
+        stored = await RolloutStore(fleet).read(run) if is_id(run) else None
+        try:
+            nodes = (await History(fleet).load(run)).record.nodes if stored is not None else 0
+        except UnknownRunError:
+            nodes = 0
+        found[standing.key] = BringingRollout(run=run, state=stored[0] if stored else None, nodes=nodes)
+    return found
+
+
+async def wait_bringing(
+    fleet: Fleet,
+    bringing: Iterable[BringingRollout],
+    seconds: float,
+    on_look: Callable[[RolloutState], None],
+) -> float:
+    """
+    Wait until no rollout brings a revision to further nodes by itself: each is over, or paused.
+
+    Args:
+        fleet: The bus.
+        bringing: The rollouts.
+        seconds: How long to wait at most.
+        on_look: Called with the state of each rollout, each time it was read.
+
+    Returns:
+        The seconds that are left.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    for one in bringing:
+        while one.is_open:
+            stored = await RolloutStore(fleet).read(one.run)
+            if stored is None:
+                break
+            on_look(stored[0])
+            left_s = deadline - loop.time()
+            if stored[0].phase.is_over or stored[0].phase is Phase.PAUSED or left_s <= 0:
+                break
+            await asyncio.sleep(min(LOOK_S, left_s))
+    return max(deadline - loop.time(), 0.0)

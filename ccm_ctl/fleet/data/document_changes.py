@@ -1,0 +1,131 @@
+"""What a revision of a data document changed, value by value and without secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ccm_agent.model import codec
+from ccm_agent.model.formats.json_text import json_safe
+from ccm_agent.model.secret import MASK
+from ccm_ctl.fleet.data.hiera_explain import mask_data, masker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+VALUE_CHARACTERS = 2000
+"""Characters of one value that are given."""
+_MISSING = object()
+
+
+class DocumentChange(Struct, frozen=True, kw_only=True):
+    """
+    A value that differs between two revisions.
+
+    Attributes:
+        path: Its place in the document, such as `data.db.port`.
+        kind: `added`, `removed` or `changed`.
+        before, after: The values, secrets masked; None where there is none.
+    """
+
+    path: str
+    kind: str
+    before: Any = None
+    after: Any = None
+
+
+def find_changes(before: str | None, after: str | None, *, is_protected: bool) -> list[DocumentChange]:
+    """
+    The values that differ between two texts of a document, in the order of the document. Blocking.
+
+    Args:
+        before, after: The texts; None: there is none.
+        is_protected: All values are masked.
+
+    Raises:
+        DocumentError: A text cannot be read.
+    """
+    old, new = _read(before), _read(after)
+    secret = tuple({*_secret_keys(old), *_secret_keys(new)})
+    # one masker for both: a value may have been an ordinary one before it became a secret
+    masker = masker_of([*_layers(old), *_layers(new)], secret)
+    shown_old, shown_new = masker.value(_masked(old, secret)), masker.value(_masked(new, secret))
+    found = []
+    for path in dict.fromkeys((*_paths(old, ()), *_paths(new, ()))):
+        was, now = _at(old, path), _at(new, path)
+        if was is not _MISSING and now is not _MISSING and was == now and type(was) is type(now):
+            continue
+        found.append(
+            DocumentChange(
+                path=json_safe(".".join(map(masker.text, path))),
+                kind="added" if was is _MISSING else "removed" if now is _MISSING else "changed",
+                before=None if was is _MISSING else MASK if is_protected else _shown(_at(shown_old, path)),
+                after=None if now is _MISSING else MASK if is_protected else _shown(_at(shown_new, path)),
+            )
+        )
+    return found
+
+
+def _read(text: str | None) -> dict[str, Any]:
+    root = codec.decode_document(text, "the document") if text and text.strip() else {}
+    return root if isinstance(root, dict) else {"": root}
+
+
+def _secret_keys(root: Mapping[str, Any]) -> list[str]:
+    hierarchy = root.get("hierarchy")
+    keys = hierarchy.get("secret") if isinstance(hierarchy, dict) else None
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
+
+
+def _layers(root: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a document whose keys are those of data."""
+    for name, value in root.items():
+        if name == "data" and isinstance(value, dict):
+            yield value
+        elif name == "overrides" and isinstance(value, dict):
+            yield from (layer for layer in value.values() if isinstance(layer, dict))
+        elif name != "hierarchy":
+            yield {name: value}
+
+
+def _masked(root: Mapping[str, Any], secret: tuple[str, ...]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in root.items():
+        if name == "data" and isinstance(value, dict):
+            shown[name] = mask_data(value, secret)
+        elif name == "overrides" and isinstance(value, dict):
+            shown[name] = {
+                one: mask_data(layer, secret) if isinstance(layer, dict) else layer
+                for one, layer in value.items()
+            }
+        else:
+            shown |= {name: value} if name == "hierarchy" else mask_data({name: value}, secret)
+    return shown
+
+
+def _paths(value: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The place of each value that is not a mapping with something in it."""
+    for name, inner in value.items():
+        path = (*above, str(name))
+        if isinstance(inner, dict) and inner:
+            yield from _paths(inner, path)
+        else:
+            yield path
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if value == MASK:
+            return MASK
+        if not isinstance(value, dict) or name not in value:
+            return _MISSING
+        value = value[name]
+    return value
+
+
+def _shown(value: Any) -> Any:
+    if value is _MISSING:  # a key that is itself a secret
+        return MASK
+    text = value if isinstance(value, str) else ""
+    return f"{text[:VALUE_CHARACTERS]} …" if len(text) > VALUE_CHARACTERS else value

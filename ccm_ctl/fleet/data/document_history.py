@@ -1,0 +1,72 @@
+"""The earlier revisions of a document that the broker keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.layout import FACTS
+from ccm_agent.model.errors import NotFoundError
+from ccm_ctl.fleet.data.documents import WAY_OUT, StoredDocument, judged_document
+from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+from ccm_ctl.fleet.trust.verified_reader import open_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+
+
+async def read_history(
+    fleet: Fleet, bucket: DocumentBucket, name: str, key: str, what: str, listing: str
+) -> list[StoredDocument]:
+    """
+    Read the stored revisions of a document, oldest first, with what their signatures prove; a removal has no body.
+
+    Raises:
+        NotFoundError: There never was one; `listing` is the command that shows which there are.
+    """
+    entries = await bucket.history(key)
+    judged, gap = await StoredSnapshot(fleet, await open_reader(fleet)).judge_history(name, key, entries)
+    found = [judged_document(one) for one in judged]
+    if not found and gap:
+        raise NotFoundError(f"{key}: no revision of the {what} is stored: {gap}")
+    if not found:
+        raise NotFoundError(f"{key}: there is no such {what}; see `{listing}`")
+    return found
+
+
+async def read_facts_history(fleet: Fleet, node: str) -> list[StoredDocument]:
+    """The facts that were assigned to a node; see `read_history`."""
+    return await read_history(fleet, fleet.facts, FACTS, node, "node with assigned facts", "ccmctl node list")
+
+
+def find_revision(history: Sequence[StoredDocument], revision: int) -> StoredDocument:
+    """
+    Find one by its revision.
+
+    Raises:
+        NotFoundError: It is not stored; the error lists the stored ones.
+    """
+    for document in history:
+        if document.revision == revision:
+            return document
+    kept = ", ".join(str(one.revision) for one in history)
+    raise NotFoundError(f"{history[0].key}: revision {revision} is not kept; kept are {kept}")
+
+
+def before_newest(history: Sequence[StoredDocument]) -> StoredDocument:
+    """
+    The newest verified revision with a body before the newest of all.
+
+    Raises:
+        NotFoundError: There is none.
+        SignatureError: The newest revisions are missing, so it is not known which is the one before.
+    """
+    for document in history:
+        if document.is_outdated:
+            document.verified(WAY_OUT)
+    for document in reversed(history[:-1]):
+        if document.body is not None and not document.unverified:
+            return document
+    newest = history[-1]
+    raise NotFoundError(f"{newest.key}: no revision before {newest.revision} is kept")

@@ -1,0 +1,383 @@
+"""
+Documents that agents obey: assigned facts and hiera data, each naming its own key and a number that only grows.
+
+An agent refuses a document of another key or a lower number, so a replayed old revision has no effect. A plain document, as
+stored with the `nats` program, is read unchanged.
+
+The number is at least the time of writing in milliseconds. So a new document is newer even for nodes that remember more than a
+broker that was recreated or restored from a backup. The count for people is separate.
+
+What is read is judged (`verified_reader`). Numbers come from verified documents only, and a new document is computed from a
+verified one, or from what the operator wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.signatory import NOTE_DETAIL
+from ccm_agent.bus.signatures.signing import SignatureError, read_claims
+from ccm_agent.bus.signatures.verified import Authored, Unverified, Verified
+from ccm_agent.bus.subjects import owner_of
+from ccm_agent.model.errors import ProtocolError, RevisionError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.stamped import Stamped
+from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+from ccm_ctl.fleet.trust.verified_reader import number_of, open_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+    from ccm_ctl.fleet.trust.verified_reader import Judged, VerifiedReader
+
+_TRIES = 10
+
+NUMBERS_LIMIT = 200
+"""The most document numbers in a node's credentials."""
+
+NUMBER_LIMIT = 1 << 53
+"""Numbers from here on are not exact in every JSON reader; the year 9999 is far below."""
+
+
+WAY_OUT = (
+    "write it again from your own files or words: `data put`, `facts set --replace`, `assign` or `group set`"
+)
+"""What to do about a document that is not verified: its content is not computed from the old one then."""
+
+LOST_TEXT = "# lost: CCM_NODE_DATA does not hold it; store it again with `ccmctl data put`\n"
+"""Shown for a node's own document whose text is missing."""
+
+
+class StoredDocument(Struct, frozen=True, kw_only=True):
+    """
+    A document as it is stored.
+
+    Attributes:
+        key: Its key.
+        body: Its content; None when there is none.
+        number: Its number; 0 if it is plain or absent.
+        count: Its version for people; 0 if it is plain or absent.
+        revision: The bucket's revision; 0 when there is none.
+        written_by, time: Author and time in the document, else the broker's time.
+        message: The author's reason; "" for none.
+        is_plain: It has no stamp.
+        is_foreign: Its stamp is that of another key; agents refuse it.
+        proof: Whether its signature is valid; None: there is no document, or it was not judged.
+    """
+
+    key: str
+    body: Any = None
+    number: int = 0
+    count: int = 0
+    revision: int = 0
+    written_by: str = ""
+    time: datetime | None = None
+    message: str = ""
+    is_plain: bool = False
+    is_foreign: bool = False
+    proof: Verified[None] | Unverified[None] | None = None
+
+    @property
+    def unverified(self) -> str:
+        """Why its signature is not valid; "": it is, or nothing was judged."""
+        return self.proof.reason if self.proof is not None else ""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Its signature is valid, and a newer revision exists that the broker does not show."""
+        return isinstance(self.proof, Unverified) and self.proof.is_outdated
+
+    def verified(self, way_out: str) -> Verified[None]:
+        """
+        Its proof, as the base of what is made from it.
+
+        Args:
+            way_out: What to do without it.
+
+        Raises:
+            SignatureError: It is not verified.
+        """
+        if isinstance(self.proof, Verified):
+            return self.proof
+        raise SignatureError(
+            f"{self.key}: revision {self.revision} is not verified: {self.unverified or 'it was not judged'}; {way_out}"
+        )
+
+
+class _RemovalNote(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who removed a document, and why."""
+
+    written_by: str = ""
+    message: str = ""
+
+
+class Documents:
+    """The documents of one bucket, written in the operator's name."""
+
+    def __init__(self, fleet: Fleet, bucket: DocumentBucket, name: str) -> None:
+        self._fleet = fleet
+        self._bucket = bucket
+        self._name = name
+        self._now_ms = 0
+        self._made: VerifiedReader | None = None
+        self._snapshot: StoredSnapshot | None = None
+
+    async def read(self, key: str) -> StoredDocument:
+        """The document of a key; one without a body when there is none."""
+        entry = await self._bucket.get(key)
+        if entry is None:
+            return StoredDocument(key=key)
+        return judged_document((await self._reader()).document(self._name, entry))
+
+    async def read_all(self, prefix: str = "") -> list[StoredDocument]:
+        """All documents whose key begins so, sorted by key."""
+        entries = await self._bucket.entries(prefix)
+        reader = await self._reader()
+        return [judged_document(reader.document(self._name, entry)) for entry in entries]
+
+    async def read_newest(self, key: str) -> StoredDocument:
+        """
+        As `read`; a document is not verified either if the snapshot of the fleet names a newer one.
+
+        Raises:
+            SignatureError: The snapshot names one, and the broker shows none.
+        """
+        kept, gap = await self._read_kept(key)
+        if not kept and gap:
+            raise SignatureError(f"{key}: {gap}; {WAY_OUT}")
+        return kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
+
+    async def read_matching(self, patterns: Sequence[str]) -> list[StoredDocument]:
+        """All documents whose key fits a pattern, sorted by key."""
+        entries = await self._bucket.matching(patterns)
+        reader = await self._reader()
+        return [judged_document(reader.document(self._name, entry)) for entry in entries]
+
+    async def change(
+        self,
+        key: str,
+        change: Callable[[Any], Any],
+        *,
+        base: Sequence[Base] = (),
+        revision: int | None = None,
+        above: Sequence[StoredDocument] = (),
+        message: str = "",
+    ) -> tuple[StoredDocument, StoredDocument]:
+        """
+        Write a document; nothing is written if it does not change.
+
+        Args:
+            key: The key.
+            change: Computes the new body from the old one (None when there is none); may be called again.
+            base: What the new body is made from, if not from the old one. Without it, the old one must be verified.
+            revision: Write only if this revision is the newest; None: any revision, but never over an unseen one.
+            above: Number and count are to be higher than those of these documents, too.
+            message: Why it is changed.
+
+        Returns:
+            The old document and the new one; the same twice when nothing changed.
+
+        Raises:
+            RevisionError: The revision is not the newest, or other operators keep writing it.
+            SignatureError: The new body would be made from a document that is not verified.
+        """
+        for _ in range(_TRIES):
+            kept, gap = await self._read_kept(key)
+            old = kept[-1] if kept and kept[-1].body is not None else StoredDocument(key=key)
+            if revision is not None and old.revision != revision:
+                raise RevisionError(
+                    f"{key}: revision {old.revision} is the newest, not {revision}; look at it first"
+                )
+            bases = base or self._base_of(key, kept, gap)
+            body = change(old.body)
+            if body == old.body and not old.unverified:
+                return old, old
+            try:
+                return old, await self._write(old, body, bases, [*kept, *above], message)
+            except RevisionError:
+                continue
+        raise RevisionError(f"{key}: another operator keeps writing it; try again")
+
+    def _base_of(self, key: str, kept: Sequence[StoredDocument], gap: str) -> Sequence[Base]:
+        """The base of a document that is computed from the newest one; a purged or new key has none but the operator's words."""
+        if not kept and gap:
+            raise SignatureError(f"{key}: {gap}; {WAY_OUT}")
+        return [kept[-1].verified(WAY_OUT)] if kept else [Authored.from_arguments()]
+
+    async def _write(
+        self,
+        old: StoredDocument,
+        body: Any,
+        base: Sequence[Base],
+        before: Sequence[StoredDocument],
+        message: str,
+    ) -> StoredDocument:
+        """Replace an old body; RevisionError when it is no longer the newest."""
+        number, count = await self._next(before)
+        stamped = Stamped(
+            bucket=self._name,
+            key=old.key,
+            number=number,
+            count=count,
+            body=body,
+            written_by=self._fleet.operator,
+            time=self._fleet.clock.now(),
+            message=message,
+        )
+        revision = await self._bucket.write(old.key, msgspec.json.encode(stamped), old.revision, base)
+        return StoredDocument(
+            key=old.key,
+            body=body,
+            number=stamped.number,
+            count=stamped.count,
+            revision=revision,
+            written_by=stamped.written_by,
+            time=stamped.time,
+            message=message,
+        )
+
+    async def remove(self, key: str, message: str = "") -> None:
+        """
+        Make a document absent. The deletion has a number, as a document has, and what comes after it has a higher one.
+
+        Args:
+            key: The key.
+            message: Why; the history shows it with the operator's name.
+        """
+        kept, _ = await self._read_kept(key)
+        number, _ = await self._next(kept)
+        note = _RemovalNote(written_by=self._fleet.operator, message=message)
+        await self._bucket.remove(
+            key, [Authored.removal()], number=number, note=msgspec.json.encode(note).decode()
+        )
+
+    async def _read_kept(self, key: str) -> tuple[list[StoredDocument], str]:
+        """The stored revisions of a key, oldest first, and why newer ones are missing; a removal has no body."""
+        entries = await self._bucket.history(key)
+        if self._snapshot is None:
+            self._snapshot = StoredSnapshot(self._fleet, await self._reader())
+        judged, gap = await self._snapshot.judge_history(self._name, key, entries)
+        return [judged_document(one) for one in judged], gap
+
+    async def _next(self, before: Sequence[StoredDocument]) -> tuple[int, int]:
+        """
+        Return number and count of the next revision: higher than those of verified ones, because agents remember the number.
+
+        A purge takes the history with it and leaves its own mark. The bucket had counted at least as far by then as the document.
+
+        Raises:
+            ProtocolError: In unsigned operation, a number leaves no room for a higher one.
+        """
+        known = [one for one in before if isinstance(one.proof, Verified)]
+        marked = max((one.revision for one in known), default=0)
+        last = max((one.number for one in known), default=0) or marked
+        count = max((one.count for one in known if one.count or one.body is not None), default=marked)
+        number = max(last + 1, await self._moment())
+        if number >= NUMBER_LIMIT:
+            raise ProtocolError(
+                f"{before[-1].key}: the stored number leaves no room for a higher one, so ccmctl did not write the document; "
+                "purge the key with the nats tool, and remove documents.json from the state folder of nodes that refuse it then"
+            )
+        return number, count + 1
+
+    async def _reader(self) -> VerifiedReader:
+        if self._made is None:
+            self._made = await open_reader(self._fleet)
+        return self._made
+
+    async def _moment(self) -> int:
+        """
+        The time in milliseconds: this machine's or the broker's, whichever is earlier.
+
+        Otherwise a clock far in the future would give agents a number that no broker reaches for years.
+        """
+        if not self._now_ms:
+            now = min(self._fleet.clock.now(), await self._bucket.now())
+            self._now_ms = int(now.timestamp() * 1000)
+        return self._now_ms
+
+
+async def numbers_for(fleet: Fleet, node: str) -> dict[str, int]:
+    """
+    Return the numbers of documents that a new node will read, by `bucket/key`, so that it accepts no older one.
+
+    They are those of verified documents, because a made-up number would keep the node from all documents of its key.
+    """
+    found: dict[str, int] = {}
+    reader = await open_reader(fleet)
+    sources = (
+        ("CCM_FACTS", fleet.facts, [node]),
+        ("CCM_ASSIGNMENTS", fleet.assignments, ["all.*", "fact.>", f"node.{node}.*"]),
+        ("CCM_DATA", fleet.data, [">"]),
+    )
+    for name, bucket, patterns in sources:
+        for entry in await bucket.matching(patterns):
+            if name == "CCM_DATA" and owner_of(entry.key) not in ("", node):
+                continue  # it cannot read them
+            number = number_of(entry)
+            is_counted = number and isinstance(reader.document(name, entry), Verified)
+            if is_counted and len(found) < NUMBERS_LIMIT:
+                found[f"{name}/{entry.key}"] = number
+    return found
+
+
+def judged_document(judged: Judged) -> StoredDocument:
+    """Decode a document, or a deletion, with what its signature proves."""
+    entry = judged.value
+    document = decode_document(entry) if entry.value else decode_removal(entry)
+    return msgspec.structs.replace(document, proof=judged.derive(lambda _: None))
+
+
+def decode_removal(entry: KeyValueEntry) -> StoredDocument:
+    """Decode a deletion; without author and message if it has no note, or if its signature is not for this note."""
+    note = _RemovalNote()
+    try:
+        is_signed = not entry.signature or (
+            read_claims(entry.signature).details.get(NOTE_DETAIL)
+            == hashlib.sha256(entry.note.encode()).hexdigest()
+        )
+        if entry.note and is_signed:
+            note = decode_foreign(entry.note.encode(), _RemovalNote)
+    except (SignatureError, msgspec.MsgspecError):
+        pass
+    return StoredDocument(
+        key=entry.key,
+        number=number_of(entry),
+        revision=entry.revision,
+        time=entry.created,
+        written_by=note.written_by,
+        message=note.message,
+    )
+
+
+def decode_document(entry: KeyValueEntry) -> StoredDocument:
+    """Decode an entry: a stamped or a plain document."""
+    try:
+        stamped = decode_foreign(entry.value, Stamped)
+    except msgspec.MsgspecError:
+        return StoredDocument(
+            key=entry.key,
+            body=entry.value.decode("utf-8", "replace"),
+            revision=entry.revision,
+            time=entry.created,
+            is_plain=True,
+        )
+    return StoredDocument(
+        key=entry.key,
+        body=LOST_TEXT if stamped.text else stamped.body,
+        number=stamped.number,
+        count=stamped.count or stamped.number,
+        revision=entry.revision,
+        written_by=stamped.written_by,
+        time=stamped.time or entry.created,
+        message=stamped.message,
+        is_foreign=stamped.key != entry.key,
+    )

@@ -1,0 +1,147 @@
+"""Change assigned facts by path, and wait until present nodes have received them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.bus.subjects import fact_text
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.model.wire import NodeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ccm_ctl.fleet.ports import Fleet
+
+LISTING = "ccmctl facts show NODE --assigned"
+
+TAKEN_WITHIN_S = 5.0
+"""Seconds to wait for present nodes; a busy or distant node receives its facts a moment later."""
+
+LOOK_AGAIN_S = 0.25
+"""Seconds between two looks at the records of nodes: the broker does not announce that a record was written."""
+
+AT_ONCE = 500
+"""Records per request."""
+
+
+def with_facts(facts: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return facts with others set, each by its dotted path.
+
+    Raises:
+        InputError: A path is not valid, or leads through a fact that is not a mapping.
+    """
+    changed = _copied(facts or {})
+    for path, value in changes.items():
+        here = changed
+        *outer, last = _parts(path)
+        for part in outer:
+            inner = here.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise InputError(f"{path}: the fact {part} is {inner!r}, not a mapping; unset it first")
+            here = inner
+        here[last] = value
+    return changed
+
+
+def without_facts(facts: Mapping[str, Any] | None, paths: Iterable[str]) -> dict[str, Any]:
+    """
+    Facts without some of them, each by its dotted path; mappings that become empty go too.
+
+    Raises:
+        InputError: One of them is not assigned.
+    """
+    changed = _copied(facts or {})
+    for path in paths:
+        if not _remove(changed, _parts(path)):
+            hint = did_you_mean(path, fact_paths(changed)) or f"; `{LISTING}` shows what is"
+            raise InputError(f"{path}: is not assigned{hint}")
+    return changed
+
+
+async def wait_taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """
+    Wait until nodes route their assigned facts; returns the nodes that did not in time.
+
+    Args:
+        fleet: The bus.
+        wanted: By node the facts that were assigned, all of them.
+    """
+    open_nodes = {node: dict(flat_facts(facts)) for node, facts in wanted.items()}
+    try:
+        async with asyncio.timeout(TAKEN_WITHIN_S):
+            while True:
+                for node in await _taken(fleet, open_nodes):
+                    del open_nodes[node]
+                if not open_nodes:
+                    return []
+                await asyncio.sleep(LOOK_AGAIN_S)
+    except TimeoutError:
+        return sorted(open_nodes)
+
+
+async def _taken(fleet: Fleet, wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the nodes that route their assigned facts."""
+    names, found = list(wanted), []
+    for first in range(0, len(names), AT_ONCE):
+        keys = [f"node.{name}" for name in names[first : first + AT_ONCE]]
+        for entry in await fleet.nodes.matching(keys):
+            node = entry.key.removeprefix("node.")
+            try:
+                has = decode_foreign(entry.value, NodeRecord).facts
+            except msgspec.MsgspecError:
+                continue
+            if all(has.get(path) == value for path, value in wanted[node].items()):
+                found.append(node)
+    return found
+
+
+def flat_facts(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """What of assigned facts is routed, by path: text, integers and booleans."""
+    found: list[tuple[str, Any]] = []
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            found += flat_facts(value, f"{prefix}{key}.")
+        elif fact_text(value) is not None:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def fact_paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of facts, those of mappings before those of what is in them."""
+    for key, value in facts.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from fact_paths(value, f"{prefix}{key}.")
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split(".")
+    if not all(parts):
+        raise InputError(f"{path!r}: no name of a fact; write it like role or site.rack")
+    return parts
+
+
+def _copied(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in facts.items()}
+
+
+def _remove(facts: dict[str, Any], parts: list[str]) -> bool:
+    first, *rest = parts
+    if first not in facts:
+        return False
+    if not rest:
+        del facts[first]
+        return True
+    inner = facts[first]
+    if not isinstance(inner, dict) or not _remove(inner, rest):
+        return False
+    if not inner:
+        del facts[first]
+    return True

@@ -1,0 +1,187 @@
+"""Which layer of which document gives a node a value: the node's facts and the documents, fetched and put together."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
+from ccm_agent.model.errors import InputError, NotFoundError
+from ccm_agent.model.secret import MASK, Masker, looks_secret, mask_url, secrets_of_url
+from ccm_ctl.fleet.assignments.assignments import read_assignments
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.data.fact_edits import fact_paths
+from ccm_ctl.fleet.nodes.inventory import read_facts, require_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ccm_agent.hiera.explain import Candidate as Candidate
+    from ccm_agent.hiera.explain import Explained as Explained
+    from ccm_agent.hiera.explain import SourceDocument
+    from ccm_ctl.fleet.ports import Fleet
+
+BUCKET = "CCM_DATA"
+PREFIX = f"kv://{BUCKET}/"
+DEFAULT_DATA = f"{PREFIX}common"
+KEYS_LISTED = 1000
+
+
+async def explain_value(
+    fleet: Fleet, key: str, node: str, urls: Sequence[str], texts: Mapping[str, str]
+) -> Explained:
+    """
+    Where the value of a key on a node comes from, with the facts that the node told last.
+
+    Args:
+        fleet: The bus.
+        key: Its dotted path.
+        node: The node's name.
+        urls: The documents, each merged over those before it.
+        texts: Of those that are no keys of CCM_DATA, what they say.
+
+    Raises:
+        NoTargetError: There is no such node.
+        CcmError: A document is not there, or cannot be resolved with the node's facts.
+    """
+    from ccm_agent.hiera.explain import SourceDocument, explain
+
+    sources = [
+        SourceDocument(name=url, text=texts[url]) if url in texts else await _read_stored(fleet, url)
+        for url in urls
+    ]
+    return await asyncio.to_thread(explain, key, sources, await _read_node_facts(fleet, node))
+
+
+async def list_keys(fleet: Fleet, node: str, urls: Sequence[str]) -> list[str]:
+    """
+    The dotted paths of the data of a node, sorted, at most KEYS_LISTED.
+
+    Raises:
+        NoTargetError: There is no such node.
+        CcmError: A document is not there, or cannot be resolved with the node's facts.
+    """
+    from ccm_agent.hiera.explain import merged_data
+
+    sources = [await _read_stored(fleet, url) for url in urls]
+    merged = await asyncio.to_thread(merged_data, sources, await _read_node_facts(fleet, node))
+    return sorted(islice(fact_paths(merged.data), KEYS_LISTED))
+
+
+async def read_masked_data(fleet: Fleet, facts: Mapping[str, Any], urls: Sequence[str]) -> dict[str, Any]:
+    """
+    The data that stored documents give a node, with each secret replaced by `***`, and each value of a protected document.
+
+    What is computed from these data cannot contain a secret, nor a part of one.
+
+    Raises:
+        CcmError: A document is not there, or cannot be resolved with these facts.
+    """
+    from ccm_agent.hiera.explain import merged_data
+
+    sources = [await _read_stored(fleet, url) for url in urls]
+    is_protected = [await fleet.data.is_kept_apart(url.removeprefix(PREFIX)) for url in urls]
+    merged = await asyncio.to_thread(merged_data, sources, facts)
+    return _blanked(merged.data) if any(is_protected) else mask_data(merged.data, merged.secret)
+
+
+def mask_data(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[str, Any]:
+    """Data in which each secret is masked, as `masked` does it, also where it is a part of another value or a key."""
+    found: dict[str, Any] = masker_of([data], declared).value(_masked_layer(data, declared))
+    return found
+
+
+def masker_of(layers: Sequence[Mapping[str, Any]], declared: tuple[str, ...]) -> Masker:
+    """A masker that knows the secrets of these data."""
+    masker = Masker()
+    for layer in layers:
+        for secret in _hidden(layer, _masked_layer(layer, declared)):
+            masker.learn(secret)
+    return masker
+
+
+def _masked_layer(data: Mapping[str, Any], declared: tuple[str, ...]) -> dict[str, Any]:
+    return {name: masked(name, value, declared) for name, value in data.items()}
+
+
+def _hidden(value: object, shown: object) -> Iterator[str | float]:
+    """Each text and number that is masked."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _hidden(inner, shown[name] if isinstance(shown, dict) else MASK)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _hidden(inner, shown[number] if isinstance(shown, list) else MASK)
+    elif isinstance(value, str) and value != shown and shown != MASK:
+        yield from secrets_of_url(value)
+    elif isinstance(value, (str, int, float)) and value != shown:
+        yield value
+
+
+def _blanked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _blanked(inner) for name, inner in value.items()}
+    return [_blanked(inner) for inner in value] if isinstance(value, list) else MASK
+
+
+async def list_sources(fleet: Fleet, node: str) -> dict[str, list[str]]:
+    """The documents that each assignment of a node reads, by the assignment's name; those without data are left out."""
+    inventory, assignments = await require_nodes(fleet, [node]), await read_assignments(fleet)
+    await assignments.fill_in(fleet, inventory)
+    found = assignments.of_node(inventory.need(node))
+    return {name: list(one.assignment.data) for name, one in found.items() if one.assignment.data}
+
+
+async def _read_node_facts(fleet: Fleet, node: str) -> dict[str, Any]:
+    inventory = await require_nodes(fleet, [node])
+    found = inventory.need(node)
+    await read_facts(fleet, inventory, [node])
+    return found.facts
+
+
+async def _read_stored(fleet: Fleet, url: str) -> SourceDocument:
+    """A document of CCM_DATA as it is now."""
+    from ccm_agent.hiera.explain import SourceDocument
+
+    if not url.startswith(PREFIX) or url == PREFIX:
+        raise InputError(f"{url}: cannot be read from here; write {PREFIX}KEY, or a file")
+    document = await Documents(fleet, fleet.data, BUCKET).read(url.removeprefix(PREFIX))
+    if not isinstance(document.body, str):
+        raise NotFoundError(f"{url}: there is no such document; see `ccmctl data list`")
+    return SourceDocument(name=url, text=document.body, revision=document.revision)
+
+
+def has_value(one: Candidate) -> bool:
+    """Whether the layer has the key."""
+    return one.effect in ("wins", "merged", "overridden")
+
+
+def masked(key: str, value: object, declared: tuple[str, ...] = ()) -> object:
+    """
+    Mask secrets in a value: by the names of keys in its path and within it, and passwords and tokens in URLs.
+
+    Args:
+        key: The path to the value.
+        value: The value.
+        declared: Keys that the documents declare secret.
+    """
+    if value is not None and (is_secret_key(key, declared) or any(map(looks_secret, key.split(".")))):
+        return MASK
+    if isinstance(value, dict):
+        return {name: masked(f"{key}.{name}", inner, declared) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [masked(f"{key}.{number}", inner, declared) for number, inner in enumerate(value)]
+    return mask_url(value) if isinstance(value, str) else value
+
+
+def layer_fields(explained: Explained, shown: Callable[[object], object]) -> list[dict[str, Any]]:
+    """The layers for programs; a layer that has the key has its value as `shown` gives it."""
+    found = []
+    for one in explained.candidates:
+        fields: dict[str, Any] = msgspec.to_builtins(one)
+        del fields["value"]
+        found.append(fields | ({"value": shown(one.value)} if has_value(one) else {}))
+    return found

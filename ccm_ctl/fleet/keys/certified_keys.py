@@ -1,0 +1,126 @@
+"""The keys of the nodes that a secret is for, as far as they are proven."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.signatures.signing import SignatureError, read_claims
+from ccm_agent.bus.signatures.trust import read_certificate
+from ccm_agent.bus.subjects import key_subject
+from ccm_agent.model.errors import SelectorLimitError, UsageError
+from ccm_ctl.fleet.nodes.inventory import read_inventory
+from ccm_ctl.fleet.nodes.nodes import ASSIGNED
+from ccm_ctl.fleet.trust.node_state import judge_assigned, make_node_verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.bus.signatures.trust import Trust
+    from ccm_agent.templates.selector import Selector
+    from ccm_ctl.fleet.nodes.nodes import Inventory, Node
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.trust.node_state import NodeVerifier
+
+TARGETS_LIMIT = 20
+
+AT_ONCE = 32
+"""Nodes that are verified before others have their turn."""
+
+
+class CertifiedKeys:
+    """
+    The keys of nodes by selectors.
+
+    Args:
+        fleet: The fleet.
+        trust: Its root key.
+    """
+
+    def __init__(self, fleet: Fleet, trust: Trust) -> None:
+        self._fleet = fleet
+        self._trust = trust
+        self._verifier: NodeVerifier | None = None
+        self._inventory: Inventory | None = None
+
+    async def selectors(self, targets: Sequence[str]) -> list[Selector]:
+        """
+        The selectors of a secret.
+
+        Raises:
+            UsageError: They are too many, or one of them matches nodes that lack a fact: an attacker who withholds the
+                assigned facts of a node could give it the secret.
+        """
+        from ccm_agent.templates.selector import parse_targets
+        from ccm_ctl.fleet.nodes.groups import expand_groups
+
+        if len(targets) > TARGETS_LIMIT:
+            raise UsageError(f"a secret has at most {TARGETS_LIMIT} selectors; use a fact or a group instead")
+        selectors = parse_targets(await expand_groups(self._fleet, targets))
+        for selector in selectors:
+            if negated := next((term for term in selector.terms if term.is_negated), None):
+                raise UsageError(
+                    f"{negated}: a secret is for nodes with a fact, not for those without it; assign a fact to them"
+                )
+        return selectors
+
+    async def of(self, targets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """The keys of the nodes that selectors match, by name; and why others have none that is proven."""
+        selectors = await self.selectors(targets)
+        if self._inventory is None:
+            # one command looks at many secrets
+            self._inventory = await read_inventory(self._fleet)
+        verifier = await self._node_verifier()
+        keys: dict[str, str] = {}
+        problems: dict[str, str] = {}
+        for place, node in enumerate(self._inventory.nodes.values(), 1):
+            if place % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            judge_assigned(verifier, node)
+            try:
+                if not any(selector.matches(node.name, node.assigned) for selector in selectors):
+                    continue
+                if reason := node.unverified.get(ASSIGNED):
+                    raise SignatureError(f"its assigned facts are not verified: {reason}")
+                keys[node.name] = self._certified_key(verifier, node)
+            except SelectorLimitError as err:
+                problems[node.name] = err.message
+            except SignatureError as err:
+                problems[node.name] = err.message.removeprefix(
+                    f"{key_subject('CCM_NODES', f'node.{node.name}')}: "
+                )
+        return keys, problems
+
+    def _certified_key(self, verifier: NodeVerifier, node: Node) -> str:
+        """
+        The key of a node, as the root certified it and the node used it.
+
+        Raises:
+            SignatureError: No key is proven.
+        """
+        entry = node.entries.get("node")
+        if entry is None or node.record is None:
+            raise SignatureError("it has never connected, so its key is not known")
+        if not entry.signature or not node.record.certificate:
+            raise SignatureError(
+                f"its record is not signed with a certified key; issue credentials with `ccmctl node add {node.name}`"
+            )
+        subject = key_subject("CCM_NODES", f"node.{node.name}")
+        signer = verifier.state.read_signer(
+            subject, entry.value, entry.signature, node.record.certificate, is_timed=False
+        )
+        if signer != node.name:
+            raise SignatureError(f"its record is signed with the key of {signer}")
+        key = read_claims(entry.signature).key
+        expires = read_certificate(node.record.certificate, node.name, key, self._trust.root).expires
+        if expires and expires < self._fleet.clock.now().timestamp() * 1000:
+            raise SignatureError(
+                f"the certificate of its key has expired; issue credentials with `ccmctl node add {node.name}`"
+            )
+        return key
+
+    async def _node_verifier(self) -> NodeVerifier:
+        if self._verifier is None:
+            self._verifier = await make_node_verifier(self._fleet)
+        assert self._verifier is not None  # it is None without a trust block only
+        return self._verifier

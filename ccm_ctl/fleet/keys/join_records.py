@@ -1,0 +1,269 @@
+"""
+What the fleet knows of join tokens and joined nodes: documents in the bucket CCM_JOINS, signed by operators.
+
+    token.<id>     what a token allows; the operator who created it signed it
+    uses.<id>      the keys that have used it
+    node.<name>    the key that a name belongs to
+    wait.<key>     a node that an operator must accept
+    accept.<key>   that an operator accepted it
+
+Each write is a compare-and-set, so that two join services count each use once and give a name to one key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.join import JoinError
+from ccm_agent.bus.signatures.verified import Verified
+from ccm_agent.model.errors import BusSetupError
+from ccm_agent.model.records.join import JOINS_BUCKET
+from ccm_ctl.fleet.data.documents import Documents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_ctl.fleet.data.documents import StoredDocument
+    from ccm_ctl.fleet.ports import Fleet
+
+USES_LIMIT = 5_000
+"""The most nodes for one token: their keys are in one document."""
+
+_SHORT = 16
+"""Characters of a digest that stand for a key that used a token."""
+
+_Body = TypeVar("_Body")
+
+
+class TokenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    What a token allows.
+
+    Attributes:
+        key: The public key in the token, which signs requests.
+        expires: When it expires, in seconds since 1970.
+        uses: How many nodes may join with it.
+        role: The fact `role` of nodes that join; "": they get none.
+        name: The pattern that names of nodes must match.
+        networks: The networks from which the broker accepts it; empty: all.
+        approve: An operator must accept each node.
+        revoked: It was revoked.
+    """
+
+    key: str
+    expires: int
+    uses: int
+    role: str = ""
+    name: str = "*"
+    networks: tuple[str, ...] = ()
+    approve: bool = False
+    revoked: bool = False
+
+
+class JoinedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A node that joined, or that waits to be accepted.
+
+    Attributes:
+        name, key: The node and its public key.
+        token: The token that it used.
+        time: When, in seconds since 1970.
+        revoked: Its credentials were revoked, so its name is free.
+    """
+
+    name: str
+    key: str
+    token: str
+    time: int
+    revoked: bool = False
+
+
+class UsedToken(Struct, frozen=True, kw_only=True):
+    """The keys that have used a token, each as the first characters of its digest."""
+
+    keys: list[str] = []
+
+
+class KnownToken(Struct, frozen=True, kw_only=True):
+    """
+    A token as it is stored.
+
+    Attributes:
+        id: Its id.
+        record: What it allows.
+        used: How many nodes have used it.
+        author: The operator who created it.
+        proof: What the signature proves; None: nothing, so the token is void.
+        reason: Why it is void.
+    """
+
+    id: str
+    record: TokenRecord
+    used: int = 0
+    author: str = ""
+    proof: Verified[None] | None = None
+    reason: str = ""
+
+
+class JoinRecords:
+    """The documents of one fleet. It keeps the signers list, so make a new one now and then."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        if fleet.joins is None:
+            raise BusSetupError(f"{JOINS_BUCKET}: the bucket is missing; `ccmctl init --security` creates it")
+        self._documents = Documents(fleet, fleet.joins, JOINS_BUCKET)
+
+    async def add_token(self, token: str, record: TokenRecord) -> None:
+        """Store a new token. The operator signs it."""
+        await self._documents.change(f"token.{token}", lambda _: msgspec.to_builtins(record))
+
+    async def revoke_token(self, token: str) -> None:
+        """
+        Make a token void.
+
+        Raises:
+            JoinError: There is no such token.
+        """
+
+        def change(old: Any) -> Any:
+            if old is None:
+                raise JoinError(
+                    f"{token}: there is no such token; see `ccmctl token list`", code="join.unknown_token"
+                )
+            return {**old, "revoked": True}
+
+        await self._documents.change(f"token.{token}", change)
+
+    async def find_token(self, token: str) -> KnownToken | None:
+        """A token; None if there is none."""
+        stored = await self._documents.read(f"token.{token}")
+        return None if stored.body is None else _known(token, stored)
+
+    async def tokens(self) -> list[KnownToken]:
+        """All tokens with their uses, sorted by id."""
+        found: list[KnownToken] = []
+        uses = {
+            stored.key.removeprefix("uses."): _body(stored, UsedToken)
+            for stored in await self._documents.read_all("uses.")
+        }
+        for stored in await self._documents.read_all("token."):
+            if stored.body is not None:
+                token = stored.key.removeprefix("token.")
+                used = uses.get(token)
+                known = _known(token, stored)
+                found.append(msgspec.structs.replace(known, used=len(used.keys) if used else 0))
+        return found
+
+    async def count_use(self, token: KnownToken, key: str) -> None:
+        """
+        Count a node's key as a use of a token. A key that was counted before is not counted again.
+
+        Raises:
+            JoinError: The token is used up.
+        """
+        short = hashlib.sha256(key.encode()).hexdigest()[:_SHORT]
+
+        def change(old: Any) -> Any:
+            keys = msgspec.convert(old, UsedToken).keys if old is not None else []
+            if short in keys:
+                return old
+            if len(keys) >= token.record.uses:
+                raise JoinError(
+                    f"the token was used {len(keys)} times and is used up; create another one with `ccmctl token create`",
+                    code="join.used_up",
+                )
+            return {"keys": [*keys, short]}
+
+        await self._documents.change(f"uses.{token.id}", change)
+
+    async def find_node(self, name: str) -> JoinedNode | None:
+        """The node that a name belongs to; None: it is free, or nothing verified says so."""
+        return _body(await self._documents.read(f"node.{name}"), JoinedNode)
+
+    async def claim(self, node: JoinedNode, base: Sequence[Base]) -> None:
+        """
+        Give a name to a key.
+
+        Raises:
+            JoinError: It belongs to another key.
+        """
+
+        def change(old: Any) -> Any:
+            has = msgspec.convert(old, JoinedNode) if old is not None else None
+            if has is not None and not has.revoked and has.key != node.key:
+                raise name_taken(node.name)
+            is_same = has is not None and not has.revoked
+            return old if is_same else msgspec.to_builtins(node)
+
+        await self._write_if_new(f"node.{node.name}", change, base)
+
+    async def release(self, name: str) -> None:
+        """Free the name of a node whose credentials were revoked."""
+        await self._documents.change(
+            f"node.{name}", lambda old: {**old, "revoked": True} if old is not None else None
+        )
+
+    async def wait(self, node: JoinedNode, base: Sequence[Base]) -> None:
+        """Store that a node waits to be accepted."""
+        await self._write_if_new(
+            f"wait.{node.key}", lambda old: old if old is not None else msgspec.to_builtins(node), base
+        )
+
+    async def waiting(self) -> list[JoinedNode]:
+        """The nodes that wait to be accepted, sorted by name."""
+        accepted = {stored.key.removeprefix("accept.") for stored in await self._accepted()}
+        found = [_body(stored, JoinedNode) for stored in await self._documents.read_all("wait.")]
+        nodes = [node for node in found if node is not None and node.key not in accepted]
+        return sorted(nodes, key=lambda node: node.name)
+
+    async def accept(self, node: JoinedNode) -> None:
+        """Accept a node that waits. The operator signs it."""
+        await self._documents.change(f"accept.{node.key}", lambda _: {"name": node.name})
+
+    async def is_accepted(self, name: str, key: str) -> bool:
+        """Whether an operator accepted this key under this name."""
+        stored = await self._documents.read(f"accept.{key}")
+        return isinstance(stored.proof, Verified) and stored.body == {"name": name}
+
+    async def _accepted(self) -> list[StoredDocument]:
+        found = await self._documents.read_all("accept.")
+        return [stored for stored in found if isinstance(stored.proof, Verified)]
+
+    async def _write_if_new(self, key: str, change: Callable[[Any], Any], base: Sequence[Base]) -> None:
+        """Write a document whose content comes from a request that `base` allows."""
+        stored = await self._documents.read(key)
+        await self._documents.change(key, change, base=base if stored.body is None else ())
+
+
+def _known(token: str, stored: StoredDocument) -> KnownToken:
+    record = _body(stored, TokenRecord)
+    if record is None or not isinstance(stored.proof, Verified):
+        empty = TokenRecord(key="", expires=0, uses=0, revoked=True)
+        return KnownToken(
+            id=token, record=empty, author=stored.written_by, reason=stored.unverified or "it cannot be read"
+        )
+    return KnownToken(id=token, record=record, author=stored.proof.signer, proof=stored.proof)
+
+
+def _body(stored: StoredDocument, kind: type[_Body]) -> _Body | None:
+    """The verified body of a document; None if there is none."""
+    if stored.body is None or not isinstance(stored.proof, Verified):
+        return None
+    try:
+        return msgspec.convert(stored.body, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def name_taken(name: str) -> JoinError:
+    """The error for a name that belongs to another node."""
+    return JoinError(
+        f"{name}: this name belongs to another node; choose another one with `ccm join --name`, or run "
+        f"`ccmctl node revoke {name}` if that node is gone",
+        code="join.name_taken",
+    )

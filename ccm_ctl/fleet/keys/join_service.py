@@ -1,0 +1,470 @@
+"""
+The join service: checks the requests of nodes that join or renew their credentials, and answers them.
+
+Everything in a request is from a stranger until its signatures are verified. A request has a size limit, each sender has a budget
+of answers, and the queue is bounded. What is over these limits is dropped without an answer, and the node repeats its request.
+
+Each join and each renewal has one entry in the audit trail. Refusals of one sender for one reason have one entry a minute at
+most, with their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fnmatch
+import hashlib
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.access.audit_entry import SignedAction
+from ccm_agent.bus.layout import FACTS
+from ccm_agent.bus.signatures.join import JoinError, read_request, verify_request
+from ccm_agent.bus.signatures.signing import SKEW_MS, SignatureError, SignatureTimeError, check_times
+from ccm_agent.bus.signatures.trust import read_certificate
+from ccm_agent.bus.subjects import ALL, is_node
+from ccm_agent.model.errors import BusDeniedError, CcmError, InputError, ProtocolError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.join import (
+    JOIN_ANSWER,
+    JOIN_RENEWAL,
+    JOIN_REQUEST,
+    REQUEST_LIMIT_BYTES,
+    JoinAnswer,
+    JoinRequest,
+    JoinState,
+)
+from ccm_agent.model.wire import NodeRecord
+from ccm_ctl.fleet.data.documents import Documents, numbers_for
+from ccm_ctl.fleet.data.fact_edits import with_facts
+from ccm_ctl.fleet.keys.join_limits import ReportLimit, SenderLimit
+from ccm_ctl.fleet.keys.join_records import JoinedNode, JoinRecords, name_taken
+from ccm_ctl.fleet.keys.signers import published
+from ccm_ctl.fleet.trust.newest_signers import find_newest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.bus.connection.messages import Message
+    from ccm_agent.bus.signatures.trust import SignedText, SignersList
+    from ccm_ctl.fleet.keys.join_keys import Issuer
+    from ccm_ctl.fleet.keys.join_records import KnownToken
+    from ccm_ctl.fleet.ports import Fleet
+
+log = logging.getLogger(__name__)
+
+VALID_S = 90 * 86_400
+"""How long credentials of a node that joined are valid."""
+
+REFRESH_MS = 5_000
+"""How long the service relies on the signers list and on document numbers that it has read."""
+
+ANSWERS_A_MINUTE = 40
+"""Answers to one key. A node that waits to be accepted asks every five seconds."""
+REFUSALS_A_MINUTE = 60
+"""Refusals to the holders of one token."""
+
+QUEUE_LIMIT = 5_000
+"""Requests that wait for an answer; a node repeats one that is dropped."""
+WORKERS = 8
+"""Requests that are answered at the same time."""
+
+
+class JoinOutcome(Struct, frozen=True, kw_only=True):
+    """
+    The result of one request, for the operator's terminal and the audit trail.
+
+    Attributes:
+        subject: The subject of the request.
+        digest: SHA-256 (hex) of its body.
+        node, key, token: What it says; "" if it cannot be read.
+        state: The result.
+        is_renewal: The node renewed its credentials.
+        code, message: Why it was refused, or what it waits for.
+        repeated: For a refusal: how many others like it were not reported before.
+    """
+
+    subject: str
+    digest: str
+    state: JoinState
+    node: str = ""
+    key: str = ""
+    token: str = ""
+    is_renewal: bool = False
+    code: str = ""
+    message: str = ""
+    repeated: int = 0
+
+    def as_action(self) -> SignedAction:
+        """Its entry in the audit trail."""
+        details = {
+            "state": str(self.state),
+            "node": self.node,
+            "key": self.key,
+            "token": self.token,
+            "code": self.code,
+            "repeated": str(self.repeated or ""),
+        }
+        kind = "renewal" if self.is_renewal else "join"
+        known = {name: value[:100] for name, value in details.items() if value}
+        return SignedAction(kind=kind, subject=self.subject[:300], digest=self.digest, details=known)
+
+
+class _Trusted(Struct, frozen=True, kw_only=True):
+    """What the service has read from the fleet at one time."""
+
+    read_ms: int
+    records: JoinRecords
+    facts: Documents
+    signers: SignersList | None
+    text: SignedText
+    floors: dict[str, int]
+
+
+class JoinService:
+    """
+    Answers requests.
+
+    Args:
+        fleet: The bus, with the credentials of an operator with `--join`.
+        issuer: The keys.
+        on_outcome: Receives each outcome that is to be reported.
+        read_added: Returns the nodes that `ccmctl node add` added. Blocking.
+        valid_s: How long credentials are valid.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        issuer: Issuer,
+        on_outcome: Callable[[JoinOutcome], None],
+        read_added: Callable[[], Collection[str]],
+        *,
+        valid_s: int = VALID_S,
+    ) -> None:
+        self._fleet = fleet
+        self._issuer = issuer
+        self._on_outcome = on_outcome
+        self._read_added = read_added
+        self._valid_s = valid_s
+        self._answers = SenderLimit(ANSWERS_A_MINUTE)
+        self._refusals = SenderLimit(REFUSALS_A_MINUTE)
+        self._reported = ReportLimit()
+        self._trusted: _Trusted | None = None
+        self._reading = asyncio.Lock()
+        self._counting = asyncio.Lock()
+
+    async def answer(
+        self, subject: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[bytes, dict[str, str]] | None:
+        """
+        The answer to a request; None for a request that is dropped.
+
+        Raises:
+            BusError: The broker is away; the node repeats its request.
+            RevisionError: Other join services keep writing the same document; likewise.
+        """
+        now_ms = self._now_ms()
+        if len(body) > REQUEST_LIMIT_BYTES or self._refusals.is_spent(subject, now_ms):
+            self._refusals.count(subject, now_ms)
+            dropped = JoinError("its sender was refused too often, or it is too large", code="join.dropped")
+            self._report_refusal(_outcome(subject, body, None, dropped))
+            return None
+        request: JoinRequest | None = None
+        try:
+            request = read_request(subject, body)
+            if self._answers.is_spent(request.key, now_ms):
+                return None
+            self._answers.count(request.key, now_ms)
+            answer = await self._decide_or_fail(request, subject, body, headers)
+        except JoinError as err:
+            self._refusals.count(subject, now_ms)
+            outcome = _outcome(subject, body, request, err)
+            self._report_refusal(outcome)
+            answer = _refusal(outcome)
+        return self._issuer.seal(subject, answer, self._now_ms())
+
+    async def _decide_or_fail(
+        self, request: JoinRequest, subject: str, body: bytes, headers: Mapping[str, str]
+    ) -> JoinAnswer:
+        try:
+            return await self._decide(request, subject, body, headers)
+        except (ProtocolError, BusDeniedError, InputError) as err:
+            raise JoinError(f"the join service failed: {err.message}", code="join.service") from err
+
+    async def _decide(
+        self, request: JoinRequest, subject: str, body: bytes, headers: Mapping[str, str]
+    ) -> JoinAnswer:
+        trusted = await self._read_trusted()
+        if not is_node(request.name):
+            raise JoinError(
+                f"{request.name[:60]!r}: not a valid node name; use lowercase letters, digits, `.`, `_` and `-`",
+                code="join.bad_name",
+            )
+        token = await self._find_token(trusted, request) if request.token else None
+        self._verify(request, subject, body, headers, token.record.key if token else "")
+        if token is None:
+            self._check_renewal(trusted, request)
+        await self._check_name(trusted, request)
+        floors = trusted.floors
+        if token is not None and not await self._admit(trusted, token, request):
+            self._report(request, subject, body, JoinState.WAITING)
+            return JoinAnswer(
+                protocol=JOIN_ANSWER,
+                state=JoinState.WAITING,
+                request=_digest(body),
+                code="join.waiting",
+                message="an operator must accept this node",
+            )
+        if token is not None and token.record.role:
+            floors = floors | await self._assign_role(trusted, token, request.name)
+        jwt, certificate, expires = self._issuer.issue(
+            request.name, request.key, self._now_ms(), self._valid_s
+        )
+        self._report(request, subject, body, JoinState.JOINED)
+        return JoinAnswer(
+            protocol=JOIN_ANSWER,
+            state=JoinState.JOINED,
+            request=_digest(body),
+            jwt=jwt,
+            certificate=certificate,
+            signers=trusted.text.body,
+            signature=trusted.text.signature,
+            floors=floors,
+            expires=expires,
+        )
+
+    async def _find_token(self, trusted: _Trusted, request: JoinRequest) -> KnownToken:
+        token = await trusted.records.find_token(request.token)
+        if token is None or token.proof is None:
+            reason = f": {token.reason}" if token is not None else ""
+            raise JoinError(
+                f"the fleet does not know this token{reason}; create another one with `ccmctl token create`",
+                code="join.unknown_token",
+            )
+        return token
+
+    def _verify(
+        self, request: JoinRequest, subject: str, body: bytes, headers: Mapping[str, str], token_key: str
+    ) -> None:
+        now_ms = self._now_ms()
+        try:
+            verify_request(request, subject, body, headers, token_key, now_ms=now_ms)
+        except SignatureTimeError as err:
+            seconds = abs(now_ms - request.time) // 1000
+            raise JoinError(
+                f"the clock of this host differs by {seconds} s; correct it, then repeat the command",
+                code="join.clock",
+            ) from err
+        except SignatureError as err:
+            raise JoinError("the signature of the request is not valid", code="join.signature") from err
+
+    def _check_renewal(self, trusted: _Trusted, request: JoinRequest) -> None:
+        """Check that the fleet certified the key before, and has not revoked it."""
+        revoked = trusted.signers.revoked_nodes if trusted.signers is not None else ()
+        try:
+            claims = read_certificate(request.certificate, request.name, request.key, self._issuer.root)
+            check_times(claims, request.name, now_ms=self._now_ms(), late_ms=SKEW_MS)
+        except ProtocolError as err:
+            raise JoinError(
+                f"the certificate of this node is not valid: {err.message}; join again with a new token",
+                code="join.certificate",
+            ) from err
+        if {claims.key, request.key} & set(revoked):
+            raise JoinError(
+                f"the credentials of {request.name} were revoked; join again with a new token",
+                code="join.revoked",
+            )
+
+    async def _check_name(self, trusted: _Trusted, request: JoinRequest) -> None:
+        """Check that the name does not belong to another key."""
+        joined = await trusted.records.find_node(request.name)
+        if joined is not None and not joined.revoked:
+            if joined.key != request.key:
+                raise name_taken(request.name)
+            return
+        if not request.token:
+            return
+        revoked = trusted.signers.revoked_nodes if trusted.signers is not None else ()
+        if request.key in revoked:
+            raise JoinError(
+                f"the key of {request.name} was revoked; remove its credentials file, then join again",
+                code="join.revoked",
+            )
+        added = await asyncio.to_thread(self._read_added)
+        if request.name in added or await self._has_record(request, revoked):
+            raise name_taken(request.name)
+
+    async def _has_record(self, request: JoinRequest, revoked: tuple[str, ...]) -> bool:
+        """Whether a node with another key has stored a record under this name."""
+        entry = await self._fleet.nodes.get(f"node.{request.name}")
+        if entry is None or not entry.value:
+            return False
+        try:
+            key = decode_foreign(entry.value, NodeRecord).key
+        except msgspec.MsgspecError:
+            return True
+        return key != request.key and key not in revoked
+
+    async def _admit(self, trusted: _Trusted, token: KnownToken, request: JoinRequest) -> bool:
+        """
+        Apply the limits of a token, and give the name to the key; False: an operator must accept the node first.
+
+        A request that is repeated has the same result, whatever step an earlier attempt reached.
+        """
+        record, now_s = token.record, self._now_ms() // 1000
+        if record.revoked:
+            raise JoinError(
+                "the token was revoked; create another one with `ccmctl token create`",
+                code="join.revoked_token",
+            )
+        if record.expires <= now_s:
+            raise JoinError(
+                "the token has expired; create another one with `ccmctl token create`",
+                code="join.expired_token",
+            )
+        if not fnmatch.fnmatchcase(request.name, record.name):
+            raise JoinError(
+                f"{request.name}: the token is for names like {record.name}; use `ccm join --name`",
+                code="join.name",
+            )
+        assert token.proof is not None
+        author = trusted.signers.by_key(token.proof.key, self._now_ms()) if trusted.signers else None
+        if record.role and author is not None and not author.facts:
+            raise JoinError(
+                f"the token assigns a role, and its author {token.author} may not assign facts",
+                code="join.token_rights",
+            )
+        async with self._counting:  # its workers would have to repeat each other's writes of one document
+            await trusted.records.count_use(token, request.key)
+        node = JoinedNode(name=request.name, key=request.key, token=token.id, time=now_s)
+        if record.approve and not await trusted.records.is_accepted(request.name, request.key):
+            await trusted.records.wait(node, [token.proof])
+            return False
+        await trusted.records.claim(node, [token.proof])
+        return True
+
+    async def _assign_role(self, trusted: _Trusted, token: KnownToken, name: str) -> dict[str, int]:
+        """Assign the role that a token states; returns the number of the document, as a floor."""
+        assert token.proof is not None
+        role = token.record.role
+        stored = await trusted.facts.read(name)
+        base = [token.proof] if stored.body is None else []
+        _, new = await trusted.facts.change(name, lambda old: with_facts(old, {"role": role}), base=base)
+        return {f"{FACTS}/{name}": new.number}
+
+    async def _read_trusted(self) -> _Trusted:
+        async with self._reading:
+            now_ms = self._now_ms()
+            if self._trusted is None or not 0 <= now_ms - self._trusted.read_ms < REFRESH_MS:
+                self._trusted = await self._read(now_ms)
+            return self._trusted
+
+    async def _read(self, now_ms: int) -> _Trusted:
+        newest = await find_newest(self._fleet)
+        if newest.doubt:
+            raise JoinError(
+                f"the join service cannot rely on its signers list: {newest.doubt}", code="join.stale_signers"
+            )
+        stored = await published(self._fleet.signers) if self._fleet.signers is not None else None
+        trust = self._fleet.trust
+        text = stored or (trust.signers if trust is not None else None)
+        if text is None:
+            raise JoinError(
+                "the fleet has no signers list; run `ccmctl signers publish`", code="join.no_signers"
+            )
+        # `all` is the name of no node
+        floors = await numbers_for(self._fleet, ALL)
+        return _Trusted(
+            read_ms=now_ms,
+            records=JoinRecords(self._fleet),
+            facts=Documents(self._fleet, self._fleet.facts, FACTS),
+            signers=newest.signers,
+            text=text,
+            floors=floors,
+        )
+
+    def _report(self, request: JoinRequest, subject: str, body: bytes, state: JoinState) -> None:
+        is_waiting = state is JoinState.WAITING
+        if is_waiting and self._reported.count(request.key, "join.waiting", self._now_ms()) is None:
+            return
+        self._on_outcome(_outcome(subject, body, request, None, state))
+
+    def _report_refusal(self, outcome: JoinOutcome) -> None:
+        repeated = self._reported.count(outcome.subject, outcome.code, self._now_ms())
+        if repeated is not None:
+            self._on_outcome(msgspec.structs.replace(outcome, repeated=repeated))
+
+    def _now_ms(self) -> int:
+        return int(self._fleet.clock.now().timestamp() * 1000)
+
+
+def _outcome(
+    subject: str,
+    body: bytes,
+    request: JoinRequest | None,
+    err: JoinError | None,
+    state: JoinState = JoinState.REFUSED,
+) -> JoinOutcome:
+    return JoinOutcome(
+        subject=subject,
+        digest=_digest(body),
+        state=state,
+        node=request.name if request else "",
+        key=request.key if request else "",
+        token=request.token if request else "",
+        is_renewal=subject.startswith(f"{JOIN_RENEWAL}."),
+        code=err.code if err else "",
+        message=err.message if err else "",
+    )
+
+
+def _refusal(outcome: JoinOutcome) -> JoinAnswer:
+    return JoinAnswer(
+        protocol=JOIN_ANSWER,
+        state=JoinState.REFUSED,
+        request=outcome.digest,
+        code=outcome.code,
+        message=outcome.message,
+    )
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+async def serve_joins(connection: Connection, service: JoinService, on_ready: Callable[[], None]) -> None:
+    """
+    Answer requests until cancelled; what does not fit into the queue is dropped.
+
+    Raises:
+        BusDeniedError: The operator may not receive them.
+    """
+    queue: asyncio.Queue[Message] = asyncio.Queue(QUEUE_LIMIT)
+
+    def take(message: Message) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            queue.put_nowait(message)
+
+    async def work() -> None:
+        while True:
+            message = await queue.get()
+            try:
+                answer = await service.answer(message.subject, message.body, message.headers)
+                if answer is not None and message.reply:
+                    await connection.publish(message.reply, *answer)
+            except CcmError as err:
+                log.warning("a request to join was not answered", extra={"error": str(err)})
+
+    subscriptions = await connection.subscribe([f"{JOIN_REQUEST}.*", f"{JOIN_RENEWAL}.>"], take)
+    on_ready()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(WORKERS):
+                tasks.create_task(work(), name=f"join:{number}")
+    finally:
+        await connection.unsubscribe(subscriptions)

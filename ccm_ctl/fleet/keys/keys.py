@@ -1,0 +1,497 @@
+"""
+The folder with a fleet's keys. `ccmctl init --security` creates it, and `ccmctl node add` uses it.
+
+    nats-security.conf   the configuration that every server includes; not secret
+    operator.seed  account.seed  ops.seed  nodes.seed  audit.seed  join.seed  system.seed   secret; mode 0600
+    node_signer.seed     signs nodes with the permissions that the servers have for all nodes; secret
+    root.seed            signs the signers list; secret, and independent of the broker's keys
+    sealing.seed         opens the data keys of secrets, to seal them to further nodes; secret
+    trust.json           the signers list, signed by the root key; not secret
+    users.jsonl          the users that received credentials, and when; no secrets
+    moving.json          start and end of a migration from one account to several
+
+Seeds that other users can read are refused, and no seed is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.access.accounts import Account
+from ccm_agent.bus.access.credentials import (
+    Authority,
+    Credentials,
+    account_in_configuration,
+    account_tokens,
+    asker_credentials,
+    check_seed,
+    connections_subject,
+    name_in_jwt,
+    new_account,
+    new_authority,
+    new_root,
+    public_key,
+    scoped_credentials,
+    server_configuration,
+    table_mark,
+    user_credentials,
+)
+from ccm_agent.bus.access.permissions import audit_permissions, operator_permissions
+from ccm_agent.model.errors import InputError, NotFoundError, UsageError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.secret import Secret
+from ccm_ctl.fleet.keys.signers import Signers, build_signer
+from ccm_ctl.fleet.whole_file import PUBLIC, create_file, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccm_agent.bus.access.permissions import Permissions, Role
+    from ccm_agent.bus.signatures.trust import Trust
+
+CONFIGURATION = "nats-security.conf"
+USERS = "users.jsonl"
+_MOVING = "moving.json"
+_NODE_SIGNER = "node_signer"
+_KINDS = {
+    "operator": "O",
+    "account": "A",
+    "ops": "A",
+    "nodes": "A",
+    "audit": "A",
+    "system": "A",
+    "join": "A",
+    _NODE_SIGNER: "A",
+}
+_SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes"}
+_EVERYBODY = "*"
+"""Instead of a public key: every user whose JWT was issued until a time."""
+
+
+class User(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A node or operator that received credentials.
+
+    Attributes:
+        kind: "node" or "operator".
+        name, public_key: The user and its key.
+        time: When they were issued or revoked, in seconds since 1970.
+        revoked: They are void.
+        account: Their account; "" for the old one-account layout, whose account is CTL now.
+    """
+
+    kind: str
+    name: str
+    public_key: str
+    time: int
+    revoked: bool = False
+    account: str = ""
+
+
+class Moving(Struct, frozen=True, kw_only=True):
+    """
+    A migration from one account to several; times in seconds since 1970.
+
+    Attributes:
+        began: Credentials that were issued before this are of the one-account layout.
+        until: When these expire at the latest.
+    """
+
+    began: int
+    until: int
+
+
+def keys_folder(chosen: str, environ: Mapping[str, str]) -> Path:
+    """The chosen folder, else the one in the environment, else the user's default."""
+    if named := chosen or environ.get("CCM_KEYS"):
+        return Path(named)
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or Path.home()) / ".config")
+    return Path(home) / "ccm" / "keys"
+
+
+class Keys:
+    """The folder with the keys. Blocking: it reads and writes a few small files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def configuration(self) -> Path:
+        """The configuration that the servers include."""
+        return self.folder / CONFIGURATION
+
+    def exist(self) -> bool:
+        """The folder has keys."""
+        return (self.folder / "account.seed").exists()
+
+    def make(self) -> None:
+        """
+        Create keys, and the configuration for the servers.
+
+        Raises:
+            InputError: The folder cannot be written, or holds keys already.
+        """
+        authority = new_authority()
+        for name in _KINDS:
+            self.write_seed(name, getattr(authority, name))
+        self._configure()
+
+    @property
+    def signers(self) -> Signers:
+        """The signers list, which the root key of this folder signs."""
+        return Signers(self.folder, lambda: self.seed("root"))
+
+    def make_root(self) -> None:
+        """
+        Create a root key, independent of the broker's keys. It may be in another folder or on another machine.
+
+        Raises:
+            InputError: The folder cannot be written, or holds one already.
+        """
+        self.write_seed("root", new_root())
+
+    @property
+    def has_root(self) -> bool:
+        """The root key is in this folder."""
+        return (self.folder / "root.seed").exists()
+
+    @property
+    def has_one_account(self) -> bool:
+        """The keys are of the old layout, with nodes and operators in the account of the streams."""
+        return self.exist() and not (self.folder / "ops.seed").exists()
+
+    @property
+    def moving(self) -> Moving | None:
+        """The migration from one account to several; None if there is none."""
+        path = self.folder / _MOVING
+        try:
+            return decode_foreign(path.read_bytes(), Moving)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as err:
+            raise InputError(f"{path}: cannot be read: {err}") from err
+
+    def begin_moving(self, seconds: int) -> None:
+        """
+        Create the missing accounts. Credentials issued so far stay valid until `end_moving`, or for `seconds`.
+
+        Raises:
+            InputError: The folder cannot be written.
+        """
+        now = int(time.time())
+        write_whole(self.folder / _MOVING, msgspec.json.encode(Moving(began=now, until=now + seconds)))
+        for name in ("nodes", "ops"):
+            if not (self.folder / f"{name}.seed").exists():
+                self.write_seed(name, new_account())
+        self._configure()
+
+    @property
+    def is_configuration_current(self) -> bool:
+        """This version wrote the configuration for the servers, or an earlier one that writes the same accounts."""
+        try:
+            text = self.configuration.read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        return table_mark(moving=self.moving is not None) in text.splitlines()
+
+    def refresh(self) -> bool:
+        """
+        Write the configuration for the servers again if an earlier version wrote it; whether it did.
+
+        Raises:
+            InputError: A seed that this needs is not in the folder.
+        """
+        if self.is_configuration_current:
+            return False
+        self._configure()
+        return True
+
+    def end_moving(self) -> None:
+        """Void all credentials of the one-account layout, in the configuration for the servers."""
+        moving = self.moving
+        if moving is None:
+            return
+        for user in self.of_one_account():
+            # Earlier ones are covered by the entry for every user; new ones may have been issued in the same second.
+            if user.time >= moving.began:
+                self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
+        everybody = User(kind="", name=_EVERYBODY, public_key=_EVERYBODY, time=moving.began - 1, revoked=True)
+        self._note(everybody)
+        (self.folder / _MOVING).unlink()
+        self._configure()
+
+    def moved(self) -> list[User]:
+        """The users with valid credentials of separate accounts."""
+        return [user for user in self._valid().values() if user.account]
+
+    def of_one_account(self) -> list[User]:
+        """The users with valid credentials of the one-account layout."""
+        return [user for user in self._valid().values() if not user.account]
+
+    def add_operator(self, name: str, role: Role, *, expires: int | None = None) -> Credentials:
+        """
+        Issue credentials to an operator, and add the operator's key to the signers list.
+
+        Raises:
+            NotFoundError, UsageError: As `add`.
+        """
+        made = self.add("operator", name, operator_permissions(name, role), expires=expires)
+        if not self.has_root:
+            return made
+        self.signers.add(build_signer(name, made.public_key, role, expires))
+        return _with_trust(made, self.signers.trust())
+
+    def add_node(
+        self,
+        name: str,
+        permissions: Permissions,
+        *,
+        expires: int | None = None,
+        floors: Mapping[str, int] | None = None,
+    ) -> Credentials:
+        """
+        Issue credentials to a node, with the root's certificate of its key.
+
+        The servers have its permissions, if they know the scoped signing key; else the credentials contain them.
+
+        Args:
+            name: Its identity.
+            permissions: Its permissions on the broker.
+            expires: When they expire, in seconds since 1970; None: never.
+            floors: For each `bucket/key` the lowest number of a document that this node accepts.
+
+        Raises:
+            NotFoundError, UsageError: As `add`.
+        """
+        if account := self.account_of_signer():
+            self._require_own_name("node", name)
+            made = scoped_credentials(
+                self.seed(_NODE_SIGNER), account, name, permissions.tags, expires=expires
+            )
+            self._note_user("node", made.name, made.public_key, Account.NODES)
+        else:
+            made = self.add("node", name, permissions, expires=expires)
+        if not self.has_root or not self.signers.exist():
+            return made
+        return _with_trust(made, self.signers.for_node(name, made.public_key, expires, floors or {}))
+
+    def account_of_signer(self) -> str:
+        """The public key of the nodes' account; "" when this folder's servers do not know the scoped signing key."""
+        if not (self.folder / f"{_NODE_SIGNER}.seed").exists():
+            return ""
+        account, signing_keys = account_in_configuration(self._configuration_text(), Account.NODES)
+        return account if public_key(self.seed(_NODE_SIGNER)) in signing_keys else ""
+
+    def add(
+        self, kind: str, name: str, permissions: Permissions, *, expires: int | None = None
+    ) -> Credentials:
+        """
+        Issue credentials to a node or operator, for the broker only.
+
+        Raises:
+            NotFoundError: There are no keys.
+            UsageError: The name belongs to a user of the other kind, whose replies it could then read.
+        """
+        self._require_accounts()
+        seed = self.seed(_SEEDS[permissions.account])
+        self._require_own_name(kind, name)
+        made = user_credentials(seed, name, permissions, expires=expires)
+        self._note_user(kind, made.name, made.public_key, permissions.account)
+        return made
+
+    def _require_own_name(self, kind: str, name: str) -> None:
+        others = [user for user in self.users() if user.name == name and user.kind not in (kind, "")]
+        if others:
+            raise UsageError(f"{name}: is the name of {_a(others[0].kind)} already; {_a(kind)} needs another")
+
+    def note_joined(self, name: str, key: str) -> None:
+        """Note a node that joined with a token, unless it is known: its key can then be revoked."""
+        if key not in {user.public_key for user in self.users()}:
+            self._note_user("node", name, key, Account.NODES)
+
+    def _note_user(self, kind: str, name: str, key: str, account: Account) -> None:
+        now = int(time.time())
+        self._note(User(kind=kind, name=name, public_key=key, time=now, account=account.value))
+
+    def account_tokens(self) -> dict[str, str]:
+        """The JWTs of the accounts in the servers' configuration, by public key, except the system account."""
+        system = public_key(self.seed("system"))
+        found = account_tokens(self._configuration_text())
+        return {key: token for key, token in found.items() if key != system}
+
+    def _configuration_text(self) -> str:
+        try:
+            return self.configuration.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            raise InputError(f"{self.configuration}: cannot be read: {err}") from err
+
+    @property
+    def connections_subject(self) -> str:
+        """Where the servers are asked for the connections to the account of the streams."""
+        return connections_subject(public_key(self.seed("account")))
+
+    def asker(self, name: str, subjects: Sequence[str], expires: int) -> Credentials:
+        """Credentials in the system account that may ask these questions only. They expire soon, so no list names them."""
+        return asker_credentials(self.seed("system"), name, subjects, expires)
+
+    def audit_maker(self, name: str, expires: int) -> Credentials:
+        """Credentials that may create the audit stream and nothing else. They expire soon, so no list names them."""
+        return user_credentials(self.seed("audit"), name, audit_permissions(name), expires=expires)
+
+    def revoke(self, kind: str, name: str) -> list[User]:
+        """
+        Void all credentials of a name; those that were valid. Servers apply it when they get the new JWT of the account.
+
+        Raises:
+            NotFoundError: None were issued under this name, or there are no keys.
+        """
+        self._require_accounts()
+        self._authority()
+        found = [user for user in self._valid().values() if (user.kind, user.name) == (kind, name)]
+        if not found:
+            raise NotFoundError(f"{name}: no {kind} was given credentials under that name from {self.folder}")
+        for user in found:
+            self._note(msgspec.structs.replace(user, time=int(time.time()), revoked=True))
+        self._configure()
+        if self.has_root and self.signers.exist():
+            change = self.signers.remove if kind == "operator" else self.signers.revoke_nodes
+            change([user.public_key for user in found])
+        return found
+
+    def users(self) -> list[User]:
+        """Every user that received or lost credentials, in order of time."""
+        try:
+            lines = (self.folder / USERS).read_bytes().splitlines()
+            return [decode_foreign(line, User) for line in lines]
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.MsgspecError) as err:
+            raise InputError(f"{self.folder / USERS}: cannot be read: {err}") from err
+
+    def certified(self, kind: str) -> set[str]:
+        """The names of a kind with valid credentials from this folder; none for a folder without keys."""
+        return {user.name for user in self._valid().values() if user.kind == kind}
+
+    def _valid(self) -> dict[str, User]:
+        users = self.users()
+        gone = {user.public_key: user.time for user in users if user.revoked}
+        before = gone.get(_EVERYBODY, -1)
+        return {
+            user.public_key: user
+            for user in users
+            if user.public_key not in gone and (user.account or user.time > before)
+        }
+
+    def _note(self, user: User) -> None:
+        path = self.folder / USERS
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(number, "ab") as file:
+                file.write(msgspec.json.encode(user) + b"\n")
+        except OSError as err:
+            raise InputError(f"{path}: cannot be written: {err.strerror}") from err
+
+    def _configure(self) -> None:
+        """Write the configuration for the servers from the current content of the folder."""
+        moving = self.moving
+        if moving is not None and moving.until < time.time():
+            self.end_moving()
+            return
+        revoked: dict[Account, dict[str, int]] = {}
+        for user in self.users():
+            if user.revoked:
+                account = Account(user.account) if user.account else Account.CTL
+                revoked.setdefault(account, {})[user.public_key] = user.time
+        text = server_configuration(self._authority(), revoked, moving=moving is not None)
+        write_whole(self.folder / CONFIGURATION, text.encode(), mode=PUBLIC)
+
+    def _authority(self) -> Authority:
+        self._add_account(Account.AUDIT, "its stream could not be read any more")
+        self._add_account(Account.JOIN, "all join tokens would be void")
+        self._add_node_signer()
+        return Authority(**{name: self.seed(name) for name in _KINDS})
+
+    def _add_account(self, account: Account, effect: str) -> None:
+        """
+        Create an account that a folder of an earlier version does not have.
+
+        Raises:
+            InputError: The servers have this account already. Another key would have an effect that nobody wants.
+        """
+        path = self.folder / f"{account}.seed"
+        if path.exists():
+            return
+        if self.configuration.exists() and account in map(name_in_jwt, self.account_tokens().values()):
+            raise InputError(
+                f"{path}: not found, and {self.configuration} has its account already; with another key, {effect}; "
+                "copy it from where it was created"
+            )
+        self.write_seed(account, new_account())
+
+    def _add_node_signer(self) -> None:
+        """
+        Create the scoped signing key in a folder of an earlier version.
+
+        Raises:
+            InputError: The servers know one already; another one would make all credentials void that it signed.
+        """
+        path = self.folder / f"{_NODE_SIGNER}.seed"
+        if path.exists():
+            return
+        if (
+            self.configuration.exists()
+            and account_in_configuration(self._configuration_text(), Account.NODES)[1]
+        ):
+            raise InputError(
+                f"{path}: not found, and {self.configuration} names its key already; copy it from where it was created"
+            )
+        self.write_seed(_NODE_SIGNER, new_account())
+
+    def _require_accounts(self) -> None:
+        if self.has_one_account:
+            raise UsageError(
+                f"{self.folder}: its keys are from a version with a single account; "
+                "`ccmctl init --security --migrate` creates the others and keeps these"
+            )
+
+    def write_seed(self, name: str, seed: Secret) -> None:
+        """Create the file of a seed; InputError if it exists or cannot be written."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_file(self.folder / f"{name}.seed", f"{seed.reveal()}\n".encode())
+        except OSError as err:
+            raise InputError(f"{err.filename}: keys cannot be written: {err.strerror}") from err
+
+    def seed(self, name: str) -> Secret:
+        """A seed, by the name of its file; NotFoundError, or InputError if it is damaged or others can read it."""
+        path = self.folder / f"{name}.seed"
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read(1000)
+        except FileNotFoundError as err:
+            raise NotFoundError(
+                f"{path}: not found; create the keys with `ccmctl init --security`, or name their directory with --keys"
+            ) from err
+        except OSError as err:
+            raise InputError(f"{path}: cannot be read: {err.strerror}") from err
+        if mode & 0o077:
+            raise InputError(
+                f"{path}: other users can read this seed; run `chmod 600` on it, or replace it if it was exposed"
+            )
+        letter = _KINDS.get(name, "O")
+        return check_seed(Secret(text.decode("ascii", "replace").strip()), letter, str(path))
+
+
+def _with_trust(made: Credentials, trust: Trust) -> Credentials:
+    return msgspec.structs.replace(made, text=Secret(f"{made.text.reveal()}\n{trust.as_block()}"))
+
+
+def _a(kind: str) -> str:
+    return "an operator" if kind == "operator" else "a node"

@@ -1,0 +1,432 @@
+"""
+Secrets, as operators see them: stored, sealed to nodes, listed and removed. See `ccm_agent.bus.signatures.sealing` and ADR 121.
+
+Which key belongs to a node comes from the root's certificate and the node's own signature, never from the broker's word. Which
+nodes a secret is for comes from names, which the certificate proves, and from facts that an operator assigned: a node can report
+any other fact, and would so get the secrets of another role.
+
+An interrupted command leaves nothing half done that matters: the value is stored before the head names it, and the head before a
+node gets its key. `sync` completes the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.sealing import (
+    SEALING_KEY,
+    SECRETS,
+    check_secret_name,
+    check_secret_value,
+    encrypt,
+    head_key,
+    seal,
+    unseal,
+    value_key,
+    wrap_key,
+)
+from ccm_agent.bus.signatures.signing import SignatureError, is_public_key
+from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.model.errors import (
+    BusSetupError,
+    NotFoundError,
+    ProtocolError,
+    RevisionError,
+    UsageError,
+)
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.sealed import SealedKey, SealedValue, SealingKeys, SecretHead, SecretRevision
+from ccm_ctl.fleet.data.documents import Documents
+from ccm_ctl.fleet.keys.certified_keys import CertifiedKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ccm_agent.bus.signatures.signing import SigningKey
+    from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.model.secret import Secret
+    from ccm_ctl.fleet.data.documents import StoredDocument
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+
+_TRIES = 10
+
+REVISIONS_LISTED = 50
+"""Revisions that a head keeps, so that it stays a small message."""
+
+SEALED_AT_ONCE = 32
+"""Data keys that are written at the same time."""
+
+WAY_OUT = "store it again with `ccmctl secret put`"
+
+Body = TypeVar("Body", SealedKey, SecretHead, SealingKeys)
+
+
+class SecretNode(Struct, frozen=True, kw_only=True):
+    """
+    A node that a secret is sealed to, was sealed to, or should be sealed to.
+
+    Attributes:
+        node: Its name.
+        revision: The revision that it can open; 0: none.
+        known: The revision that it could open before the secret was taken away; 0: none.
+        since, by: When and by whom it was sealed or taken away.
+        problem: Why it cannot be sealed to the node, or does not verify; "" for none.
+    """
+
+    node: str
+    revision: int = 0
+    known: int = 0
+    since: datetime | None = None
+    by: str = ""
+    problem: str = ""
+
+
+class SealResult(Struct, frozen=True, kw_only=True):
+    """
+    What a command did for one secret.
+
+    Attributes:
+        name, revision: The secret.
+        sealed: Nodes that it was sealed to now.
+        kept: Nodes that had it already.
+        removed: Nodes that it was taken away from.
+        problems: Nodes that it is for and cannot be sealed to, with the reason.
+    """
+
+    name: str
+    revision: int
+    sealed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    problems: Mapping[str, str] = {}
+
+
+class StoredSecret(Struct, frozen=True, kw_only=True):
+    """
+    A secret as it is stored.
+
+    Attributes:
+        head: What is known about it.
+        document: Its document, with what its signature proves.
+        nodes: The nodes with a data key, sorted.
+    """
+
+    head: SecretHead
+    document: StoredDocument
+    nodes: tuple[SecretNode, ...] = ()
+
+    @property
+    def revision(self) -> int:
+        """The newest revision."""
+        return self.head.newest.revision if self.head.newest is not None else 0
+
+    @property
+    def stale(self) -> list[str]:
+        """The nodes that could open the newest revision and must not any longer: it has to be replaced."""
+        return [one.node for one in self.nodes if one.known and one.known == self.revision]
+
+
+class FleetSecrets:
+    """The secrets of one fleet, in an operator's name."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """
+        Take a fleet.
+
+        Raises:
+            BusSetupError: It is not one in which secrets can be kept.
+        """
+        if fleet.secrets is None or fleet.trust is None or fleet.signatory is None:
+            raise BusSetupError(
+                "secrets need a fleet with signatures, because a secret is sealed to the keys of nodes; set it up with "
+                "`ccmctl init --security`"
+            )
+        self._fleet = fleet
+        self._bucket: DocumentBucket = fleet.secrets
+        self._documents = Documents(fleet, self._bucket, SECRETS)
+        self._node_keys = CertifiedKeys(fleet, fleet.trust)
+
+    async def add_sealing_key(self, public_key: str) -> bool:
+        """
+        Publish a sealing key; whether it was not published before.
+
+        Raises:
+            BusDeniedError: Only operators with `--admin` may.
+            SignatureError: The published ones are not verified.
+        """
+        document = await self._documents.read_newest(SEALING_KEY)
+        known = _body(document, SealingKeys) if document.body is not None else SealingKeys()
+        base: list[Base] = [Authored.from_files()]
+        if document.body is not None:
+            base.append(document.verified("run `ccmctl secret init` with the keys that are right"))
+        if public_key in known.keys:
+            return False
+        body = encode_body(SealingKeys(keys=(*known.keys, public_key)))
+        await self._documents.change(SEALING_KEY, lambda _: body, base=base)
+        return True
+
+    async def put(
+        self, name: str, value: Secret, targets: Sequence[str] = (), message: str = ""
+    ) -> SealResult:
+        """
+        Store a new revision, and seal it to the nodes that it is for.
+
+        Args:
+            name: Its name.
+            value: The value.
+            targets: Selectors of the nodes; none: those of the revision before.
+            message: Why.
+
+        Raises:
+            UsageError: The name, the value or the targets cannot be used.
+            NotFoundError: The fleet has no sealing key.
+            SignatureError: What the broker has of this secret is not verified, and no targets are given.
+        """
+        check_secret_name(name)
+        check_secret_value(value)
+        keys = await self._sealing_keys()
+        document = await self._documents.read_newest(head_key(name))
+        head = _body(document, SecretHead) if document.body is not None else SecretHead(name=name)
+        base: list[Base] = [Authored.from_files()]
+        if not targets:
+            if not head.targets:
+                raise UsageError(f"{name}: name the nodes that the secret is for, with --for SELECTOR")
+            base.append(document.verified(f"{WAY_OUT} {name} --for SELECTOR"))
+        targets = tuple(targets) or head.targets
+        await self._node_keys.selectors(targets)
+        old = head.newest.revision if head.newest is not None and not document.unverified else 0
+        revision, data_key = await self._store_value(name, value, old + 1, base)
+        made = SecretRevision(
+            revision=revision,
+            time=self._fleet.clock.now(),
+            by=self._fleet.operator,
+            message=message,
+            size_bytes=len(value.reveal().encode()),
+            sealed={key: seal(data_key, key) for key in keys},
+        )
+        before = tuple(msgspec.structs.replace(one, sealed={}) for one in head.revisions) if old else ()
+        new = SecretHead(name=name, targets=targets, revisions=(*before, made)[-REVISIONS_LISTED:])
+        body = encode_body(new)
+        await self._documents.change(
+            head_key(name), lambda _: body, base=base, revision=document.revision, message=message
+        )
+        done = await self._seal(new, made, data_key, base, is_new=True)
+        if old:
+            # every node that may have the secret has the key of the new revision by now
+            await self._remove(value_key(name, old))
+        return done
+
+    async def sync(self, name: str, sealing: SigningKey) -> SealResult:
+        """
+        Seal the newest revision to nodes that match by now, and take it away from those that no longer do.
+
+        Raises:
+            NotFoundError: There is no such secret.
+            SignatureError: It is not verified.
+            ProtocolError: It is not sealed to this sealing key.
+        """
+        stored = await self.read(name)
+        proof = stored.document.verified(f"{WAY_OUT} {name} --for SELECTOR")
+        newest = stored.head.newest
+        sealed = newest.sealed.get(sealing.public_key, "") if newest is not None else ""
+        if newest is None or not sealed:
+            raise ProtocolError(
+                f"secret {name}: it is not sealed to the sealing key {sealing.public_key}; use the folder of the key that "
+                f"`ccmctl secret init` made, or {WAY_OUT} {name}"
+            )
+        if newer := [one.node for one in stored.nodes if one.revision > newest.revision and not one.problem]:
+            raise SignatureError(
+                f"secret {name}: {newer[0]} has a newer revision than the broker shows, so nothing is sealed; {WAY_OUT} {name}"
+            )
+        return await self._seal(stored.head, newest, unseal(sealing, sealed), [proof])
+
+    async def names(self) -> list[str]:
+        """The names of all secrets, sorted."""
+        return [one.head.name for one in await self.read_all(with_nodes=False)]
+
+    async def read(self, name: str) -> StoredSecret:
+        """
+        One secret with its nodes.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        document = await self._documents.read_newest(head_key(name))
+        if document.body is None:
+            raise NotFoundError(f"{name}: there is no such secret; see `ccmctl secret list`")
+        nodes = (await self._wraps(f"wrap.*.{name}")).get(name, [])
+        return StoredSecret(head=_body(document, SecretHead), document=document, nodes=tuple(nodes))
+
+    async def read_all(self, *, with_nodes: bool = True) -> list[StoredSecret]:
+        """All secrets, sorted by name. One that cannot be read is left out."""
+        nodes = await self._wraps("wrap.>") if with_nodes else {}
+        found = []
+        for document in await self._documents.read_all("head."):
+            name = document.key.removeprefix("head.")
+            try:
+                head = _body(document, SecretHead)
+            except ProtocolError:
+                self._fleet.warn(f"{SECRETS}/{document.key}: it cannot be read; {WAY_OUT} {name}")
+                continue
+            found.append(StoredSecret(head=head, document=document, nodes=tuple(nodes.get(name, ()))))
+        return sorted(found, key=lambda one: one.head.name)
+
+    async def missing(self, secret: StoredSecret) -> list[SecretNode]:
+        """The nodes that a secret is for, and that cannot open its newest revision."""
+        keys, problems = await self._node_keys.of(secret.head.targets)
+        able = {one.node for one in secret.nodes if one.revision == secret.revision and not one.problem}
+        names = sorted((keys.keys() | problems.keys()) - able)
+        return [SecretNode(node=name, problem=problems.get(name, "it is not sealed to it")) for name in names]
+
+    async def remove(self, name: str) -> SealResult:
+        """
+        Remove a secret: the data keys of all nodes first, then its values.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        stored = await self.read(name)
+        removed = [one.node for one in stored.nodes if one.revision]
+        for node in stored.nodes:
+            if node.revision:
+                await self._take_away(node, name, [Authored.removal()])
+        for one in stored.head.revisions:
+            if one.sealed:
+                await self._remove(value_key(name, one.revision))
+        await self._remove(head_key(name))
+        return SealResult(name=name, revision=stored.revision, removed=tuple(removed))
+
+    # ---- inside ----
+
+    async def _store_value(
+        self, name: str, value: Secret, revision: int, base: Sequence[Base]
+    ) -> tuple[int, bytes]:
+        """Store an encrypted value under a revision that no other one has; its revision and data key."""
+        for _ in range(_TRIES):
+            data_key, ciphertext = encrypt(name, revision, value)
+            body = encode_body(SealedValue(revision=revision, ciphertext=ciphertext))
+            try:
+                await self._documents.change(value_key(name, revision), _always(body), base=base, revision=0)
+            except RevisionError:
+                revision += 1  # of another operator, or of a command that was interrupted
+                continue
+            return revision, data_key
+        raise RevisionError(f"{name}: other operators keep writing it; try again")
+
+    async def _sealing_keys(self) -> tuple[str, ...]:
+        document = await self._documents.read_newest(SEALING_KEY)
+        if document.body is None:
+            raise NotFoundError(
+                "this fleet has no sealing key, with which a secret is sealed to later nodes; make one with `ccmctl secret init`"
+            )
+        # of the broker's holder, it would open every new secret
+        document.verified("run `ccmctl secret init` as an operator with --admin")
+        keys = _body(document, SealingKeys).keys
+        if not keys or not all(map(is_public_key, keys)):
+            raise ProtocolError(f"{SECRETS}/{SEALING_KEY}: it names no keys; run `ccmctl secret init`")
+        return keys
+
+    async def _seal(
+        self,
+        head: SecretHead,
+        newest: SecretRevision,
+        data_key: bytes,
+        base: Sequence[Base],
+        *,
+        is_new: bool = False,
+    ) -> SealResult:
+        """Seal a revision to the nodes that a secret is for, and take it away from others."""
+        keys, problems = await self._node_keys.of(head.targets)
+        wraps = await self._sealed_keys(head.name)
+        todo = {
+            node: key
+            for node, key in keys.items()
+            if is_new or (had := wraps.get(node)) is None or (had.revision, had.key) != (newest.revision, key)
+        }
+        slots = asyncio.Semaphore(SEALED_AT_ONCE)
+
+        async def seal_one(node: str, key: str) -> None:
+            wrap = SealedKey(node=node, revision=newest.revision, key=key, sealed=seal(data_key, key))
+            body = encode_body(wrap)
+            async with slots:
+                await self._documents.change(wrap_key(node, head.name), lambda _: body, base=base)
+
+        async with asyncio.TaskGroup() as group:
+            for node, key in todo.items():
+                group.create_task(seal_one(node, key), name=f"seal:{node}")
+        gone = [one for one in (await self._wraps(f"wrap.*.{head.name}")).get(head.name, ()) if one.revision]
+        gone = [one for one in gone if one.node not in keys and one.node not in problems]
+        for one in gone:
+            await self._take_away(one, head.name, base)
+        return SealResult(
+            name=head.name,
+            revision=newest.revision,
+            sealed=tuple(sorted(todo)),
+            kept=tuple(sorted(keys.keys() - todo.keys())),
+            removed=tuple(one.node for one in gone),
+            problems=problems,
+        )
+
+    async def _take_away(self, node: SecretNode, name: str, base: Sequence[Base]) -> None:
+        """Replace a node's data key by the note of what it knew, which the node obeys like any newer document."""
+        body = encode_body(SealedKey(node=node.node, revision=0, known=node.revision))
+        await self._documents.change(wrap_key(node.node, name), lambda _: body, base=base)
+
+    async def _sealed_keys(self, name: str) -> dict[str, SealedKey]:
+        """The verified data keys of a secret, by node."""
+        documents = await self._read_wraps(f"wrap.*.{name}")
+        return {wrap.node: wrap for one, wrap in documents if not one.unverified}
+
+    async def _wraps(self, pattern: str) -> dict[str, list[SecretNode]]:
+        """The nodes with data keys, by the name of the secret."""
+        found: dict[str, list[SecretNode]] = {}
+        for document, wrap in await self._read_wraps(pattern):
+            found.setdefault(document.key.rpartition(".")[2], []).append(
+                SecretNode(
+                    node=wrap.node,
+                    revision=wrap.revision,
+                    known=wrap.known,
+                    since=document.time,
+                    by=document.written_by,
+                    problem=f"unverified: {document.unverified}" if document.unverified else "",
+                )
+            )
+        return {name: sorted(nodes, key=lambda one: one.node) for name, nodes in found.items()}
+
+    async def _read_wraps(self, pattern: str) -> list[tuple[StoredDocument, SealedKey]]:
+        found = []
+        for document in await self._documents.read_matching([pattern]):
+            try:
+                wrap = _body(document, SealedKey)
+            except ProtocolError:
+                continue
+            if document.key == wrap_key(wrap.node, document.key.rpartition(".")[2]):
+                found.append((document, wrap))
+        return found
+
+    async def _remove(self, key: str) -> None:
+        await self._documents.remove(key)
+
+
+def encode_body(body: Struct) -> str:
+    """The text of a document of a secret, as agents read it."""
+    return msgspec.json.encode(body).decode()
+
+
+def _always(body: Any) -> Callable[[Any], Any]:
+    return lambda _old: body
+
+
+def _body(document: StoredDocument, kind: type[Body]) -> Body:
+    try:
+        return decode_foreign(str(document.body).encode(), kind)
+    except msgspec.MsgspecError as err:
+        raise ProtocolError(
+            f"{SECRETS}/{document.key}: not a document of a secret: {err}; {WAY_OUT}"
+        ) from err

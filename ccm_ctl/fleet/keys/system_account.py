@@ -1,0 +1,173 @@
+"""
+Connections in accounts that have no users: to ask the servers of the broker, to push accounts, and to create the audit stream.
+
+They need `system.seed` and `audit.seed`. The credentials are made for each connection and expire a minute later. Every server
+of a cluster answers a question in the system account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.access.credentials import name_in_jwt
+from ccm_agent.bus.connection.connection import Connection
+from ccm_agent.bus.connection.settings import replaced
+from ccm_agent.model.errors import BusUnavailableError
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_ctl.fleet.whole_file import create_file
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Sequence
+
+    from ccm_agent.bus.access.credentials import Credentials
+    from ccm_agent.bus.connection.settings import BusSettings
+    from ccm_ctl.fleet.keys.keys import Keys
+
+QUIET_S = 1.0
+"""A second without a further answer means that all servers have answered."""
+
+_APPLIED = 200
+_ASKER = "ccmctl-servers"
+_AUDIT_MAKER = "ccmctl-audit"
+_VALID_S = 60
+
+
+class _Server(Struct, frozen=True):
+    name: str = ""
+
+
+class _Result(Struct, frozen=True):
+    code: int = 0
+
+
+class _Pushed(Struct, frozen=True):
+    """A server's answer to a JWT of an account."""
+
+    server: _Server = _Server()
+    data: _Result = _Result()
+
+
+@contextlib.asynccontextmanager
+async def system_connection(
+    settings: BusSettings, keys: Keys, subjects: Sequence[str]
+) -> AsyncIterator[Connection]:
+    """
+    A connection in the system account that may publish on these subjects only.
+
+    Raises:
+        BusError: The broker cannot be reached, or refuses the credentials.
+        NotFoundError, InputError: `system.seed` is not in the folder, or cannot be used.
+    """
+    made = await asyncio.to_thread(keys.asker, _ASKER, subjects, int(time.time()) + _VALID_S)
+    async with _connection_with(settings, made) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def audit_connection(settings: BusSettings, keys: Keys) -> AsyncIterator[Connection]:
+    """
+    A connection in the account of the audit stream that may create this stream and nothing else.
+
+    Raises:
+        BusError: The broker cannot be reached, or does not know the account yet.
+        NotFoundError, InputError: `audit.seed` is not in the folder, or cannot be used.
+    """
+    made = await asyncio.to_thread(keys.audit_maker, _AUDIT_MAKER, int(time.time()) + _VALID_S)
+    async with _connection_with(settings, made) as connection:
+        yield connection
+
+
+async def push_accounts(settings: BusSettings, keys: Keys, names: Collection[str]) -> list[str]:
+    """
+    Give the running servers the JWTs of accounts. They apply them at once, and close connections that these no longer allow.
+
+    A server that restarts reads its configuration, and so needs `nats-security.conf` by then.
+
+    Args:
+        settings: Where the broker is.
+        keys: The folder with the configuration.
+        names: The accounts, such as `nodes`.
+
+    Returns:
+        The names of the servers that applied all of them, sorted.
+
+    Raises:
+        BusError: The broker cannot be reached, or refuses the credentials.
+        NotFoundError, InputError: `system.seed` is not in the folder, or cannot be used.
+    """
+    tokens = await asyncio.to_thread(keys.account_tokens)
+    chosen = {_claims_subject(key): token for key, token in tokens.items() if name_in_jwt(token) in names}
+    async with system_connection(settings, keys, list(chosen)) as connection:
+        answers = [await ask_servers(connection, *each) for each in chosen.items()]
+    applied = [{_server_of(body) for body in bodies} for bodies in answers]
+    return sorted(set.intersection(*applied) - {""}) if applied else []
+
+
+def _claims_subject(account: str) -> str:
+    """The subject on which servers take a new JWT of an account; `account` is its public key."""
+    return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"
+
+
+def _server_of(body: bytes) -> str:
+    """The name of the server that applied an account's JWT; "" when it did not."""
+    try:
+        answer = decode_foreign(body, _Pushed)
+    except msgspec.MsgspecError:
+        return ""
+    return answer.server.name if answer.data.code == _APPLIED else ""
+
+
+@contextlib.asynccontextmanager
+async def _connection_with(settings: BusSettings, made: Credentials) -> AsyncIterator[Connection]:
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="ccmctl-")
+    try:
+        path = Path(folder) / "user.creds"
+        await asyncio.to_thread(create_file, path, made.text.reveal().encode())
+        fields = {"creds": str(path), "nkey": "", "user": "", "password": None, "token": None}
+        async with Connection(replaced(settings, identity=made.name, inbox="", **fields)) as connection:
+            await connection.connect_now()
+            yield connection
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder)
+
+
+async def ask_servers(connection: Connection, subject: str, question: object = None) -> list[bytes]:
+    """
+    The answer of each server. `question` is sent as JSON, but text as it is.
+
+    A server without a cluster is the only one, so nothing more is waited for.
+
+    Raises:
+        BusUnavailableError: No server answered.
+    """
+    body = (
+        question.encode() if isinstance(question, str) else msgspec.json.encode(question) if question else b""
+    )
+    answers: list[bytes] = []
+    is_alone = connection.server is not None and not connection.server.cluster
+    with connection.asking(subject) as waiting:
+        await connection.publish(subject, body, reply=waiting.inbox)
+        limit_s = connection.settings.answer_s
+        while True:
+            try:
+                answers.append((await waiting.next(limit_s)).body)
+            except BusUnavailableError:
+                if not answers:
+                    raise
+                return answers
+            if is_alone:
+                return answers
+            limit_s = QUIET_S
+
+
+def _encoded(question: object) -> bytes:
+    return b"" if question is None else msgspec.json.encode(question)

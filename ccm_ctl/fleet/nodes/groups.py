@@ -1,0 +1,226 @@
+"""
+Groups: selectors that are saved under a name, for `--targets @NAME`.
+
+A group is a signed document, `group.<name>` in CCM_TRUST, which only operators with `--admin` may write, because it chooses the
+nodes of other operators' commands. The controller replaces a group by its selectors before it resolves them, so requests,
+assignments and schedules contain no group, and a change of a group changes nothing that is stored (ADR 47).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice, product
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.signing import SignatureError
+from ccm_agent.bus.signatures.trust import GROUP_PREFIX as PREFIX
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET
+from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.model.errors import (
+    BusSetupError,
+    CcmError,
+    NoTargetError,
+    NotFoundError,
+    ProtocolError,
+    UsageError,
+)
+from ccm_agent.model.suggestions import did_you_mean
+from ccm_agent.templates.selector import Selector, parse_selector, parse_targets
+from ccm_ctl.fleet.data.documents import Documents, judged_document
+from ccm_ctl.fleet.trust.stored_snapshot import StoredSnapshot
+from ccm_ctl.fleet.trust.verified_reader import open_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_ctl.fleet.ports import DocumentBucket, Fleet
+    from ccm_ctl.fleet.trust.verified_reader import Judged
+
+SELECTORS_LIMIT = 20
+"""Selectors of one group."""
+
+LENGTH_LIMIT = 16_000
+"""Characters of all selectors of one group."""
+
+EXPANDED_LIMIT = 100
+"""Selectors that one with groups may become: those of several groups are combined."""
+
+
+class GroupDocument(Struct, frozen=True):
+    """What a group's document holds: selectors, any of which is enough."""
+
+    targets: list[str]
+
+
+class TargetGroup(Struct, frozen=True, kw_only=True):
+    """
+    A saved selector.
+
+    Attributes:
+        name: Its name.
+        targets: The selectors, any of which is enough.
+        written_by, time, message: Who wrote it, when and why.
+        unverified: Why its signature is not valid; "": it is. No command selects nodes by such a group.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    written_by: str = ""
+    time: datetime | None = None
+    message: str = ""
+    unverified: str = ""
+
+
+def check_targets(targets: Sequence[str]) -> list[Selector]:
+    """
+    Check the selectors of a group.
+
+    Raises:
+        SelectorError: One of them is none.
+        UsageError: They are too many or too long, or one of them is a group.
+    """
+    if not targets:
+        raise UsageError("a group needs at least one selector; name it with --targets")
+    if len(targets) > SELECTORS_LIMIT or sum(map(len, targets)) > LENGTH_LIMIT:
+        raise UsageError(
+            f"a group has at most {SELECTORS_LIMIT} selectors with {LENGTH_LIMIT} characters together; use a fact instead"
+        )
+    selectors = parse_targets(targets)
+    for selector in selectors:
+        if nested := next((term for term in selector.terms if term.is_group), None):
+            raise UsageError(f"{nested}: a group cannot contain another one; write its selectors")
+    return selectors
+
+
+async def read_groups(fleet: Fleet) -> list[TargetGroup]:
+    """
+    All groups, by name, with those that are not verified. One that cannot be read is left out.
+
+    Raises:
+        BusError: The broker is away.
+    """
+    found = []
+    for judged in await _read(fleet, [f"{PREFIX}*"]):
+        try:
+            found.append(_decode(judged))
+        except ProtocolError:
+            continue
+    return found
+
+
+async def expand_groups(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]:
+    """
+    Return selectors with each group replaced by what it means.
+
+    Raises:
+        NoTargetError: There is no such group.
+        ProtocolError: A group cannot be read, or is not verified.
+        UsageError: They become too many selectors.
+    """
+    selectors = [parse_selector(text) for text in targets]
+    names = {term.key for selector in selectors for term in selector.terms if term.is_group}
+    if not names:
+        return tuple(targets)
+    entries = await _read(fleet, [f"{PREFIX}{name}" for name in sorted(names)])
+    groups = {one.name: one for one in map(_decode, entries)}
+    for one in groups.values():
+        if one.unverified:
+            raise SignatureError(
+                f"@{one.name}: its document is not verified: {one.unverified}; write it again with `ccmctl group set`"
+            )
+    for name in sorted(names - groups.keys()):
+        known = [one.name for one in await read_groups(fleet) if not one.unverified]
+        near = did_you_mean(name, known) or "; see `ccmctl group list`"
+        raise NoTargetError(f"@{name}: there is no such group{near}")
+    found = [
+        text
+        for written, selector in zip(targets, selectors, strict=True)
+        for text in _combine(written, selector, groups)
+    ]
+    if len(found) > EXPANDED_LIMIT:
+        raise UsageError(f"the groups become more than {EXPANDED_LIMIT} selectors; use a fact instead")
+    return tuple(found)
+
+
+async def write_group(fleet: Fleet, name: str, targets: Sequence[str], message: str) -> bool:
+    """
+    Store a group; whether it is another one than before.
+
+    Raises:
+        BusDeniedError: Only operators with `--admin` may.
+    """
+    body = msgspec.to_builtins(GroupDocument(list(targets)))
+    documents = Documents(fleet, _bucket(fleet), TRUST_BUCKET)
+    words = [Authored.from_arguments()]
+    old, new = await documents.change(f"{PREFIX}{name}", lambda _: body, base=words, message=message)
+    return old is not new
+
+
+async def remove_group(fleet: Fleet, name: str) -> None:
+    """
+    Remove a group.
+
+    Raises:
+        NotFoundError: There is none.
+        BusDeniedError: Only operators with `--admin` may.
+    """
+    bucket = _bucket(fleet)
+    if await bucket.get(f"{PREFIX}{name}") is None:
+        raise NotFoundError(f"{name}: there is no such group; see `ccmctl group list`")
+    await Documents(fleet, bucket, TRUST_BUCKET).remove(f"{PREFIX}{name}")
+
+
+def _combine(written: str, selector: Selector, groups: dict[str, TargetGroup]) -> list[str]:
+    """The selectors that one with groups means: of each group one, and its other terms."""
+    named = [groups[term.key].targets for term in selector.terms if term.is_group]
+    if not named:
+        return [written]
+    others = [str(term) for term in selector.terms if not term.is_group]
+    return [",".join([*chosen, *others]) for chosen in islice(product(*named), EXPANDED_LIMIT + 1)]
+
+
+async def _read(fleet: Fleet, patterns: Sequence[str]) -> list[Judged]:
+    try:
+        entries = await _bucket(fleet).matching(patterns)
+    except (BusSetupError, NotFoundError):
+        return []  # the broker of an earlier version has no such bucket
+    snapshot = StoredSnapshot(fleet, await open_reader(fleet))
+    return [await _judge(_bucket(fleet), snapshot, entry) for entry in entries]
+
+
+async def _judge(bucket: DocumentBucket, snapshot: StoredSnapshot, newest: KeyValueEntry) -> Judged:
+    """Judge a group with its history: an earlier revision that was written again has a valid signature."""
+    entries = await bucket.history(newest.key)
+    judged, _ = await snapshot.judge_history(TRUST_BUCKET, newest.key, entries or [newest])
+    return judged[-1]
+
+
+def _decode(judged: Judged) -> TargetGroup:
+    """The group in an entry; ProtocolError if it cannot be read."""
+    document = judged_document(judged)
+    name = document.key.removeprefix(PREFIX)
+    if document.is_plain or document.is_foreign:
+        raise ProtocolError(f"@{name}: its document was not written by `ccmctl group set`")
+    try:
+        targets = tuple(msgspec.convert(document.body, GroupDocument).targets)
+        check_targets(targets)
+    except (msgspec.ValidationError, CcmError) as err:
+        raise ProtocolError(f"@{name}: its document cannot be used: {err}") from err
+    return TargetGroup(
+        name=name,
+        targets=targets,
+        written_by=document.written_by,
+        time=document.time,
+        message=document.message,
+        unverified=document.unverified,
+    )
+
+
+def _bucket(fleet: Fleet) -> DocumentBucket:
+    if fleet.signers is None:
+        raise BusSetupError("the groups of this broker cannot be read")
+    return fleet.signers

@@ -1,0 +1,136 @@
+"""
+The nodes of a fleet, as their entries on the broker describe them.
+
+Nodes write their own records to CCM_NODES. A node whose presence key has expired is offline, and stays expected until it is
+removed. Assigned facts count at once, even if the node has not received them yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.bus.subjects import event_subject, is_node
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.wire import AGENT_DUPLICATE, AgentEvent, FactsRecord, NodeRecord, Presence
+from ccm_ctl.fleet.data.documents import decode_document
+from ccm_ctl.fleet.nodes.node_clock import clock_off_s
+from ccm_ctl.fleet.nodes.nodes import ASSIGNED, DuplicateIdentity, Inventory, Node
+from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccm_ctl.fleet.ports import Fleet
+
+
+FACTS_AT_ONCE = 200
+"""Keys per request, because replies are large."""
+
+NAMED_LIMIT = 1_000
+"""Of more nodes than this, reading all entries is cheaper than naming each of them."""
+
+
+async def read_inventory(fleet: Fleet) -> Inventory:
+    """Read every node that has connected or has assigned facts, without its gathered facts."""
+    nodes: dict[str, Node] = {}
+    for entry in await fleet.nodes.matching(["node.>", "presence.>"]):
+        _take_in(nodes, entry)
+    for entry in await fleet.facts.matching([">"]):
+        _take_assigned(nodes, entry)
+    return Inventory(dict(sorted(nodes.items())))
+
+
+async def read_nodes(fleet: Fleet, names: Iterable[str]) -> Inventory:
+    """As `read_inventory`, of these nodes only; those that do not exist are not in it."""
+    wanted = sorted({name for name in names if is_node(name)})
+    if len(wanted) > NAMED_LIMIT:
+        known = (await read_inventory(fleet)).nodes
+        return Inventory({name: known[name] for name in wanted if name in known})
+    nodes: dict[str, Node] = {}
+    for begin in range(0, len(wanted), FACTS_AT_ONCE):
+        some = wanted[begin : begin + FACTS_AT_ONCE]
+        keys = [f"{kind}.{name}" for name in some for kind in ("node", "presence")]
+        for entry in await fleet.nodes.matching(keys):
+            _take_in(nodes, entry)
+        for entry in await fleet.facts.matching(some):
+            _take_assigned(nodes, entry)
+    return Inventory(dict(sorted(nodes.items())))
+
+
+async def require_nodes(fleet: Fleet, names: Sequence[str]) -> Inventory:
+    """
+    As `read_nodes`, of nodes that must exist.
+
+    Raises:
+        NoTargetError: One does not; the error names the nearest of all nodes.
+    """
+    found = await read_nodes(fleet, names)
+    if not set(names) <= set(found.nodes):
+        found = await read_inventory(fleet)
+        for name in names:
+            found.need(name)
+    return found
+
+
+async def read_verified(fleet: Fleet, names: Iterable[str]) -> Inventory:
+    """As `read_nodes`; what is not verified is left out, and the operator is told."""
+    inventory, left_out = await read_nodes(fleet, names), LeftOutReasons()
+    verifier = await make_node_verifier(fleet)
+    if verifier is not None:
+        verify_nodes(verifier, inventory, inventory.nodes, left_out)
+        left_out.warn(fleet)
+    return inventory
+
+
+async def read_facts(fleet: Fleet, inventory: Inventory, names: Iterable[str]) -> None:
+    """Read `gathered` of these nodes only, because facts are large."""
+    wanted = [f"facts.{name}" for name in names]
+    for begin in range(0, len(wanted), FACTS_AT_ONCE):
+        for entry in await fleet.nodes.matching(wanted[begin : begin + FACTS_AT_ONCE]):
+            _take_in(inventory.nodes, entry)
+
+
+async def read_twins(fleet: Fleet, node: str) -> list[DuplicateIdentity]:
+    """Return the two agents with one identity that reported the duplicate last."""
+    found: dict[DuplicateIdentity, bool] = {}
+    for message in await fleet.events.read(event_subject(AGENT_DUPLICATE, node)):
+        try:
+            details = decode_foreign(message.body, AgentEvent).details
+        except msgspec.MsgspecError:
+            continue
+        twin = DuplicateIdentity(
+            machine=str(details.get("machine", "")), started=str(details.get("started", ""))
+        )
+        found.pop(twin, None)
+        found[twin] = bool(details.get("duplicate"))
+    return [twin for twin, is_duplicate in found.items() if is_duplicate][-2:]
+
+
+def _take_in(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
+    """Decode a record; an unreadable one is skipped, so that one broken node does not hide the others."""
+    kind, _, name = entry.key.partition(".")
+    if not is_node(name):
+        return
+    node = nodes.setdefault(name, Node(name=name))
+    node.entries[kind] = entry
+    try:
+        if kind == "node":
+            node.record, node.written = decode_foreign(entry.value, NodeRecord), entry.created
+        elif kind == "presence":
+            node.presence = decode_foreign(entry.value, Presence)
+            node.clock_off_s = clock_off_s(node.presence, entry.created)
+        elif kind == "facts":
+            node.gathered = decode_foreign(entry.value, FactsRecord).facts
+    except msgspec.MsgspecError:
+        return
+
+
+def _take_assigned(nodes: dict[str, Node], entry: KeyValueEntry) -> None:
+    """Decode assigned facts; empty ones do not make a node expected."""
+    document = decode_document(entry)
+    if is_node(entry.key) and isinstance(document.body, dict) and document.body:
+        node = nodes.setdefault(entry.key, Node(name=entry.key))
+        node.assigned, node.entries[ASSIGNED] = document.body, entry

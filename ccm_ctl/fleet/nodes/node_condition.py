@@ -1,0 +1,229 @@
+"""
+The condition of a node in one word: the only function that decides it.
+
+Lists, `why`, `top`, the fleet page and the page of a node all use it, so that they cannot disagree. `why` and the page of a node
+also ask the node's agent. What it answers is more evidence for the same function.
+
+A state that hides others comes first: whether an offline node still fails is unknown.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.wire import DUPLICATE_IDENTITY, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccm_ctl.fleet.assignments.convergence import NodeStanding
+    from ccm_ctl.fleet.nodes.nodes import Node
+
+NEVER_SEEN, OFFLINE, DUPLICATE, CLOCK, DISABLED, PLANS_ONLY = (
+    "never seen", "offline", "duplicate", "clock", "disabled", "plans only",
+)  # fmt: skip
+FAILED, STOPPED, REFUSED, SILENT, DISK, RUNNING = "failed", "stopped", "refused", "silent", "disk", "running"
+EXPIRED, WAITING, REFRESH_PENDING, UNDELIVERED, DRIFTED, CONVERGED, UNASSIGNED = (
+    "expired", "waiting", "refresh pending", "undelivered", "drifted", "converged", "unassigned",
+)  # fmt: skip
+
+MEANINGS = {
+    FAILED: "bad", DUPLICATE: "bad", CLOCK: "bad", REFUSED: "bad", PLANS_ONLY: "bad", STOPPED: "bad", DISK: "bad",
+    EXPIRED: "change", SILENT: "gone", REFRESH_PENDING: "change", UNDELIVERED: "change", DRIFTED: "change", OFFLINE: "gone",
+    NEVER_SEEN: "quiet", DISABLED: "change", WAITING: "change", RUNNING: "change", UNASSIGNED: "quiet", CONVERGED: "good",
+}  # fmt: skip
+"""The states, the worst first, with their meanings as keys of `clikit.table.COLORS`."""
+
+HEARTBEAT_TTL_S = 180
+"""Heartbeats of agents that do not report it last so long: three intervals of a minute."""
+
+
+class AgentAnswer(Struct, frozen=True, kw_only=True):
+    """
+    What the agent of a node answered when it was asked.
+
+    Attributes:
+        is_silent: It gave no answer.
+        refuses_requests: It gave no answer, and refused a request a moment ago.
+        run: Its current run; "" for none.
+        refused_facts: Why it refuses its assigned facts.
+        disk: Why it cannot write its state.
+        undelivered: Why its events are not sent.
+    """
+
+    is_silent: bool = False
+    refuses_requests: bool = False
+    run: str = ""
+    refused_facts: str = ""
+    disk: str = ""
+    undelivered: str = ""
+
+
+class NodeCondition(Struct, frozen=True, kw_only=True):
+    """
+    The state of a node, and what it is about.
+
+    Attributes:
+        state: A key of MEANINGS.
+        detail: What is wrong, in a few words; "" if the state says it all.
+        assignment: The assignment that it is about; "" for none.
+        run: The run that it is about; "" for none.
+        heard: When the broker got its last heartbeat, or, if it is offline, when it was last there; None: not known.
+        is_late: It is present, and has missed a heartbeat: what is shown of it may be old.
+    """
+
+    state: str
+    detail: str = ""
+    assignment: str = ""
+    run: str = ""
+    heard: datetime | None = None
+    is_late: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """A key of `clikit.table.COLORS`."""
+        return MEANINGS[self.state]
+
+
+def decide_condition(
+    node: Node, standings: Mapping[str, NodeStanding], now: datetime, answer: AgentAnswer | None = None
+) -> NodeCondition:
+    """
+    Return the condition of a node.
+
+    Args:
+        node: The node.
+        standings: Its state for each assignment that applies to it, by name.
+        now: The time.
+        answer: What its agent answered; None: it was not asked.
+    """
+    is_late = has_missed_heartbeat(node, now) and (answer is None or answer.is_silent)
+    state, detail, about = _decide(node, standings, answer, is_late=is_late)
+    record = node.record
+    run = about.run if about is not None else ""
+    if state in (FAILED, STOPPED) and about is None and record is not None:
+        run = record.last_run
+    if state == RUNNING:
+        run = _current_run(node, answer)
+    return NodeCondition(
+        state=state,
+        detail=detail,
+        assignment=about.wanted.name if about is not None else "",
+        run=run,
+        heard=last_heartbeat(node) if node.is_present else _last_there(node, standings),
+        is_late=is_late,
+    )
+
+
+def has_missed_heartbeat(node: Node, now: datetime) -> bool:
+    """Whether a present node is half an interval late: its agent, its network or its machine may be down."""
+    heard = last_heartbeat(node)
+    if node.presence is None or heard is None:
+        return False
+    return now - heard > timedelta(seconds=(node.presence.ttl_s or HEARTBEAT_TTL_S) / 2)
+
+
+def last_heartbeat(node: Node) -> datetime | None:
+    """When the broker got the last heartbeat of a node; None when it is offline."""
+    if node.presence is None:
+        return None
+    entry = node.entries.get("presence")
+    return entry.created if entry is not None else node.presence.time
+
+
+def _decide(
+    node: Node, standings: Mapping[str, NodeStanding], answer: AgentAnswer | None, *, is_late: bool
+) -> tuple[str, str, NodeStanding | None]:
+    """The state, what is wrong, and the assignment that it is about."""
+    record = node.record
+    if not node.is_present:
+        return (OFFLINE if record is not None else NEVER_SEEN), "", None
+    if record is not None and record.conflict.startswith(DUPLICATE_IDENTITY):
+        return DUPLICATE, record.conflict, None
+    if node.wrong_clock:
+        return CLOCK, node.wrong_clock, None
+    if record is not None:
+        if record.disabled is not None:
+            return DISABLED, record.disabled.sentence, None
+        if record.plans_only:
+            return PLANS_ONLY, record.plans_only, None
+    return (
+        _find_failure(node, standings)
+        or _find_refusal(node, standings, answer)
+        or _find_silence(answer, is_late=is_late)
+        or _find_rest(node, standings, answer)
+    )
+
+
+Found = tuple[str, str, "NodeStanding | None"]
+
+
+def _find_failure(node: Node, standings: Mapping[str, NodeStanding]) -> Found | None:
+    for one in standings.values():
+        if one.state == NodeState.FAILED:
+            return FAILED, one.reason, one
+    if node.record is not None and node.record.last_state == NodeState.FAILED:
+        return FAILED, "", None
+    return None
+
+
+def _find_refusal(
+    node: Node, standings: Mapping[str, NodeStanding], answer: AgentAnswer | None
+) -> Found | None:
+    for one in standings.values():
+        if one.has_failed:
+            return (STOPPED if one.state == NodeState.STOPPED else REFUSED), one.reason, one
+    if node.record is not None and node.record.conflict:
+        return REFUSED, node.record.conflict, None
+    if answer is not None and answer.refused_facts:
+        return REFUSED, answer.refused_facts, None
+    return None
+
+
+def _find_silence(answer: AgentAnswer | None, *, is_late: bool) -> Found | None:
+    """An agent that answers is not silent, even if its heartbeat is late."""
+    if answer is not None and answer.refuses_requests:
+        return REFUSED, "it refuses requests", None
+    if answer is not None and answer.is_silent:
+        return SILENT, "its agent does not answer", None
+    if answer is None and is_late:
+        return SILENT, "it missed its heartbeat", None
+    return None
+
+
+def _find_rest(node: Node, standings: Mapping[str, NodeStanding], answer: AgentAnswer | None) -> Found:
+    if answer is not None and answer.disk:
+        return DISK, answer.disk, None
+    if _current_run(node, answer):
+        return RUNNING, "", None
+    if node.record is not None and node.record.last_state == NodeState.STOPPED:
+        return STOPPED, "", None
+    for one in standings.values():
+        if not one.is_converged:
+            return (EXPIRED if one.state == NodeState.EXPIRED else WAITING), one.reason, one
+    if node.record is not None and node.record.refresh_pending:
+        return REFRESH_PENDING, ", ".join(node.record.refresh_pending), None
+    if answer is not None and answer.undelivered:
+        return UNDELIVERED, answer.undelivered, None
+    for one in standings.values():
+        if one.has_drifted:
+            return DRIFTED, one.reason, one
+    return (CONVERGED if standings else UNASSIGNED), "", None
+
+
+def _current_run(node: Node, answer: AgentAnswer | None) -> str:
+    """The current run as the agent answered, or else as its last heartbeat has it; "" for none."""
+    if answer is not None and not answer.is_silent:
+        return answer.run
+    return node.presence.run if node.presence is not None else ""
+
+
+def _last_there(node: Node, standings: Mapping[str, NodeStanding]) -> datetime | None:
+    """When a node that is offline went, or was last heard of."""
+    for one in standings.values():
+        if one.away is not None and one.away.since is not None:
+            return one.away.since
+    return node.written

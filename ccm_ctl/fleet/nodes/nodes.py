@@ -1,0 +1,179 @@
+"""Nodes as the fleet knows them, and those that a command selected. `inventory` reads them, `discovery` selects them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.model.errors import NoTargetError
+from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.suggestions import nearest
+from ccm_agent.model.wire import NodeRecord, Presence
+from ccm_agent.templates.fact_texts import fact_at
+from ccm_ctl.fleet.nodes.node_clock import find_wrong_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+ASSIGNED = "assigned"
+"""The kind of entry that an operator signs: the facts that are assigned to a node."""
+
+_KIND_NAMES = {"node": "record", ASSIGNED: "assigned facts"}
+
+
+class Node(Struct, kw_only=True, gc=False):
+    """
+    A node as the fleet knows it.
+
+    Attributes:
+        name: Its identity.
+        record: Its own record; None when it never connected.
+        presence: Its presence key; None when it is offline.
+        assigned: Facts that an operator assigned.
+        gathered: All its facts, if they were read.
+        written: When it last wrote its record, at least once an hour; None when it never did.
+        clock_off_s: By how much its clock was ahead of the broker's at its last sign of life; None when it is offline.
+        entries: What was read of it, by kind: `node`, `presence`, `facts` or `assigned`, until it is verified.
+        unverified: The kinds of entries whose signature is not valid, with the reason of each; see `node_state.judge_node`.
+        is_mistimed: The node signed its presence, but for another time than now.
+    """
+
+    name: str
+    record: NodeRecord | None = None
+    presence: Presence | None = None
+    assigned: dict[str, Any] = {}
+    gathered: dict[str, Any] = {}
+    written: datetime | None = None
+    clock_off_s: float | None = None
+    entries: dict[str, KeyValueEntry] = {}
+    unverified: dict[str, str] = {}
+    is_mistimed: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether requests are sent to it; a node whose clock is wrong refuses them with that reason."""
+        return self.is_present or self.is_mistimed
+
+    @property
+    def wrong_clock(self) -> str:
+        """Why its clock is wrong; "" if nothing shows that."""
+        return find_wrong_clock(self.record, self.clock_off_s or 0.0, is_mistimed=self.is_mistimed)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether its presence key exists."""
+        return self.presence is not None
+
+    @property
+    def unverified_note(self) -> str:
+        """Which of its entries are not verified, with the reason of each; "" for none."""
+        kinds = sorted(self.unverified.items())
+        return "; ".join(f"{_KIND_NAMES.get(kind, kind)}: {reason}" for kind, reason in kinds)
+
+    @property
+    def state(self) -> str:
+        """`present`, `offline`, or `expected` for a node that has assigned facts and never connected."""
+        if self.is_present:
+            return "present"
+        return "offline" if self.record else "expected"
+
+    @property
+    def routed(self) -> dict[str, Any]:
+        """Facts that a request can be addressed to, by dotted path, as the node itself routes them now."""
+        return dict(self.record.facts) if self.record else {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that a selector sees: all known ones, with assigned facts merged over them."""
+        return _over(_over(self.gathered, _nested(self.routed)), self.assigned)
+
+    def fact(self, path: str) -> Any:
+        """A fact by its dotted path, as a selector sees it; None when it is not there."""
+        return fact_at(self.facts, path)
+
+
+class DuplicateIdentity(Struct, frozen=True, kw_only=True):
+    """One of two agents with the same identity, and how it differs from the other."""
+
+    machine: str
+    started: str
+
+
+class Inventory(Struct, frozen=True):
+    """The nodes by name, sorted."""
+
+    nodes: dict[str, Node]
+
+    def need(self, name: str) -> Node:
+        """
+        Return the node of a name.
+
+        Raises:
+            NoTargetError: There is none; the error names the nearest.
+        """
+        node = self.nodes.get(name)
+        if node is None:
+            raise NoTargetError(f"{name}: there is no such node{suggest_node(name, self.nodes)}")
+        return node
+
+
+class TargetSet(Struct, frozen=True, kw_only=True):
+    """
+    The target nodes, fixed, and the scopes that reach them.
+
+    Attributes:
+        nodes: All of them, sorted.
+        offline: Those that are not present.
+        scopes: The scopes to send the request to, as text.
+        targets, where: The selectors in the request, which agents check with their own facts.
+        older: Nodes whose agents would read the selectors differently; `targets` therefore names the target nodes.
+    """
+
+    nodes: list[str]
+    offline: list[str]
+    scopes: list[str]
+    targets: list[str]
+    where: str = ""
+    older: list[str] = []
+
+    @property
+    def present(self) -> list[str]:
+        """The nodes that are present, in the order of `nodes`."""
+        offline = set(self.offline)
+        return [node for node in self.nodes if node not in offline]
+
+    def in_order(self, order: Sequence[str]) -> TargetSet:
+        """The same nodes for the record of a rollout: the present ones in the order of the waves, then the offline ones."""
+        return msgspec.structs.replace(self, nodes=[*order, *self.offline])
+
+
+def suggest_node(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of an error about an unknown node: the known name that is most like it, or the command that lists them."""
+    near = nearest(word, known)
+    return f", did you mean {prefix}{near}?" if near else "; see `ccmctl node list`"
+
+
+def _nested(routed: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"site.dc": "a"}` as `{"site": {"dc": "a"}}`."""
+    nested: dict[str, Any] = {}
+    for path, value in routed.items():
+        here = nested
+        *outer, last = path.split(".")
+        for part in outer:
+            inner = here.setdefault(part, {})
+            if not isinstance(inner, dict):
+                inner = here[part] = {}
+            here = inner
+        here[last] = value
+    return nested
+
+
+def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(low)
+    for key, value in high.items():
+        mine = merged.get(key)
+        merged[key] = _over(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return merged

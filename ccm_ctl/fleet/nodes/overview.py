@@ -1,0 +1,120 @@
+"""The whole fleet at one moment: the nodes, the assignments, and how each node stands to each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_ctl.fleet.assignments.assignments import Assignments, read_assignments
+from ccm_ctl.fleet.assignments.convergence import NodeStanding, judge, read_away
+from ccm_ctl.fleet.assignments.followed_data import FollowedData, followed_keys
+from ccm_ctl.fleet.nodes.discovery import lacking_facts, select
+from ccm_ctl.fleet.nodes.inventory import read_facts, read_inventory
+from ccm_ctl.fleet.nodes.node_condition import NodeCondition, decide_condition
+from ccm_ctl.fleet.nodes.nodes import Inventory
+from ccm_ctl.fleet.trust.node_state import mark_unverified
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_ctl.fleet.nodes.discovery import TargetSpec
+    from ccm_ctl.fleet.nodes.nodes import Node
+    from ccm_ctl.fleet.ports import Fleet
+
+
+class FleetOverview(Struct, frozen=True, kw_only=True):
+    """
+    The fleet at one moment.
+
+    Attributes:
+        time: The moment.
+        inventory: The nodes.
+        assignments: The assignments.
+        standings: By node and by the assignment's name, how the node stands to the assignment that counts for it.
+        conditions: The state of each node.
+    """
+
+    time: datetime
+    inventory: Inventory
+    assignments: Assignments
+    standings: dict[str, dict[str, NodeStanding]]
+    conditions: dict[str, NodeCondition]
+
+
+async def read_overview(fleet: Fleet, data: FollowedData | None = None) -> FleetOverview:
+    """
+    The fleet as the broker knows it now. What nodes did not sign is marked.
+
+    Args:
+        fleet: The bus.
+        data: What is known of followed documents, for a reader that looks again and again; None: nothing.
+
+    Raises:
+        BusError: The broker does not answer.
+    """
+    assignments = await read_assignments(fleet)
+    inventory = await read_inventory(fleet)
+    await assignments.fill_in(fleet, inventory)
+    nodes = list(inventory.nodes.values())
+    await mark_unverified(fleet, nodes)
+    standings = await judge_nodes(fleet, nodes, assignments, data)
+    now = fleet.clock.now()
+    conditions = {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
+    return FleetOverview(
+        time=now, inventory=inventory, assignments=assignments, standings=standings, conditions=conditions
+    )
+
+
+async def judge_nodes(
+    fleet: Fleet, nodes: list[Node], assignments: Assignments, data: FollowedData | None = None
+) -> dict[str, dict[str, NodeStanding]]:
+    """Return how each of these nodes stands to the assignments that apply to it, by node and by name."""
+    newest = await (data or FollowedData(fleet.data)).newest(followed_keys(nodes, assignments))
+    away = await read_away(fleet, (node for node in nodes if not node.is_present))
+    now = fleet.clock.now()
+    return {
+        node.name: {
+            name: judge(node, standing, now, away.get(node.name), newest)
+            for name, standing in assignments.of_node(node).items()
+        }
+        for node in nodes
+    }
+
+
+async def read_conditions(fleet: Fleet, inventory: Inventory, nodes: list[Node]) -> dict[str, NodeCondition]:
+    """Return the state of these nodes of an inventory, by name."""
+    assignments = await read_assignments(fleet)
+    await assignments.fill_in(fleet, inventory)
+    standings = await judge_nodes(fleet, nodes, assignments)
+    now = fleet.clock.now()
+    return {node.name: decide_condition(node, standings[node.name], now) for node in nodes}
+
+
+async def choose_nodes(fleet: Fleet, overview: FleetOverview, spec: TargetSpec) -> list[str]:
+    """
+    Return the target nodes of an overview. Missing facts that selectors need are read, and kept with the nodes.
+
+    Raises:
+        SelectorError: A selector does not parse.
+        NoTargetError: A target matches no node.
+        BusError: The broker does not answer.
+    """
+    from ccm_agent.templates.selector import parse_targets
+    from ccm_ctl.fleet.nodes.groups import expand_groups
+
+    spec = msgspec.structs.replace(spec, targets=await expand_groups(fleet, spec.targets))
+    selectors = parse_targets(spec.targets)
+    inventory = overview.inventory
+    lacking = [
+        name for name in lacking_facts(inventory, selectors, spec.where) if not inventory.nodes[name].gathered
+    ]
+    await read_facts(fleet, inventory, lacking)
+    return select(inventory, spec, selectors).nodes
+
+
+async def read_all_facts(fleet: Fleet, overview: FleetOverview) -> None:
+    """Read the gathered facts of the nodes of an overview, as far as they are not known."""
+    nodes = overview.inventory.nodes
+    await read_facts(fleet, overview.inventory, [name for name, node in nodes.items() if not node.gathered])

@@ -1,0 +1,96 @@
+"""The registered services, as gates and `ccmctl plan --impact` read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.layout import REGISTRATION
+from ccm_agent.bus.subjects import parse_registration
+from ccm_agent.registration.entries import RegistrationQuery
+from ccm_agent.registration.lookup import find, read
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.connection.connection import Connection
+    from ccm_agent.model.records.registration import RegistrationEntry
+    from ccm_agent.registration.entries import StreamEntry
+
+
+class KnownService(Struct, frozen=True, kw_only=True):
+    """
+    A service that a node has registered, or one that is gone and that the broker still knows.
+
+    Attributes:
+        cluster, service, protocol, address, port, priority, annotations: As in its entry; one that is gone has the first four.
+        ttl: How long the entry lasts without renewal; "" if the broker decides.
+        time: When it was registered or renewed last, or when it ended.
+        is_gone: It ended.
+        reason: Why, as the broker says it: `MaxAge`, `Remove` or `Purge`.
+    """
+
+    cluster: str
+    service: str
+    protocol: str
+    address: str
+    port: int | str | None = None
+    priority: int = 0
+    annotations: dict[str, str] = {}
+    ttl: str = ""
+    time: datetime
+    is_gone: bool = False
+    reason: str = ""
+
+
+class RegisteredServices:
+    """The stream of registrations; see `ServiceRegistry`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def registrations(
+        self, cluster: str, protocol: str, service: str, address: str
+    ) -> list[RegistrationEntry]:
+        query = RegistrationQuery(cluster=cluster, protocol=protocol, service=service, address=address)
+        return await find(self._connection, REGISTRATION, query)
+
+    async def matching(self, cluster: str, protocol: str, service: str, address: str) -> list[StreamEntry]:
+        """See `ServiceRegistry.matching`."""
+        query = RegistrationQuery(cluster=cluster, protocol=protocol, service=service, address=address)
+        return await read(self._connection, REGISTRATION, query)
+
+    async def stored(self) -> list[StreamEntry]:
+        """See `ServiceRegistry.stored`."""
+        return await read(self._connection, REGISTRATION, RegistrationQuery())
+
+    async def kv_get(self, bucket: str, key: str) -> bytes | None:
+        """Not used by gates, which have no `kvGet`."""
+        raise NotImplementedError(f"a gate cannot read {key} of {bucket}")
+
+
+def describe_service(stored: StreamEntry) -> KnownService:
+    """What the registry stores of one service."""
+    entry = stored.entry
+    if entry is None:
+        cluster, protocol, service, address = parse_registration(stored.subject)
+        return KnownService(
+            cluster=cluster,
+            service=service,
+            protocol=protocol,
+            address=address,
+            time=stored.time,
+            is_gone=True,
+            reason=stored.reason,
+        )
+    return KnownService(
+        cluster=entry.cluster,
+        service=entry.service,
+        protocol=entry.protocol,
+        address=entry.address,
+        port=entry.port,
+        priority=entry.priority,
+        annotations=entry.annotations,
+        ttl=entry.ttl or "",
+        time=stored.time,
+    )

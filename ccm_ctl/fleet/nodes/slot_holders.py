@@ -1,0 +1,166 @@
+"""Who holds the slots of the fleet and who waits, and what is locked on which node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.node_state import find_slot_forgery
+from ccm_agent.model.errors import BusDeniedError, BusSetupError
+from ccm_agent.model.records.slots import SlotState, decode_entry
+from ccm_ctl.fleet.trust.node_state import make_state_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from ccm_agent.model.records.maintenance import ResourceLock
+    from ccm_agent.model.wire import Disabled
+    from ccm_ctl.fleet.nodes.nodes import Inventory
+    from ccm_ctl.fleet.ports import Bucket, Fleet
+
+WHOLE_NODE = "all"
+"""In place of a resource: the node is disabled."""
+
+
+class SlotPlace(Struct, frozen=True, kw_only=True):
+    """
+    A node that holds a slot or waits for it.
+
+    Attributes:
+        slot: The name of the slot.
+        state: What the node wrote.
+        position: Its place in the queue, from 1; 0: it holds the slot, or does not count.
+        unverified: Why the entry is not that of its node, which is why no node counts it; "": it is.
+    """
+
+    slot: str
+    state: SlotState
+    position: int
+    unverified: str = ""
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether the node holds the slot, as other nodes see it."""
+        return self.state.entry.is_held and not self.unverified
+
+    def fields(self) -> dict[str, object]:
+        """For programs."""
+        entry = self.state.entry
+        return {
+            "slot": self.slot,
+            "node": self.state.node,
+            "state": "waiting" if not entry.is_held else "failed" if entry.has_failed else "held",
+            "position": self.position or None,
+            "count": entry.count or None,
+            "since": entry.since,
+            "resource": entry.resource or None,
+            "run": entry.run or None,
+            "unverified": self.unverified or None,
+        }
+
+
+class NodeSlot(Struct, frozen=True, kw_only=True):
+    """
+    A slot that a node holds or waits for.
+
+    Attributes:
+        name: Its name.
+        resource: The resource that it is for.
+        has_failed: The node keeps it after a failure.
+        position: The node's place in the queue, from 1; 0: it holds the slot.
+        holders: The nodes that hold it.
+        waiting: The nodes that wait for it, in the order of the queue.
+    """
+
+    name: str
+    resource: str
+    has_failed: bool
+    position: int
+    holders: list[str]
+    waiting: list[str]
+
+
+def need_slots(fleet: Fleet) -> Bucket:
+    """
+    The bucket of slots.
+
+    Raises:
+        BusSetupError: This broker has none that these credentials can read.
+    """
+    if fleet.slots is None:
+        raise BusSetupError("the slots of this broker cannot be read")
+    return fleet.slots
+
+
+async def read_slots(fleet: Fleet, names: Iterable[str] | None = None) -> list[SlotPlace]:
+    """
+    All entries: by slot, holders by name before the queue in its order, and then what is not verified.
+
+    Args:
+        fleet: The fleet.
+        names: The slots; None: all.
+
+    Raises:
+        BusSetupError: This broker has no slots that these credentials can read.
+        BusError: The broker does not answer.
+    """
+    bucket, reader = need_slots(fleet), await make_state_reader(fleet)
+    found: dict[str, list[SlotState]] = {}
+    forged: dict[str, list[tuple[SlotState, str]]] = {}
+    for one in await bucket.matching([">"] if names is None else [f"{name}.*" for name in names]):
+        name, _, node = one.key.partition(".")
+        entry = decode_entry(one.value)
+        state = SlotState(node=node, revision=one.revision, written=one.created, entry=entry)
+        reason = find_slot_forgery(reader, one)
+        states = found.setdefault(name, [])
+        if reason:
+            forged.setdefault(name, []).append((state, reason))
+        else:
+            states.append(state)
+    places = []
+    for name, states in sorted(found.items()):
+        holders = sorted((one for one in states if one.entry.is_held), key=lambda one: one.node)
+        queue = sorted((one for one in states if not one.entry.is_held), key=lambda one: one.place)
+        places += [SlotPlace(slot=name, state=one, position=0) for one in holders]
+        places += [SlotPlace(slot=name, state=one, position=place) for place, one in enumerate(queue, 1)]
+        for state, reason in sorted(forged.get(name, []), key=lambda pair: pair[0].node):
+            places.append(SlotPlace(slot=name, state=state, position=0, unverified=reason))
+    return places
+
+
+async def read_slots_of(fleet: Fleet, node: str) -> list[NodeSlot]:
+    """The slots that a node holds or waits for, as far as these credentials can read them."""
+    if fleet.slots is None:
+        return []
+    try:
+        keys = [key.partition(".") for key in await fleet.slots.keys()]
+        names = [slot for slot, _, named in keys if named == node]
+        places = await read_slots(fleet, names) if names else []
+    except (BusDeniedError, BusSetupError):
+        return []
+    return [
+        NodeSlot(
+            name=one.slot,
+            resource=one.state.entry.resource,
+            has_failed=one.state.entry.has_failed,
+            position=one.position,
+            holders=[other.state.node for other in places if other.slot == one.slot and other.is_holder],
+            waiting=[other.state.node for other in places if other.slot == one.slot and other.position],
+        )
+        for one in places
+        if one.state.node == node and (one.is_holder or one.position)
+    ]
+
+
+def find_locks(inventory: Inventory, now: datetime) -> list[tuple[str, str, ResourceLock | Disabled]]:
+    """What is locked now: node, resource or WHOLE_NODE, and the lock; by node."""
+    found: list[tuple[str, str, ResourceLock | Disabled]] = []
+    for name, node in sorted(inventory.nodes.items()):
+        if node.record is None:
+            continue
+        if node.record.disabled is not None:
+            found.append((name, WHOLE_NODE, node.record.disabled))
+        found += [(name, one.resource, one) for one in node.record.locks if one.until > now]
+    return found

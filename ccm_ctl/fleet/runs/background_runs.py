@@ -1,0 +1,126 @@
+"""
+Runs that a server started for its users, such as retries from the dashboard and plans from the studio.
+
+Each is followed to its end. Nodes that refused or never answered are in no stream, so the process that follows the run stores
+their ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import BusError, CcmError, RunError
+from ccm_ctl.fleet.runs.history import History
+from ccm_ctl.fleet.runs.node_run import StateChange
+from ccm_ctl.fleet.runs.proof import read_proof
+from ccm_ctl.fleet.runs.run_session import follow_run, new_run
+
+if TYPE_CHECKING:
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.node_run import News
+    from ccm_ctl.fleet.runs.run import Run
+    from ccm_ctl.fleet.runs.run_request import Launch
+
+log = logging.getLogger(__name__)
+
+STORE_EACH_S = 1.0
+"""While a run is in progress, ends that no stream stores are stored at most this often."""
+
+
+class BackgroundRuns:
+    """
+    Starts runs, and follows each until it ends or the server does. The nodes continue without the server.
+
+    Args:
+        fleet: The bus.
+        at_once: The most runs in progress.
+        limit_s: Nodes that have not ended after so many seconds are lost; None for the limit of every other run.
+        kept: How many runs `find` remembers, in progress or ended.
+    """
+
+    def __init__(self, fleet: Fleet, *, at_once: int, limit_s: float | None = None, kept: int = 0) -> None:
+        self._fleet = fleet
+        self._at_once = at_once
+        self._limit_s = limit_s
+        self._kept = kept
+        self._retried: dict[asyncio.Task[None], str] = {}
+        self._runs: dict[str, Run] = {}
+
+    def find(self, run: str) -> Run | None:
+        """The state of a run that was started here, if it is remembered."""
+        return self._runs.get(run)
+
+    async def start(self, launch: Launch) -> None:
+        """
+        Start a run, and return when its request is sent.
+
+        Raises:
+            RunError: A retry of the same run is in progress, or too many runs are.
+            BusError: The request cannot be sent.
+        """
+        retried = launch.record.retry_of
+        if retried and retried in self._retried.values():
+            raise RunError(f"{retried}: a retry of it is in progress")
+        if len(self._retried) >= self._at_once:
+            raise RunError(
+                f"{self._at_once} runs that were started here are in progress; wait for one to end"
+            )
+        is_sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._follow(launch, is_sent), name=f"run:{launch.record.run}")
+        self._retried[task] = retried
+        task.add_done_callback(self._retried.pop)
+        await is_sent
+
+    async def end(self) -> None:
+        """Stop following all of them."""
+        tasks = list(self._retried)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, launch: Launch, is_sent: asyncio.Future[None]) -> None:
+        def on_begin() -> None:
+            if not is_sent.done():
+                is_sent.set_result(None)
+
+        try:
+            run, proof = new_run(self._fleet, launch, self._limit_s), await read_proof(self._fleet)
+            if self._kept:
+                self._runs = dict([*self._runs.items(), (run.run, run)][-self._kept :])
+            writer = EndsWriter(self._fleet, run)
+            await follow_run(self._fleet, launch, run, proof, on_begin=on_begin, on_turn=writer.on_turn)
+            await History(self._fleet).finish(run)
+        except CcmError as err:
+            if is_sent.done():
+                log.warning("a run is not followed", extra={"run": launch.record.run, "reason": err.message})
+            else:
+                is_sent.set_exception(err)
+        finally:
+            if not is_sent.done():
+                is_sent.cancel()
+
+
+class EndsWriter:
+    """Stores the ends of a run that no stream stores, while the run is in progress."""
+
+    def __init__(self, fleet: Fleet, run: Run) -> None:
+        self._history = History(fleet)
+        self._run = run
+        self._is_stored = True
+        self._stored_at = float("-inf")
+
+    async def on_turn(self, news: list[News]) -> None:
+        """Take what is new. While the broker cannot be reached, it is tried again with each turn."""
+        if any(isinstance(one, StateChange) and one.state.is_final for one in news):
+            self._is_stored = False
+        now = asyncio.get_running_loop().time()
+        if self._is_stored or now - self._stored_at < STORE_EACH_S or self._run.is_done:
+            return
+        self._stored_at = now
+        try:
+            await self._history.keep_ends(self._run)
+            self._is_stored = True
+        except BusError:
+            return

@@ -1,0 +1,270 @@
+"""
+Follow a run over the bus: send the request, receive messages and read the stream until every node has ended.
+
+`fleet/runs/run.py` makes the decisions, and this module executes them. After each turn it calls `on_turn` with the news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.subjects import parse_event, run_pattern
+from ccm_agent.model.errors import BusError, BusUnavailableError, ProtocolError
+from ccm_agent.model.outcome import SESSION_SUMMARY, SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.wire import Answer, Progress
+from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.runs.proof import CountedMessage
+from ccm_ctl.fleet.trust.authors import find_certificates, learn_records
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.events.messages import AgentMessage
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.node_run import News, PendingActions
+    from ccm_ctl.fleet.runs.proof import RunProof
+    from ccm_ctl.fleet.runs.returning import ReturningNodes
+    from ccm_ctl.fleet.runs.run import Run
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.2
+"""Seconds between turns without messages."""
+
+READ_EACH_LIMIT = 8
+"""With more nodes, the whole run is read at once instead of node by node."""
+
+
+HELD_LIMIT = 1000
+"""The most messages of an unexpected node that are kept until it is known whether it may join; the stream has the rest."""
+
+LAST_TURNS = 10
+"""A finished run ends after this many turns, even if nodes keep sending."""
+
+
+async def ignore_news(_news: list[News]) -> None:
+    """An `on_turn` for a run of which only the result counts."""
+
+
+class Follower:
+    """
+    One run, followed.
+
+    Args:
+        fleet: The bus.
+        run: Its state, which this feeds.
+        ask: Sends the request again, naming nodes; None for an observer.
+        may_join: Whether an unexpected node may join, according to operators (`fleet/runs/joining.py`).
+        on_turn: Called after each turn with the news, which may be empty.
+        proof: Decides which messages count; None: all, because these credentials cannot verify any.
+        returning: Finds nodes that come back while the run is in progress, which are then asked; None: none are.
+        is_ended: Whether to stop following before every node has ended, as for a rollout that is paused.
+        goes_on: Whether to continue though every node has ended, as for a rollout whose last step is left to do.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        run: Run,
+        *,
+        ask: Callable[[list[str]], Awaitable[None]] | None,
+        may_join: Callable[[str], Awaitable[bool]],
+        on_turn: Callable[[list[News]], Awaitable[None]],
+        proof: RunProof | None = None,
+        returning: ReturningNodes | None = None,
+        is_ended: Callable[[], bool] = lambda: False,
+        goes_on: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._fleet = fleet
+        self._run = run
+        self._ask = ask
+        self._may_join = may_join
+        self._on_turn = on_turn
+        self._proof = proof
+        self._returning = returning
+        self._is_ended = is_ended
+        self._goes_on = goes_on
+        self._heard: deque[StoredEvent] = deque()
+        self._unexpected: dict[str, list[tuple[StoredEvent, AgentMessage]]] = {}
+        self._done_turns = 0
+        self._woken = asyncio.Event()
+        self._ticked_at = float("-inf")
+
+    async def follow(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
+        """
+        Return when every node has ended.
+
+        Args:
+            begin: Sends the request for the first time; called once all subscriptions are active.
+        """
+        stop = await self._fleet.events.follow(run_pattern(self._run.run), self._hear)
+        try:
+            if begin is not None:
+                await begin()
+            await self._prepare()
+            while not await self._turn():
+                await self._wait()
+        finally:
+            await stop()
+
+    async def look(self, *, ends_only: bool = False) -> None:
+        """
+        Read the run's events from the stream once; news is shown when it is followed.
+
+        Args:
+            ends_only: Read the summaries only: how each node ended, and not what it did.
+        """
+        if ends_only:
+            self._take_in(await self._fleet.events.read(f"{SESSION_SUMMARY}.{self._run.run}.>"))
+        else:
+            await self._read(None)
+        await self._judge_unexpected()
+        await self._certify()
+
+    async def _prepare(self) -> None:
+        """Learn the keys of the nodes that are expected, while they work."""
+        if self._proof is None:
+            return
+        with contextlib.suppress(BusError):  # what is missing is looked for again when it is needed
+            await learn_records(self._fleet, self._proof.authors, self._run.nodes)
+
+    async def _certify(self) -> None:
+        """Look for certificates that summaries wait for, and take in what they prove."""
+        if self._proof is None or not (wanted := self._proof.wanted_keys):
+            return
+        try:
+            await find_certificates(self._fleet, self._proof.authors, wanted)
+        except BusUnavailableError:
+            raise
+        except BusError as err:
+            log.warning("certificates of nodes cannot be read", extra={"reason": str(err)})
+        for one in self._proof.retry():
+            self._count(one)
+
+    def _hear(self, message: StoredEvent) -> None:
+        if not self._is_ignored(message):
+            self._heard.append(message)
+            self._woken.set()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    async def _turn(self) -> bool:
+        """Process received messages and timers, and show news; True at the end of the run."""
+        now = self._now()
+        if self._fleet.link.connected:
+            self._run.back(now)
+        else:
+            self._run.away(now)
+        self._take_in_heard()
+        try:
+            if now - self._ticked_at >= TURN_S:
+                self._ticked_at = now
+                await self._do(self._run.tick(now))
+            await self._judge_unexpected()
+            await self._certify()
+        except BusUnavailableError:
+            self._run.away(self._now())
+        await self._on_turn(self._run.updates())
+        self._done_turns = self._done_turns + 1 if self._run.is_done else 0
+        if self._is_ended():
+            return True
+        if self._goes_on():
+            return False
+        return self._run.is_done and (not self._heard or self._done_turns >= LAST_TURNS)
+
+    async def _do(self, todo: PendingActions) -> None:
+        if todo.resend and self._ask is not None:
+            await self._ask(todo.resend)
+        await self._ask_returned()
+        if todo.read_all or len(todo.read) > READ_EACH_LIMIT:
+            await self._read(None)
+        elif todo.read:
+            await self._read(todo.read)
+
+    async def _ask_returned(self) -> None:
+        if self._ask is None or self._returning is None or self._run.is_done:
+            return
+        if back := await self._returning.find(self._run.missing()):
+            self._run.ask(back, self._now())
+            await self._ask(back)
+
+    async def _read(self, nodes: list[str] | None) -> None:
+        for node in [">"] if nodes is None else nodes:
+            self._take_in(await self._fleet.events.read(run_pattern(self._run.run, node)))
+        # the broker delivered these before its answer, so their nodes are not lost
+        self._take_in_heard()
+        await self._certify()
+        self._run.read_done(nodes, self._now())
+
+    def _take_in_heard(self) -> None:
+        while self._heard:
+            self._take_in([self._heard.popleft()])
+
+    def _take_in(self, messages: Iterable[StoredEvent]) -> None:
+        for message in messages:
+            if self._is_ignored(message):
+                continue
+            try:
+                heard = decode_agent_message(message)
+            except ProtocolError:
+                continue
+            if heard.run != self._run.run:
+                continue
+            if self._run.knows(heard.node):
+                self._give(message, heard)
+            elif len(held := self._unexpected.setdefault(heard.node, [])) < HELD_LIMIT:
+                held.append((message, heard))
+
+    def _is_ignored(self, message: StoredEvent) -> bool:
+        """Whether its node may not join: such messages are not decoded, because there may be many."""
+        if not self._run.ignored:
+            return False
+        try:
+            return parse_event(message.subject).node in self._run.ignored
+        except ProtocolError:
+            return True
+
+    def _give(self, message: StoredEvent, heard: AgentMessage) -> None:
+        if self._proof is None:
+            self._count(CountedMessage(heard.node, heard.said))
+            return
+        for one in self._proof.take(message, heard):
+            self._count(one)
+
+    def _count(self, one: CountedMessage) -> None:
+        now, said = self._now(), one.said
+        if isinstance(said, Answer):
+            self._run.answered(one.node, said, now)
+        elif isinstance(said, Progress):
+            self._run.progressed(one.node, said, now)
+        elif isinstance(said, SessionSummary) and one.proves:
+            self._run.proven(one.node, said, now)
+        elif isinstance(said, SessionStart | TransactionEvent | SessionSummary):
+            self._run.happened(one.node, said, now)
+
+    async def _judge_unexpected(self) -> None:
+        """Let the nodes join that may, with what they have said so far, and ignore the others."""
+        for name in list(self._unexpected):
+            may_join = await self._may_join(name)
+            held = self._unexpected.pop(name)
+            if not may_join:
+                self._run.ignored.add(name)
+                continue
+            self._run.join(name, self._now())
+            for message, heard in held:
+                self._give(message, heard)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

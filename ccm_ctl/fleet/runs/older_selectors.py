@@ -1,0 +1,92 @@
+"""
+Selectors that agents of an older version read differently.
+
+An older agent takes `*` and `?` in a fact's value as plain characters, and a list as unequal to everything. A negated term would
+then select too many nodes. If such an agent is in the fleet, the request names its nodes one by one. An assignment or a schedule
+cannot do that, because it also applies to nodes that match later; it is refused. If no such agent is known, patterns are written
+so that one could not read them, and would refuse the request (ADR 46).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.templates.fact_texts import fact_at
+from ccm_agent.templates.selector import LENGTH_LIMIT, TARGETS_LIMIT, Selector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ccm_ctl.fleet.nodes.nodes import Inventory, Node, TargetSet
+
+_NAMES_LENGTH = LENGTH_LIMIT // 2
+"""Characters of names in one selector; the other terms and `--limit` add to it."""
+
+
+def write_targets(
+    texts: Sequence[str], selectors: Sequence[Selector], inventory: Inventory, nodes: Sequence[Node]
+) -> tuple[list[str], list[str]]:
+    """
+    Return the selectors as they are sent to these nodes, and the nodes whose agents would read them differently.
+
+    Args:
+        texts, selectors: The selectors as written, and parsed.
+        inventory: All nodes, because an older agent may take itself for meant.
+        nodes: The target nodes.
+    """
+    agents = [node for node in inventory.nodes.values() if node.record and not node.record.selector_patterns]
+    older: dict[str, None] = {}
+    targets: list[str] = []
+    for text, selector in zip(texts, selectors, strict=True):
+        lists = _lists(selector, agents)
+        differing = (
+            [node.name for node in agents] if selector.patterns else sorted(set().union(*lists.values()))
+        )
+        older.update(dict.fromkeys(differing))
+        if differing:
+            targets += _by_name(selector, set(lists), nodes)
+        else:
+            targets.append(selector.explicit() if selector.patterns else text)
+    return targets, list(older)
+
+
+def refuse_too_many(resolved: TargetSet) -> None:
+    """
+    Refuse a request with too many nodes to name one by one. Commands that only read the inventory do not need the names.
+
+    Raises:
+        UsageError: With the first older agent.
+    """
+    if resolved.older and sum(map(len, resolved.targets)) > TARGETS_LIMIT // 2:
+        raise UsageError(
+            f"{len(resolved.nodes)} nodes are too many to be named one by one, which {resolved.older[0]} and other older "
+            "agents need; upgrade them, or select without `*`, `?` and values of lists"
+        )
+
+
+def _lists(selector: Selector, agents: Sequence[Node]) -> dict[str, set[str]]:
+    """The facts that it compares and that are a list on some of these nodes, with the nodes."""
+    keys = {term.key for term in selector.terms if term.compares}
+    found: dict[str, set[str]] = {}
+    for node in agents if keys else ():
+        facts = node.facts
+        for key in keys:
+            if isinstance(fact_at(facts, key), list):
+                found.setdefault(key, set()).add(node.name)
+    return found
+
+
+def _by_name(selector: Selector, lists: set[str], nodes: Sequence[Node]) -> Iterator[str]:
+    """The terms that all agents read alike, and the names of the nodes, in as many selectors as their length demands."""
+    kept = [str(term) for term in selector.terms if not term.patterns and term.key not in lists]
+    names: list[str] = []
+    for node in nodes:
+        if not selector.matches(node.name, node.facts):
+            continue
+        if sum(map(len, names)) + len(names) + len(node.name) > _NAMES_LENGTH:
+            yield ",".join([*kept, f"node in ({','.join(names)})"])
+            names = []
+        names.append(node.name)
+    if names:
+        yield ",".join([*kept, f"node in ({','.join(names)})"])

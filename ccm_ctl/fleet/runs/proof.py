@@ -1,0 +1,287 @@
+"""
+Decide which messages of one run are proven. This module does no I/O: it gets received messages and stored events.
+
+A node's part in a run is proven by its summary, which the node signs. The links of `Ccm-Chain` lead from there back through the
+run's events (`before`), and only events on that path count. Until the summary comes, events are provisional: they are shown,
+and decide nothing. A final answer (refused, superseded, expired, or an end that the node remembers) counts when it is signed.
+That a node accepted a run, or where it is, needs no proof: it only says that the node is waited for.
+
+So an attacker who controls the broker can withhold messages, which makes a node look lost, but cannot make a node look
+successful or failed.
+
+While the signers list allows what is unsigned, messages without a signature count as well, but not those of a node that has a
+certificate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.chain import NONE, link_of, parse_place
+from ccm_agent.bus.signatures.node_key import FINAL_ANSWERS
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.records.verdicts import PartReport, Verdict
+from ccm_agent.model.wire import Answer
+from ccm_ctl.fleet.events.messages import decode_agent_message
+from ccm_ctl.fleet.trust.authors import SignatureStatus, find_certificates, read_authors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.events.messages import AgentMessage, Payload
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.trust.authors import Authors
+
+CANDIDATES_LIMIT = 20_000
+"""Events of one node that are kept until its summary says which of them are genuine."""
+
+WAITING_LIMIT = 8
+"""Messages of one node that wait for the certificate of their key at once; as many reasons are kept."""
+
+LOOKUPS_LIMIT = 5
+"""The most look-ups of certificates of one node."""
+
+ENDS_LIMIT = 1000
+"""The most summaries and final answers of one node that are verified."""
+
+NOT_COVERED = "it is not among the events that the signed summary covers"
+
+
+class CountedMessage(Struct, frozen=True):
+    """
+    A message that counts for a run.
+
+    Attributes:
+        node: The node.
+        said: Its content.
+        proves: It is a verified summary: what counted of this node before is withdrawn.
+    """
+
+    node: str
+    said: Payload
+    proves: bool = False
+
+
+class _Candidate(Struct, frozen=True):
+    """An event that the summary may cover: the link of the run's event before it, and what it says."""
+
+    before: str
+    said: SessionStart | TransactionEvent
+
+
+class _Part:
+    """One node's part in the run."""
+
+    def __init__(self) -> None:
+        self.candidates: dict[str, _Candidate] = {}
+        self.covered: set[str] = set()
+        self.wanted = ""
+        self.summary = ""
+        self.lowest = 0
+        self.is_proven = False
+        self.is_unsigned = False
+        self.has_answer = False
+        self.ends: set[int] = set()
+        self.lookups = 0
+        self.waiting: list[tuple[StoredEvent, AgentMessage, str]] = []
+        self.forged: dict[str, int] = {}
+
+    def flag(self, reason: str) -> None:
+        """A message that is not the node's."""
+        if reason in self.forged or len(self.forged) < WAITING_LIMIT:
+            self.forged[reason] = self.forged.get(reason, 0) + 1
+
+
+class RunProof:
+    """
+    Decides which messages of a run count.
+
+    Attributes:
+        authors: The keys of the fleet.
+    """
+
+    def __init__(self, authors: Authors) -> None:
+        """Nothing was heard yet."""
+        self.authors = authors
+        self._parts: dict[str, _Part] = {}
+
+    @property
+    def wanted_keys(self) -> set[tuple[str, str]]:
+        """Nodes and keys whose certificates are to be looked for before `retry`; the key is "" when any would do."""
+        return {(node, key) for node, part in self._parts.items() for _, _, key in part.waiting}
+
+    def take(self, message: StoredEvent, heard: AgentMessage) -> list[CountedMessage]:
+        """A message of a node; what counts now, in order. What was taken before counts once."""
+        said, part = heard.said, self._parts.setdefault(heard.node, _Part())
+        if isinstance(said, SessionStart | TransactionEvent):
+            return self._take_event(part, message, heard, said)
+        if isinstance(said, SessionSummary) or (isinstance(said, Answer) and said.state in FINAL_ANSWERS):
+            return self._take_end(part, message, heard, is_last=False)
+        return [CountedMessage(heard.node, said)]
+
+    def retry(self) -> list[CountedMessage]:
+        """Judge again what waited for a certificate. What still has none is forged."""
+        found: list[CountedMessage] = []
+        for part in self._parts.values():
+            waiting, part.waiting = part.waiting, []
+            part.lookups += bool(waiting)
+            for message, heard, _ in waiting:
+                found += self._take_end(part, message, heard, is_last=True)
+        return found
+
+    def of_message(self, message: StoredEvent, heard: AgentMessage) -> Verdict:
+        """The verdict on one message that was taken in, once all messages of the run were."""
+        part = self._parts.get(heard.node, _Part())
+        if not part.is_proven:
+            is_left_out = isinstance(heard.said, SessionSummary) and not part.is_unsigned
+            return Verdict.FORGED if is_left_out else self.of_events(heard.node)
+        link = link_of(message.subject, message.chain, message.body)
+        if link == part.summary or link in part.covered:
+            return Verdict.VERIFIED
+        return Verdict.FORGED if part.wanted == NONE else Verdict.GAP
+
+    def of_events(self, node: str) -> Verdict:
+        """The verdict on the events of a node that count now."""
+        part = self._parts.get(node, _Part())
+        if part.is_proven:
+            return Verdict.VERIFIED
+        return Verdict.UNSIGNED if part.is_unsigned else Verdict.PROVISIONAL
+
+    def report(self, node: str, missing: int = 0) -> PartReport:
+        """
+        The verdict on one node's part.
+
+        Args:
+            node: Its name.
+            missing: Events of it that are known to exist and were not found, or are not proven.
+        """
+        part = self._parts.get(node, _Part())
+        report = PartReport(node=node, reasons=dict(part.forged))
+        leftover = sum(link not in part.covered for link in part.candidates)
+        if not part.is_proven:
+            report.verdict = _unproven(part)
+            return report
+        if part.wanted == NONE:
+            if leftover:
+                report.reasons[NOT_COVERED] = leftover
+            return report
+        # the path ends at a missing or changed event, before which nothing is known
+        report.missing = missing
+        report.unproven = min(leftover, missing)
+        if leftover > missing:
+            report.reasons[NOT_COVERED] = leftover - missing
+        report.verdict = Verdict.GAP
+        return report
+
+    # -- one message
+
+    def _take_event(
+        self, part: _Part, message: StoredEvent, heard: AgentMessage, said: SessionStart | TransactionEvent
+    ) -> list[CountedMessage]:
+        if part.is_unsigned:
+            return [CountedMessage(heard.node, said)]
+        try:
+            place = parse_place(message.chain)
+        except ProtocolError:
+            if message.chain:
+                part.flag("its place in the chain is malformed")
+            return [] if part.is_proven else [CountedMessage(heard.node, said)]
+        link = link_of(message.subject, message.chain, message.body)
+        if link in part.candidates:
+            return []
+        if len(part.candidates) >= CANDIDATES_LIMIT and link != part.wanted:
+            part.flag(f"more than {CANDIDATES_LIMIT} events")
+            return []
+        part.candidates[link] = _Candidate(place.before, said)
+        if part.is_proven:
+            return self._follow_path(part, heard.node)
+        return [CountedMessage(heard.node, said)]
+
+    def _take_end(
+        self, part: _Part, message: StoredEvent, heard: AgentMessage, *, is_last: bool
+    ) -> list[CountedMessage]:
+        """A summary or a final answer."""
+        if not is_last:
+            known = hash((message.subject, message.body, message.chain, message.signature))
+            if known in part.ends:
+                return []  # heard, and read from the stream as well
+            if len(part.ends) >= ENDS_LIMIT:
+                part.flag("more ends than one node has")
+                return []
+            part.ends.add(known)
+        checked = self.authors.check(heard.node, message)
+        signature, reason = checked.signature, checked.reason or "it is not signed"
+        if signature is SignatureStatus.VALID:
+            return self._prove(part, message, heard)
+        if part.is_unsigned:
+            return [CountedMessage(heard.node, heard.said)]
+        # An agent with credentials of the old one-account layout signs with a key that was never certified.
+        proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
+        if proves_nothing and self.authors.accepts_unsigned:
+            if is_last and not self.authors.certified(heard.node) and not part.is_proven:
+                part.is_unsigned = True
+                return [CountedMessage(heard.node, heard.said)]
+            reason = checked.reason or "it is not signed, and the node has a certificate"
+        is_open = signature is SignatureStatus.UNKNOWN_KEY or (
+            signature is SignatureStatus.MISSING and self.authors.accepts_unsigned
+        )
+        if is_open and not is_last and part.lookups < LOOKUPS_LIMIT and len(part.waiting) < WAITING_LIMIT:
+            part.waiting.append((message, heard, checked.key))
+            return []
+        what = "summary" if isinstance(heard.said, SessionSummary) else "answer"
+        part.flag(f"{what}: {reason}")
+        return []
+
+    def _prove(self, part: _Part, message: StoredEvent, heard: AgentMessage) -> list[CountedMessage]:
+        if isinstance(heard.said, Answer):
+            part.has_answer = True
+            return [CountedMessage(heard.node, heard.said)]
+        if part.is_proven or not message.chain:
+            return []
+        part.is_proven, part.is_unsigned = True, False
+        part.wanted = parse_place(message.chain).before
+        part.summary = link_of(message.subject, message.chain, message.body)
+        return [CountedMessage(heard.node, heard.said, proves=True), *self._follow_path(part, heard.node)]
+
+    @staticmethod
+    def _follow_path(part: _Part, node: str) -> list[CountedMessage]:
+        """Go on along the links of the run, as far as its events are here."""
+        found = []
+        while (candidate := part.candidates.get(part.wanted)) is not None:
+            part.covered.add(part.wanted)
+            part.wanted = candidate.before
+            found.append(CountedMessage(node, candidate.said))
+        return found
+
+
+async def read_proof(fleet: Fleet) -> RunProof | None:
+    """What verifies the messages of one run; None when these credentials cannot."""
+    authors = await read_authors(fleet)
+    return RunProof(authors) if authors is not None else None
+
+
+async def judge_run(fleet: Fleet, authors: Authors, messages: Iterable[StoredEvent]) -> dict[int, Verdict]:
+    """The verdicts on the stored events of one run, by sequence."""
+    proof, taken = RunProof(authors), []
+    for message in messages:
+        try:
+            taken.append((message, decode_agent_message(message)))
+        except ProtocolError:
+            continue
+        proof.take(*taken[-1])
+    if wanted := proof.wanted_keys:
+        await find_certificates(fleet, authors, wanted)
+        proof.retry()
+    return {message.sequence: proof.of_message(message, heard) for message, heard in taken}
+
+
+def _unproven(part: _Part) -> Verdict:
+    if part.is_unsigned:
+        return Verdict.UNSIGNED
+    if part.has_answer:
+        return Verdict.VERIFIED
+    return Verdict.FORGED if part.forged else Verdict.PROVISIONAL

@@ -1,0 +1,497 @@
+"""
+The state of a run, node by node. This module does no I/O: it gets messages and the time, and returns the next actions.
+
+The rules are those of delivery (docs/concepts/controller.md): the stream is the record and core delivery a hint, so duplicates
+of an event are ignored, a node's events are passed on in the order of their numbers, and missing ones are read from the stream
+before a node is lost. Every expected node ends in exactly one named state.
+
+An unexpected node that may join is shown, but is not waited for and does not change the result.
+
+Its caller (`fleet/runs/follow.py`) passes messages and `away`, `back` and `read_done`, calls `tick` a few times a second,
+executes the returned actions, and shows `news`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent, end_state
+from ccm_agent.model.wire import (
+    CARRIED_OUT,
+    PROGRESS_INTERVAL_S,
+    PROGRESS_MISSED,
+    STOPPED_CODE,
+    UNRECEIVED_CODE,
+    Answer,
+    AnswerState,
+    NodeState,
+    Progress,
+)
+from ccm_ctl.fleet.events.gaps import Gaps
+from ccm_ctl.fleet.runs.node_run import (
+    READS,
+    Event,
+    EventReceived,
+    News,
+    NodeRun,
+    PendingActions,
+    StateChange,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ccm_agent.model.resource_diff import ResourceDiff
+
+RESEND_AFTER_S = 1.0
+"""Seconds after which, and after twice which, the request is repeated for nodes that have not answered."""
+
+RESENDS = 2
+
+ANSWER_WITHIN_S = 10.0
+"""A node that has not answered by then is unreachable. A slow disk under the ledger takes seconds; a late answer still counts."""
+
+ANSWERS_PER_S = 500
+"""The slowest expected rate of answers, in nodes per second: a large fleet gets more time."""
+
+QUIET_S = 3.0
+"""Nodes become unreachable only after this many seconds without any answer: until then answers may be in transit."""
+
+LOST_AFTER_S = PROGRESS_INTERVAL_S * PROGRESS_MISSED + 1
+"""Silence after which a node that had accepted is lost: the last of the missed messages may be a second late."""
+
+LIMIT_S = 24 * 3600.0
+"""A run is watched at most this long after its deadline, even if nodes still report progress."""
+
+READ_AGAIN_S = 0.5
+_WORKING = (NodeState.ACCEPTED, NodeState.QUEUED, NodeState.RUNNING)
+_ABSENT = (NodeState.OFFLINE, NodeState.UNREACHABLE)
+_REVIVABLE = (NodeState.PLANNED, NodeState.EXPECTED, NodeState.LOST, NodeState.SKIPPED, *_ABSENT)
+_ALIKE = {
+    TransactionEvent: (
+        "protocol",
+        "type",
+        "provider",
+        "name",
+        "requested_ensure",
+        "final_ensure",
+        "node",
+        "run",
+    ),
+    SessionSummary: ("protocol", "manifest", "digest", "state", "node", "run"),
+}
+"""Texts that the events of many nodes, or all events of a node, have in common."""
+UNRECEIVED = "the request had not reached it when the run was stopped"
+
+_BY_ANSWER = {
+    AnswerState.ACCEPTED: NodeState.ACCEPTED,
+    AnswerState.QUEUED: NodeState.QUEUED,
+    AnswerState.REFUSED: NodeState.REFUSED,
+    AnswerState.SUPERSEDED: NodeState.SUPERSEDED,
+    AnswerState.EXPIRED: NodeState.EXPIRED,
+}
+
+
+class Run:
+    """
+    The state of a run as one observer knows it.
+
+    Args:
+        run: Its id.
+        expected: The frozen list of nodes.
+        offline: Those of them that were not present when it began.
+        now: Monotonic seconds.
+        asked: This observer sent the request and sends it again; else it only watches.
+        limit_s: Seconds after which this observer gives up. Nodes that it asked and that have not ended are lost then. One that
+            only watches does not know what they do, and leaves their states as they are.
+        planned: Nodes that are asked later, by `ask`.
+
+    Attributes:
+        ignored: Nodes that answered, were not expected, and may not join.
+        is_given_up: This observer gave up before every node had ended.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        expected: Iterable[str],
+        offline: Collection[str],
+        now: float,
+        *,
+        asked: bool,
+        limit_s: float = LIMIT_S,
+        planned: Collection[str] = (),
+    ) -> None:
+        self.run = run
+        self.ignored: set[str] = set()
+        self.is_given_up = False
+        self._is_observer = not asked
+        self._limit_s = limit_s
+        self._resends = 0 if asked else RESENDS
+        self.nodes = {
+            node: NodeRun(
+                node=node,
+                state=NodeState.OFFLINE
+                if node in offline
+                else NodeState.PLANNED
+                if node in planned
+                else NodeState.EXPECTED,
+                heard_at=now,
+                asked_at=now,
+                resends=self._resends,
+            )
+            for node in expected
+        }
+        self.away_since: float | None = None
+        self._since = self._answered_at = now
+        self._answer_within_s = ANSWER_WITHIN_S if asked else LOST_AFTER_S
+        self._read_all = not asked
+        self._news: list[News] = []
+        self._diffs: dict[bytes, ResourceDiff] = {}
+        # Nodes that have not ended, or with missing events: only these are checked in each turn, not all of thousands.
+        self._open = {name for name, node in self.nodes.items() if not node.state.is_final}
+        self._open_joined: set[str] = set()
+        self._absent = {name for name, node in self.nodes.items() if node.state in _ABSENT}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every expected node has ended and no events are missing, or this observer gave up."""
+        return not self._read_all and (not self._open or self.is_given_up)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether every expected node has ended."""
+        return all(node.state.is_final for node in self.expected)
+
+    @property
+    def expected(self) -> list[NodeRun]:
+        """The nodes that the run is for."""
+        return [node for node in self.nodes.values() if not node.joined]
+
+    @property
+    def joined(self) -> list[str]:
+        """Unexpected nodes that answered and may join."""
+        return sorted(name for name, node in self.nodes.items() if node.joined)
+
+    def counts(self) -> dict[NodeState, int]:
+        """How many expected nodes are in each state, in the order of the states; states without nodes are left out."""
+        found = [node.state for node in self.expected]
+        return {state: found.count(state) for state in NodeState if state in found}
+
+    def knows(self, name: str) -> bool:
+        """Whether a node is expected or has joined; messages of others are ignored."""
+        return name in self.nodes
+
+    def join(self, name: str, now: float) -> None:
+        """A node that was not expected may join."""
+        self.nodes.setdefault(name, NodeRun(node=name, joined=True, heard_at=now))
+
+    def ask(self, names: Iterable[str], now: float) -> None:
+        """Mark nodes as asked: planned ones, and those that came back."""
+        for name in names:
+            node = self.nodes[name]
+            if node.state in _REVIVABLE:
+                node.asked_at = node.heard_at = now
+                node.resends = self._resends
+                node.reason = ""
+                self._move(node, NodeState.EXPECTED)
+                self._settle(node)
+
+    def missing(self) -> dict[str, float]:
+        """Nodes that are unreachable or offline, and when they were asked (0: they were offline)."""
+        return {
+            name: 0.0 if self.nodes[name].state is NodeState.OFFLINE else self.nodes[name].asked_at
+            for name in sorted(self._absent)
+        }
+
+    def skip(self, reason: str) -> None:
+        """The nodes that are still planned are not asked any more."""
+        for name in sorted(self._open):
+            node = self.nodes[name]
+            if node.state is NodeState.PLANNED:
+                node.reason = reason
+                self._move(node, NodeState.SKIPPED)
+                self._settle(node)
+
+    def updates(self) -> list[News]:
+        """Return what happened since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def answered(self, name: str, answer: Answer, now: float) -> None:
+        """A node answered the request."""
+        node = self._heard(name, now)
+        if node is None:
+            return
+        state = answer.state
+        if state == AnswerState.DONE:
+            self._handled_before(node, answer)
+        elif state in _BY_ANSWER and (node.state in (*_WORKING, *_REVIVABLE)):
+            wanted = _BY_ANSWER[AnswerState(state)]
+            node.position, node.reason, node.code = answer.position, answer.reason, answer.code
+            node.ahead = answer.ahead or node.ahead
+            if not (node.state is NodeState.RUNNING and wanted in _WORKING):
+                self._move(node, wanted)
+        self._settle(node)
+
+    def progressed(self, name: str, progress: Progress, now: float) -> None:
+        """A node reported progress. An identical report does not count, because it may be a replayed message."""
+        known = self.nodes.get(name)
+        if known is None or (progress == known.progress and progress.state == "running"):
+            return
+        node = self._heard(name, now) or known
+        node.progress = progress
+        if node.state in (*_WORKING, *_REVIVABLE):
+            self._move(node, NodeState.QUEUED if progress.state == "queued" else NodeState.RUNNING)
+        self._settle(node)
+
+    def happened(self, name: str, event: Event, now: float) -> None:
+        """An event of a node came, by core delivery or from the stream; what was seen before is dropped."""
+        known = self.nodes.get(name)
+        if known is None or (
+            event.number not in known.missing and (event.number in known.seen or event.number <= known.given)
+        ):
+            return
+        node = self._heard(name, now) or known
+        self._share_values(event)
+        node.known = max(node.known, event.number)
+        if isinstance(event, SessionSummary):
+            node.summary = event
+            node.known = max(node.known, event.events_sent)
+            node.reason, node.code = event.reason, event.code
+            self._move(node, _end_state(event))
+        elif node.state in (*_WORKING, *_REVIVABLE):
+            self._move(node, NodeState.RUNNING)
+        self._give(node, event)
+        self._settle(node)
+
+    def proven(self, name: str, summary: SessionSummary, now: float) -> None:
+        """The node signed its summary. What counted until now is withdrawn: the events that the signature covers come again."""
+        node = self.nodes.get(name)
+        if node is None:
+            return
+        node.shown = {number: _hash(event) for number, event in node.events.items()}
+        if node.started is not None:
+            number, seen_hash = node.started
+            node.shown[number] = seen_hash
+        node.events, node.seen, node.missing, node.started, node.summary = {}, {}, Gaps(), None, None
+        node.known = node.given = node.reads = 0
+        self.happened(name, summary, now)
+
+    def ended(self, name: str, state: NodeState, reason: str, code: str, now: float) -> None:
+        """A record has a node's end state; it is used if the stream has none."""
+        node = self._heard(name, now)
+        if node is None:
+            return
+        if node.summary is None and node.state in (*_WORKING, *_REVIVABLE):
+            node.reason, node.code = reason, code
+            self._move(node, state)
+        self._settle(node)
+
+    def away(self, now: float) -> None:
+        """The broker connection is lost: timeouts pause until it is restored."""
+        if self.away_since is None:
+            self.away_since = now
+
+    def back(self, now: float) -> None:
+        """The connection is restored: missed events are read from the stream, and timeouts start again."""
+        if self.away_since is None:
+            return
+        away_s = now - self.away_since
+        self._since, self._answered_at = self._since + away_s, self._answered_at + away_s
+        self.away_since = None
+        self._read_all = True
+        for node in self.nodes.values():
+            node.asked_at += away_s
+            node.heard_at, node.suspected = now, False
+
+    def tick(self, now: float) -> PendingActions:
+        """Return the actions that are due now."""
+        if self.away_since is not None:
+            return PendingActions()
+        if self._read_all:
+            return PendingActions(read_all=True)
+        if now - self._since >= self._limit_s:
+            self._give_up()
+        return PendingActions(resend=self._resend(now), read=self._reads(now))
+
+    def read_done(self, names: Collection[str] | None, now: float) -> None:
+        """The stream was read for these nodes (None: for all), and what it held was given to `happened` before."""
+        if names is None:
+            self._read_all = False
+        for name in list(self.nodes) if names is None else names:
+            node = self.nodes[name]
+            node.reads += 1
+            node.read_at = now
+            if node.reads >= READS and node.given < node.known:
+                self._skip(node)
+            if node.suspected and node.state in _WORKING:
+                node.reason = _last_word(node, now - node.heard_at)
+                self._move(node, NodeState.LOST)
+            elif node.suspected and node.state is NodeState.EXPECTED:
+                node.reason = f"present, but silent for {now - node.asked_at:.0f}s"
+                self._move(node, NodeState.UNREACHABLE)
+            node.suspected = False
+            self._settle(node)
+
+    def _settle(self, node: NodeRun) -> None:
+        """Note whether a node still has to be looked at."""
+        others = self._open_joined if node.joined else self._open
+        if node.state.is_final and not node.has_gap:
+            others.discard(node.node)
+        else:
+            others.add(node.node)
+
+    def _give_up(self) -> None:
+        """The run has lasted too long: what is not at its end is no longer waited for."""
+        self.is_given_up = True
+        for name in sorted(self._open):
+            node = self.nodes[name]
+            node.reads = READS
+            # a node that was never asked is not lost, and one that only another process asked may be at work
+            if not (node.state.is_final or node.state is NodeState.PLANNED or self._is_observer):
+                node.reason = f"not at its end after {self._limit_s:g}s; it was watched no longer"
+                self._move(node, NodeState.LOST)
+        self._open.clear()
+
+    def _heard(self, name: str, now: float) -> NodeRun | None:
+        node = self.nodes.get(name)
+        if node is not None:
+            node.heard_at, node.suspected = now, False
+            if node.state in (NodeState.EXPECTED, NodeState.UNREACHABLE):
+                self._answered_at = now
+        return node
+
+    def _move(self, node: NodeRun, state: NodeState) -> None:
+        if node.state is not state:
+            if node.state in (NodeState.LOST, NodeState.UNREACHABLE) and not state.is_final:
+                node.reason = ""
+            node.state = state
+            if state in _ABSENT:
+                self._absent.add(node.node)
+            else:
+                self._absent.discard(node.node)
+            self._news.append(StateChange(node=node.node, state=state))
+
+    def _handled_before(self, node: NodeRun, answer: Answer) -> None:
+        """The ledger answered: the run is over there, and its events are in the stream or still on their way."""
+        if answer.code == UNRECEIVED_CODE and node.state in (*_WORKING, *_REVIVABLE):
+            node.reason, node.code = UNRECEIVED, answer.code  # it has no events
+            self._move(node, NodeState.UNREACHABLE)
+            return
+        try:
+            state = NodeState(answer.outcome)
+        except ValueError:
+            return
+        if node.summary is None and state.is_final:
+            node.reason, node.code = answer.reason, answer.code
+            node.wants_summary = state in CARRIED_OUT
+            # the answer's word for a stopped run is one that older controllers know
+            self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
+
+    def _share_values(self, event: Event) -> None:
+        """Replace values of an event by equal ones that are here: thousands of nodes send the same diffs and texts."""
+        if isinstance(event, SessionStart):
+            return  # it is not kept
+        for name in _ALIKE[type(event)]:
+            setattr(event, name, sys.intern(str(getattr(event, name))))
+        if isinstance(event, TransactionEvent) and event.diff is not None:
+            digest = hashlib.sha256(msgspec.msgpack.encode(event.diff)).digest()
+            event.diff = self._diffs.setdefault(digest, event.diff)
+
+    def _give(self, node: NodeRun, event: Event) -> None:
+        """Pass on an event that was missing or is the next, and those that follow without a gap; others wait."""
+        if event.number in node.missing:
+            node.missing.discard(event.number)
+            self._keep(node, event, event.number)
+        elif event.number == node.given + 1:
+            self._keep(node, event, event.number)
+        else:
+            node.seen[event.number] = event
+        while (number := node.given + 1) in node.seen:
+            self._keep(node, node.seen.pop(number), number)
+        if node.given >= node.known:
+            node.reads = 0
+
+    def _keep(self, node: NodeRun, event: Event, number: int) -> None:
+        node.given = max(node.given, number)
+        if isinstance(event, TransactionEvent):
+            node.events[number] = event
+        elif isinstance(event, SessionStart):
+            node.started = number, _hash(event)
+        if not node.shown or node.shown.pop(number, None) != _hash(event):
+            self._news.append(EventReceived(node=node.node, event=event))
+
+    def _skip(self, node: NodeRun) -> None:
+        """Skip events that the stream does not have."""
+        node.missing.add_between(node.given, node.known, node.seen)
+        for number in sorted(node.seen):
+            self._keep(node, node.seen.pop(number), number)
+        node.given = node.known
+
+    def _resend(self, now: float) -> list[str]:
+        """
+        Nodes to send the request to again, once no other node answers any more.
+
+        While answers arrive, the request is on its way: thousands of copies would delay the answers further.
+        """
+        silent = [
+            node
+            for node in map(self.nodes.__getitem__, self._open)
+            if node.state is NodeState.EXPECTED and node.resends < RESENDS
+        ]
+        patience_s = len(silent) // ANSWERS_PER_S
+        again = []
+        for node in sorted(silent, key=lambda one: one.node):
+            quiet_s = now - max(node.asked_at, self._answered_at)
+            if quiet_s >= RESEND_AFTER_S * (node.resends + 1) + patience_s:
+                node.resends += 1
+                again.append(node.node)
+        return again
+
+    def _reads(self, now: float) -> list[str]:
+        """Return nodes with missing events, and those that are lost or unreachable unless the stream has news."""
+        found = []
+        patience_s = len(self._open) // ANSWERS_PER_S
+        is_quiet = now - self._answered_at >= QUIET_S
+        answer_within_s = self._answer_within_s + patience_s
+        for name in chain(self._open, self._open_joined):
+            node = self.nodes[name]
+            if node.state is NodeState.EXPECTED:
+                is_silent = is_quiet and now - node.asked_at >= answer_within_s
+            else:
+                is_silent = node.state in _WORKING and now - node.heard_at >= LOST_AFTER_S + patience_s
+            if is_silent:
+                node.suspected = True
+                found.append(name)
+            elif node.has_gap and now - node.read_at >= READ_AGAIN_S:
+                found.append(name)
+        return sorted(found)
+
+
+def _hash(event: Event) -> int:
+    """A hash that differs in each process, so that no sender can look for another event with the same one."""
+    return hash(msgspec.msgpack.encode(event))
+
+
+def _end_state(summary: SessionSummary) -> NodeState:
+    """The end state in a summary. Older agents did not send it; then the counts decide, as for a word that is not an end."""
+    if summary.state in CARRIED_OUT:
+        return NodeState(summary.state)
+    return NodeState(end_state(summary))
+
+
+def _last_word(node: NodeRun, silent_s: float) -> str:
+    """Describe a lost node's last reported progress."""
+    if node.progress and node.progress.resource:
+        place = f" ({node.progress.position} of {node.progress.total})" if node.progress.total else ""
+        return f"silent for {silent_s:.0f}s; it was last at {node.progress.resource}{place}"
+    if node.events:
+        last = node.events[max(node.events)]
+        return f"silent for {silent_s:.0f}s; the last it reported was {last.type}#{last.name}"
+    return f"silent for {silent_s:.0f}s; it had reported no resource yet"

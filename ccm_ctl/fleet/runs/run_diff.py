@@ -1,0 +1,105 @@
+"""What two runs did differently, node by node and resource by resource. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.model.wire import CARRIED_OUT, NodeState
+from ccm_ctl.fleet.nodes.node_past import name_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccm_ctl.fleet.runs.node_run import NodeRun
+
+ABSENT = "absent"
+"""The node is not in that run."""
+
+NO_EVENT = "no event"
+"""The resource was stable there, or not declared; the stream has events of other resources only."""
+
+UNKNOWN = "unknown"
+"""The node's events of that run are not complete, so nothing can be said."""
+
+
+class NodeOutcome(Struct, frozen=True, kw_only=True):
+    """
+    One node in one of the two runs.
+
+    Attributes:
+        state: A word of NodeState, or ABSENT.
+        reason: Why, where the state alone does not say.
+    """
+
+    state: str
+    reason: str = ""
+
+
+class ResourceDifference(Struct, frozen=True, kw_only=True):
+    """A resource, and the word for its outcome in each run: one of Outcome, NO_EVENT or UNKNOWN."""
+
+    resource: str
+    a: str
+    b: str
+
+
+class NodeDifference(Struct, frozen=True, kw_only=True):
+    """
+    What differs on one node.
+
+    Attributes:
+        node: Its name.
+        a, b: How it ended in each run.
+        resources: Resources with another outcome, by name.
+    """
+
+    node: str
+    a: NodeOutcome
+    b: NodeOutcome
+    resources: list[ResourceDifference] = []
+
+
+def compare_runs(a: Mapping[str, NodeRun], b: Mapping[str, NodeRun]) -> list[NodeDifference]:
+    """The nodes that ended differently, or did something else, by name."""
+    found = []
+    for name in sorted({*a, *b}):
+        one, other = a.get(name), b.get(name)
+        sides = _side(one), _side(other)
+        resources = _compare(one, other) if one is not None and other is not None else []
+        if sides[0] != sides[1] or resources:
+            found.append(NodeDifference(node=name, a=sides[0], b=sides[1], resources=resources))
+    return found
+
+
+def _side(node: NodeRun | None) -> NodeOutcome:
+    if node is None:
+        return NodeOutcome(state=ABSENT)
+    # Of a session the events say why, and reasons of nodes without one name times, which differ in each run.
+    has_reason = node.state not in (*CARRIED_OUT, NodeState.OFFLINE, NodeState.LOST, NodeState.UNREACHABLE)
+    return NodeOutcome(state=str(node.state), reason=node.reason if has_reason else "")
+
+
+def _compare(one: NodeRun, other: NodeRun) -> list[ResourceDifference]:
+    if one.summary is None and other.summary is None:
+        return []
+    outcomes = _outcomes(one), _outcomes(other)
+    words = _word_without(one), _word_without(other)
+    found = []
+    for name in sorted({*outcomes[0], *outcomes[1]}):
+        a, b = outcomes[0].get(name, words[0]), outcomes[1].get(name, words[1])
+        if a != b:
+            found.append(ResourceDifference(resource=name, a=a, b=b))
+    return found
+
+
+def _outcomes(node: NodeRun) -> dict[str, str]:
+    """The last outcome of each resource."""
+    events = [node.events[number] for number in sorted(node.events)]
+    return {name_resource(event): str(event.outcome) for event in events}
+
+
+def _word_without(node: NodeRun) -> str:
+    """What is said of a resource without an event."""
+    return UNKNOWN if node.summary is None or node.lacking else NO_EVENT

@@ -1,0 +1,60 @@
+"""The events of a run, or of one node's part of it, as the stream holds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.bus.subjects import check_node, run_pattern
+from ccm_agent.model.errors import ProtocolError
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_ctl.fleet.events.messages import decode_agent_message
+
+if TYPE_CHECKING:
+    from ccm_ctl.fleet.ports import Fleet
+
+
+async def read_session_events(fleet: Fleet, run: str, node: str) -> list[TransactionEvent]:
+    """
+    The events about resources that a node reported in a run, by their numbers, each once. Signatures are not checked.
+
+    Raises:
+        UsageError: Not the name of a node.
+        ProtocolError: Not the id of a run.
+    """
+    found: dict[int, TransactionEvent] = {}
+    for message in await fleet.events.read(run_pattern(run, check_node(node))):
+        try:
+            said = decode_agent_message(message).said
+        except ProtocolError:
+            continue
+        if isinstance(said, TransactionEvent):
+            found.setdefault(said.number, said)
+    return [found[number] for number in sorted(found)]
+
+
+async def read_run_events(
+    fleet: Fleet, run: str, most: int
+) -> tuple[list[tuple[str, TransactionEvent]], bool]:
+    """
+    The events about resources of all nodes of a run, each with its node and once, and whether there are more than `most`.
+
+    Signatures are not checked.
+
+    Raises:
+        ProtocolError: Not the id of a run.
+    """
+    found: dict[tuple[str, int], TransactionEvent] = {}
+    async for message in fleet.events.scan(run_pattern(run)):
+        try:
+            heard = decode_agent_message(message)
+        except ProtocolError:
+            continue
+        if isinstance(heard.said, TransactionEvent):
+            if len(found) >= most:
+                return _sorted(found), True
+            found.setdefault((heard.node, heard.said.number), heard.said)
+    return _sorted(found), False
+
+
+def _sorted(found: dict[tuple[str, int], TransactionEvent]) -> list[tuple[str, TransactionEvent]]:
+    return [(node, found[node, number]) for node, number in sorted(found)]

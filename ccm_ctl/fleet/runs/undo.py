@@ -1,0 +1,292 @@
+"""The undo of a run: whether it can be undone, on which nodes, and the request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.verified import Authored
+from ccm_agent.bus.subjects import check_node, node_scope
+from ccm_agent.model.errors import RunError, UsageError
+from ccm_agent.model.ids import short_id
+from ccm_agent.model.records.rollout_records import Phase
+from ccm_agent.model.records.run_records import UNDO
+from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest, NodeState
+from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
+from ccm_ctl.fleet.nodes.inventory import read_nodes
+from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
+from ccm_ctl.fleet.rollout.concurrent import name_few
+from ccm_ctl.fleet.rollout.lease import held
+from ccm_ctl.fleet.rollout.store import RolloutStore
+from ccm_ctl.fleet.runs.find_run import find_run
+from ccm_ctl.fleet.runs.history import NEWEST, History
+from ccm_ctl.fleet.runs.run_again import base_of, check_undoable, read_known
+from ccm_ctl.fleet.runs.run_request import prepare
+from ccm_ctl.fleet.runs.run_signatures import scopes_of_record
+from ccm_ctl.fleet.runs.stream_runs import ASSIGNMENT, SCHEDULE
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ccm_agent.model.records.rollout_records import RolloutState
+    from ccm_ctl.fleet.ports import Fleet
+    from ccm_ctl.fleet.runs.history import Recorded
+    from ccm_ctl.fleet.runs.node_run import NodeRun
+    from ccm_ctl.fleet.runs.run import Run
+    from ccm_ctl.fleet.runs.run_request import Launch
+
+LOOKS = ("plan", "check")
+"""Actions of runs that change nothing."""
+
+MAY_HAVE_CHANGED = frozenset((NodeState.CHANGED, NodeState.FAILED, NodeState.STOPPED, NodeState.LOST))
+"""Ends of a run that may have changed something."""
+
+OWN_SCOPES_LIMIT = 1000
+"""So many nodes get the request on their own subjects; more get it on those of the run."""
+
+
+class UndoTargets(Struct, frozen=True, kw_only=True):
+    """
+    Where the undo of a run goes.
+
+    Attributes:
+        inventory: The nodes as they were read for it.
+        nodes: The target nodes.
+        changed: The resources that the run changed, as `type#name`, each once.
+    """
+
+    inventory: Inventory
+    nodes: TargetSet
+    changed: list[str]
+
+    @property
+    def known(self) -> list[str]:
+        """The target nodes that are in the inventory."""
+        return [name for name in self.nodes.nodes if name in self.inventory.nodes]
+
+
+async def find_undoable(fleet: Fleet, word: str, *, redo: bool = False) -> Recorded:
+    """
+    Find the run to undo: as `find_run` does, but `last` is the operator's own newest run that is not a plan.
+
+    A plan of the undo is often the newest run.
+
+    Args:
+        fleet: The bus.
+        word: What the operator typed.
+        redo: The run may itself be an undo.
+
+    Raises:
+        RunError: There is no such run, it changes nothing, it is an undo, or its author could not have sent it.
+    """
+    recorded = await _find(fleet, word)
+    await check_undoable(fleet, recorded)
+    undone = recorded.record.request.get("undo")
+    if undone and not redo:
+        raise RunError(
+            f"{short_id(recorded.record.run)}: this run is an undo; --redo applies the changes of {short_id(undone)} again"
+        )
+    return recorded
+
+
+async def _find(fleet: Fleet, word: str) -> Recorded:
+    history = History(fleet)
+    if word == NEWEST:
+        async for record, *_ in history.newest_first([]):
+            if record.requester == fleet.operator and record.action not in LOOKS:
+                return await history.load(record.run)
+    recorded = await find_run(fleet, word)
+    action = recorded.record.action
+    if action in LOOKS:
+        raise RunError(
+            f"{short_id(recorded.record.run)}: a {action} changes nothing, so there is nothing to undo"
+        )
+    return recorded
+
+
+async def check_ended(fleet: Fleet, recorded: Recorded, run: Run) -> None:
+    """
+    Check that a run has ended.
+
+    Raises:
+        RunError: It has not, with the commands that continue or end it.
+    """
+    record = recorded.record
+    going_on = sorted(name for name, node in run.nodes.items() if not node.state.is_final)
+    if not going_on:
+        return
+    found = await RolloutStore(fleet).look(record.run)
+    way_out = f"wait with `ccmctl run watch {short_id(record.run)}`, or end it with `ccmctl run stop {short_id(record.run)}`"
+    if found is not None and not found.state.phase.is_over:
+        way_out = _rollout_way_out(found.state, fleet.clock.now())
+    raise RunError(
+        f"{short_id(record.run)}: {name_few(going_on)} {'has' if len(going_on) == 1 else 'have'} not ended; {way_out}"
+    )
+
+
+def _rollout_way_out(state: RolloutState, now: datetime) -> str:
+    run = short_id(state.run)
+    abort = f"end it with `ccmctl run abort {run}`"
+    if state.phase is not Phase.PAUSED and held(state, now) is not None:
+        return f"wait for the rollout with `ccmctl run watch {run}`, or {abort}"
+    why = "the rollout is paused" if state.phase is Phase.PAUSED else "no process drives the rollout"
+    return f"{why}; continue it with `ccmctl run resume {run}`, or {abort}"
+
+
+def changed_nodes(recorded: Recorded, run: Run) -> list[str]:
+    """
+    Return the nodes on which an ended run may have changed something, sorted.
+
+    Raises:
+        RunError: It changed nothing.
+    """
+    record = recorded.record
+    found = _may_have_changed(run)
+    if not found:
+        raise RunError(f"{short_id(record.run)}: it changed nothing on any node, so there is nothing to undo")
+    return found
+
+
+def offered_nodes(recorded: Recorded, run: Run) -> list[str]:
+    """The nodes for which a page offers the undo of a run, sorted; none while a node has not ended."""
+    is_open = any(not node.state.is_final for node in run.nodes.values())
+    return [] if is_open or recorded.record.action in LOOKS else _may_have_changed(run)
+
+
+def _may_have_changed(run: Run) -> list[str]:
+    return sorted(name for name, node in run.nodes.items() if node.state in MAY_HAVE_CHANGED)
+
+
+def select_node(name: str) -> TargetSpec:
+    """
+    Select one node for an undo.
+
+    Raises:
+        UsageError: Not the name of a node.
+    """
+    return TargetSpec(targets=(f"node={check_node(name)}",))
+
+
+async def resolve_undo(fleet: Fleet, recorded: Recorded, spec: TargetSpec) -> UndoTargets:
+    """
+    Find the nodes on which an ended run may have changed something.
+
+    Args:
+        fleet: The bus.
+        recorded: The run, from `find_undoable`.
+        spec: The nodes that the operator selected; an empty one: all of them.
+
+    Raises:
+        RunError: The run has not ended, or changed nothing.
+        UsageError: No node is left, or an agent is too old.
+    """
+    before = await read_known(fleet, recorded)
+    await check_ended(fleet, recorded, before)
+    nodes = changed_nodes(recorded, before)
+    chosen = None if spec.is_empty else (await resolve(fleet, spec))[1]
+    inventory = await read_nodes(fleet, nodes)
+    events = (event for node in before.nodes.values() for event in node.events.values())
+    changed = dict.fromkeys(f"{one.type}#{one.name}" for one in events if one.changed and not one.noop)
+    return UndoTargets(
+        inventory=inventory,
+        nodes=undo_targets(recorded, nodes, chosen, inventory),
+        changed=list(changed),
+    )
+
+
+def undo_targets(
+    recorded: Recorded, nodes: list[str], chosen: TargetSet | None, inventory: Inventory
+) -> TargetSet:
+    """
+    Return where an undo goes.
+
+    Args:
+        recorded: The run that is undone.
+        nodes: The nodes on which it may have changed something.
+        chosen: The nodes that the operator selected; None: all of them.
+        inventory: Tells which nodes are present, and which have older agents.
+
+    Raises:
+        UsageError: No node is left, or an agent is too old.
+    """
+    record = recorded.record
+    left = nodes if chosen is None else [name for name in nodes if name in chosen.nodes]
+    if not left:
+        raise UsageError(
+            f"{short_id(record.run)}: it changed nothing on the selected nodes, perhaps on {name_few(nodes)}"
+        )
+    known = {name: inventory.nodes[name] for name in left if name in inventory.nodes}
+    older = [name for name, node in known.items() if node.record is not None and not node.record.undo]
+    if older:
+        raise UsageError(
+            f"{name_few(older)}: the agent is too old to undo runs; upgrade it, or select other nodes with --targets"
+        )
+    scopes = scopes_of_record(record)
+    if chosen is not None:
+        scopes = chosen.scopes
+    elif not scopes and len(left) <= OWN_SCOPES_LIMIT:
+        scopes = [node_scope(name) for name in left]
+    return TargetSet(
+        nodes=left,
+        offline=[name for name in left if name not in known or not known[name].is_asked],
+        scopes=scopes,
+        targets=[f"node in ({','.join(left)})"],
+        where="",
+    )
+
+
+def nodes_to_apply_again(recorded: Recorded, targets: UndoTargets) -> list[str]:
+    """The nodes of an undo on which the schedule or assignment that started the run will do the same again."""
+    if recorded.cause == SCHEDULE and recorded.origin:
+        return targets.known
+    records = {name: targets.inventory.nodes[name].record for name in targets.known}
+    still = [name for name, one in records.items() if one is not None and recorded.origin in one.assignments]
+    return still if recorded.cause == ASSIGNMENT else []
+
+
+def prepare_undo(
+    fleet: Fleet,
+    recorded: Recorded,
+    resolved: TargetSet,
+    deadline: datetime,
+    *,
+    is_plan: bool,
+    diff: bool = False,
+    message: str = "",
+) -> Launch:
+    """
+    Prepare the undo of a run, or its plan. Nothing is sent.
+
+    Args:
+        fleet: The bus.
+        recorded: The run, from `find_undoable`.
+        resolved: Where it goes, from `undo_targets`.
+        deadline: Nodes that have not started by then will not start.
+        is_plan: Nodes only report what would come back, with diffs.
+        diff: Nodes send diffs of what they undo.
+        message: Why, in the operator's words.
+
+    Raises:
+        RunError: The record of the run is unverified.
+    """
+    undone = recorded.record.run
+    name = f"undo of {short_id(undone)}"
+    request = ManifestRequest(
+        protocol=MANIFEST_PLAN if is_plan else MANIFEST_APPLY,
+        name=name,
+        undo=undone,
+        diff=is_plan or diff,
+        deadline=deadline,
+        message=message,
+    )
+    # of a run that no operator started, the request has only the id, which the operator named
+    base = base_of(recorded) if recorded.is_on_record else Authored.from_arguments()
+    return prepare(fleet, request, resolved, "plan" if is_plan else UNDO, name, base=[base])
+
+
+def would_undo(node: NodeRun) -> bool:
+    """Whether a plan found something to undo, or is not known to have found nothing. A plan can fail for one resource alone."""
+    if node.state in (NodeState.FAILED, NodeState.STOPPED):
+        return any(event.changed for event in node.events.values())
+    return node.state not in (NodeState.STABLE, NodeState.REFUSED)

@@ -1,0 +1,273 @@
+"""Schedules as the broker stores them: decode messages of CCM_SCHEDULES, and compute when they are due next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, read_claims
+from ccm_agent.bus.signatures.verified import Unverified, Verified
+from ccm_agent.bus.subjects import (
+    due_subject,
+    own_subject,
+    parse_schedule,
+    request_subject,
+    rollout_due_subject,
+    rollout_schedule_subject,
+    rollout_start_subject,
+    scheduled_rollout,
+)
+from ccm_agent.model.errors import CcmError, ProtocolError
+from ccm_agent.model.formats.cron import Cron
+from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.ids import due_run_id
+from ccm_agent.model.wire import ManifestRequest
+from ccm_ctl.fleet.rollout.scheduled import ScheduledRollout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccm_agent.bus.streams import Stored
+
+_DUE_ONCE = "purge"
+"""The header `Nats-Schedule-Next` of what was due, if its schedule is not due again; else it is the next time."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """
+    A schedule as it is stored.
+
+    Attributes:
+        name: Its name.
+        subject: The subject that stores it.
+        protocol, scope: Its action and scope.
+        target: The subject that its requests arrive on.
+        when: `0 0 2 * * *`, `@every 3600s` or `@at 2026-12-01T02:00:00Z`; "" for one that was due once. What was due is kept, for
+            its outcome and for nodes that catch up.
+        zone: Time zone of a cron; "" is UTC.
+        stored: When it was made.
+        last: When it was due last; None: not yet.
+        last_run: The id of its last run; "": it was not due yet, or the broker does not say it.
+        ends: When its signature expires; None: it is not signed.
+        request: What it sends.
+        rollout: Waves and limits, if rollout servers start it; None: the broker sends its request to the nodes.
+        message: The stored message, or the due one of a schedule that was due once.
+        proof: The request, as far as its signature proves it; None: it was not judged.
+    """
+
+    name: str
+    subject: str
+    protocol: str
+    scope: str
+    target: str
+    when: str
+    zone: str = ""
+    stored: datetime
+    last: datetime | None = None
+    last_run: str = ""
+    ends: datetime | None = None
+    request: ManifestRequest
+    rollout: ScheduledRollout | None = None
+    message: Stored | None = None
+    proof: Verified[ManifestRequest] | Unverified[ManifestRequest] | None = None
+
+    @property
+    def unverified(self) -> str:
+        """Why its signature is not valid; "": it is, or it was not judged."""
+        return self.proof.reason if self.proof is not None else ""
+
+    def verified(self) -> Verified[ManifestRequest]:
+        """
+        Its request, as the base of what is made from it.
+
+        Raises:
+            SignatureError: It is not verified.
+        """
+        if isinstance(self.proof, Verified):
+            return self.proof
+        raise SignatureError(
+            f"{self.name}: the schedule is not verified: {self.unverified or 'it was not judged'}; "
+            f"`ccmctl schedule add {self.name}` stores it again from its files"
+        )
+
+    @property
+    def has_own_subject(self) -> bool:
+        """Its requests do not arrive where all requests of their kind do."""
+        return self.rollout is None and self.target != request_subject(self.protocol, self.scope)
+
+    @property
+    def has_effect(self) -> bool:
+        """It will be due, or nodes that were away catch up with it; else only its outcome is of interest."""
+        return bool(self.when) or self.request.catch_up
+
+    @property
+    def due(self) -> str:
+        """Where the broker stores what is due."""
+        return rollout_due_subject(self.name) if self.rollout is not None else due_subject(self.target)
+
+    def next_after(self, now: datetime) -> datetime | None:
+        """When it is due next; None: not again, or unknown."""
+        return next_time(self.when, self.zone, since=max(self.last or self.stored, self.stored), now=now)
+
+
+def next_time(when: str, zone: str, *, since: datetime, now: datetime) -> datetime | None:
+    """
+    When a schedule is due next, as far as that can be said without the broker; None: not again, or unknown.
+
+    Args:
+        when, zone: Its times, as in `Schedule`.
+        since: When it was due last, or stored; an interval counts from there.
+        now: The time after which it is looked for.
+    """
+    word, _, rest = when.partition(" ")
+    try:
+        if word == "@at":
+            moment = datetime.fromisoformat(rest)
+            return moment if moment > now else None
+        if word == "@every":
+            return since + timedelta(seconds=parse_duration(rest))
+        return Cron(when).next_after(now, ZoneInfo(zone or "UTC"))
+    except (CcmError, ValueError, LookupError, OSError, OverflowError, TypeError):
+        return None  # OverflowError: beyond the calendar; TypeError: a time without a zone
+
+
+def read_past(stored: Stored) -> Schedule | None:
+    """
+    A schedule that was due once: the broker removes it then, and names it in what was due.
+
+    A schedule that would be due again is gone only because it was removed, and older controllers leave what was due behind.
+    It counts only if nodes catch up with that.
+    """
+    if scheduled_rollout(stored.subject):
+        return _read_past_rollout(stored)
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    subject = headers.get("nats-scheduler", "")
+    try:
+        protocol, scope, name = parse_schedule(subject)
+        target = _parse_target(subject, stored.subject)
+        request = decode_foreign(stored.body, ManifestRequest)
+    except (CcmError, msgspec.MsgspecError):
+        return None
+    if headers.get("nats-schedule-next") != _DUE_ONCE and not request.catch_up:
+        return None
+    return Schedule(
+        name=name,
+        subject=subject,
+        protocol=protocol,
+        scope=scope,
+        target=target,
+        when="",
+        stored=stored.time,
+        last=stored.time,
+        last_run=_read_run(stored),
+        request=request,
+        message=stored,
+    )
+
+
+def read_schedule(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
+    """A schedule; None if it cannot be read. `due`: what was due last, by subject."""
+    if scheduled_rollout(stored.subject):
+        return _read_rollout(stored, due)
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    try:
+        protocol, scope, name = parse_schedule(stored.subject)
+        target = _parse_target(stored.subject, headers.get("nats-schedule-target", ""))
+        request = decode_foreign(stored.body, ManifestRequest)
+    except (CcmError, msgspec.MsgspecError):
+        return None
+    last = due.get(due_subject(target))
+    return Schedule(
+        name=name,
+        subject=stored.subject,
+        protocol=protocol,
+        scope=scope,
+        target=target,
+        when=headers.get("nats-schedule", ""),
+        zone=headers.get("nats-schedule-time-zone", ""),
+        stored=stored.time,
+        last=last.time if last is not None else None,
+        last_run=_read_run(last) if last is not None else "",
+        ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
+        request=request,
+        message=stored,
+    )
+
+
+def _read_rollout(stored: Stored, due: Mapping[str, Stored]) -> Schedule | None:
+    """The schedule of a rollout."""
+    headers = {key.lower(): value for key, value in stored.headers.items()}
+    name = scheduled_rollout(stored.subject)
+    last = due.get(rollout_due_subject(name))
+    made = _make_rollout(stored, name)
+    if made is None or headers.get("nats-schedule-target", "") != rollout_due_subject(name):
+        return None
+    return msgspec.structs.replace(
+        made,
+        when=headers.get("nats-schedule", ""),
+        zone=headers.get("nats-schedule-time-zone", ""),
+        last=last.time if last is not None and last.body else None,
+        ends=_read_expiry(headers.get(SIGNATURE_HEADER.lower(), "")),
+    )
+
+
+def _read_past_rollout(stored: Stored) -> Schedule | None:
+    """The schedule of a rollout that was due once."""
+    made = _make_rollout(stored, scheduled_rollout(stored.subject))
+    return made and msgspec.structs.replace(made, last=stored.time)
+
+
+def _make_rollout(stored: Stored, name: str) -> Schedule | None:
+    """What the body says; None if it cannot be read."""
+    try:
+        rollout = decode_foreign(stored.body, ScheduledRollout)
+    except msgspec.MsgspecError:
+        return None
+    return Schedule(
+        name=name,
+        subject=rollout_schedule_subject(name),
+        protocol=rollout.request.protocol,
+        scope=rollout.scope,
+        target=rollout_start_subject(name),
+        when="",
+        stored=stored.time,
+        request=rollout.request,
+        rollout=rollout,
+        message=stored,
+    )
+
+
+def _read_run(due: Stored) -> str:
+    """The id of the run that a due request starts, as each node derives it."""
+    try:
+        return due_run_id(due.headers)[0]
+    except (KeyError, ValueError):
+        return ""
+
+
+def _parse_target(schedule: str, due: str) -> str:
+    """
+    Where the requests of a schedule arrive, by where it says that the broker stores them.
+
+    Raises:
+        ProtocolError: That is not a place for its requests; agents refuse them.
+    """
+    protocol, scope, _ = parse_schedule(schedule)
+    targets = (request_subject(protocol, scope), own_subject(schedule))
+    for target in targets:
+        if due_subject(target) == due:
+            return target
+    raise ProtocolError(f"{schedule}: it sends to {due}, where agents take no request of it")
+
+
+def _read_expiry(signature: str) -> datetime | None:
+    try:
+        expires = read_claims(signature).expires if signature else 0
+    except SignatureError:
+        return None
+    return datetime.fromtimestamp(expires / 1000, UTC) if expires else None

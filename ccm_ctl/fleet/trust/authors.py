@@ -1,0 +1,217 @@
+"""
+Which key signs for which node, as the fleet's root says.
+
+The root's public key comes with the operator's own credentials, so the broker cannot exchange it. A certificate comes from
+anywhere (the node's record, an event about its key): it counts when the root signed it for this node and this key.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.chain import PLACE_DETAIL
+from ccm_agent.bus.signatures.signing import SignatureError, SignatureKind, verify_content
+from ccm_agent.bus.signatures.trust import read_certificate
+from ccm_agent.bus.subjects import event_subject, parse_event
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+from ccm_agent.model.records.verdicts import Verdict
+from ccm_agent.model.wire import AGENT_KEY, AGENT_STARTUP, AgentEvent, NodeRecord
+from ccm_ctl.fleet.trust.newest_signers import read_newest_signers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccm_agent.bus.signatures.trust import SignersList
+    from ccm_agent.model.ports import StoredEvent
+    from ccm_ctl.fleet.ports import Fleet
+
+KEY_EVENTS_READ = 1000
+"""How many events about a node's keys are searched for a certificate at most."""
+
+RECORDS_AT_ONCE = 500
+"""Node records that are asked for in one question to the broker."""
+
+
+class SignatureStatus(StrEnum):
+    """What the signature of an event proves."""
+
+    VALID = "valid"
+    MISSING = "missing"
+    UNKNOWN_KEY = "unknown key"
+    """It is sound, and the root's certificate of its key for this node was not seen."""
+    BAD = "bad"
+
+
+class SignatureCheck(Struct, frozen=True):
+    """
+    The result of checking a signature.
+
+    Attributes:
+        signature: What it proves.
+        reason: Why it proves nothing; "" when it is valid or missing.
+        key: The signer's public nkey; "" when the signature is missing or broken.
+    """
+
+    signature: SignatureStatus
+    reason: str = ""
+    key: str = ""
+
+
+class Authors:
+    """
+    The keys of a fleet's nodes.
+
+    Attributes:
+        accepts_unsigned: Events without a signature count as well: the signers list allows it for now.
+    """
+
+    def __init__(self, root: str, signers: SignersList | None, now_ms: int) -> None:
+        """
+        No node is known yet.
+
+        Args:
+            root: The root's public key.
+            signers: The newest signers list that is known; None: none.
+            now_ms: The time, in milliseconds since 1970.
+        """
+        self.accepts_unsigned = signers is not None and signers.allows_unsigned(now_ms)
+        self._root = root
+        self._revoked = frozenset(signers.revoked_nodes) if signers is not None else frozenset[str]()
+        self._certified: dict[tuple[str, str], int] = {}
+        self._nodes: set[str] = set()
+
+    def learn(self, node: str, key: str, certificate: str) -> None:
+        """Take a certificate, if the root signed it for this node and key."""
+        if not self.knows(node, key) and key and certificate:
+            try:
+                claims = read_certificate(certificate, node, key, self._root)
+            except SignatureError:
+                return
+            if claims.key in self._revoked:
+                return
+            self._certified[node, key] = claims.expires
+            self._nodes.add(node)
+
+    def learn_from(self, event: StoredEvent) -> None:
+        """Take the certificate that an event about a node's key carries; other events carry none."""
+        address = parse_event(event.subject)
+        if address.protocol not in (AGENT_STARTUP, AGENT_KEY):
+            return
+        try:
+            details = decode_foreign(event.body, AgentEvent).details
+        except msgspec.MsgspecError:
+            return
+        key, certificate = details.get("key"), details.get("certificate")
+        if isinstance(key, str) and isinstance(certificate, str):
+            self.learn(address.node, key, certificate)
+
+    def knows(self, node: str, key: str) -> bool:
+        """A certificate of this key for this node was seen."""
+        return (node, key) in self._certified
+
+    def certified(self, node: str) -> bool:
+        """A certificate of any key for this node was seen: the node signs its events."""
+        return node in self._nodes
+
+    def check(self, node: str, event: StoredEvent) -> SignatureCheck:
+        """Check the signature of an event of a node."""
+        if not event.signature:
+            return SignatureCheck(SignatureStatus.MISSING)
+        try:
+            claims = verify_content(event.signature, SignatureKind.EVENT, event.subject, event.body)
+        except SignatureError as err:
+            return SignatureCheck(SignatureStatus.BAD, err.message.removeprefix(f"{event.subject}: "))
+        if claims.details.get(PLACE_DETAIL, "") != event.chain:
+            return SignatureCheck(SignatureStatus.BAD, "the signature is for another place in the chain")
+        key = claims.key
+        if key in self._revoked:
+            return SignatureCheck(SignatureStatus.BAD, f"signed with {key}, which was revoked", key)
+        expires = self._certified.get((node, key))
+        if expires is None:
+            reason = f"signed with {key}, which the root has not certified for this node"
+            return SignatureCheck(SignatureStatus.UNKNOWN_KEY, reason, key)
+        if expires and claims.issued > expires:
+            return SignatureCheck(
+                SignatureStatus.BAD, f"signed with {key} after its certificate had expired", key
+            )
+        return SignatureCheck(SignatureStatus.VALID, key=key)
+
+    def judge(self, node: str, event: StoredEvent) -> Verdict:
+        """
+        Learn from a new event of a node, and return what its own signature proves.
+
+        An event without one is PROVISIONAL, as is one whose certificate was not seen: a later event of the node may prove it.
+        """
+        self.learn_from(event)
+        signature = self.check(node, event).signature
+        if signature is SignatureStatus.BAD:
+            return Verdict.FORGED
+        return Verdict.VERIFIED if signature is SignatureStatus.VALID else Verdict.PROVISIONAL
+
+    def accepts(self, node: str, event: StoredEvent) -> bool:
+        """
+        Whether an event of a kind that nodes sign counts as the node's own.
+
+        Its signature is valid. While the signers list allows unsigned events, one that proves nothing also counts, if no
+        certificate of the node is known. Look for certificates first: `find_certificates`.
+        """
+        signature = self.check(node, event).signature
+        proves_nothing = signature in (SignatureStatus.MISSING, SignatureStatus.UNKNOWN_KEY)
+        return signature is SignatureStatus.VALID or (
+            proves_nothing and self.accepts_unsigned and not self.certified(node)
+        )
+
+
+async def read_authors(fleet: Fleet) -> Authors | None:
+    """
+    The keys that this operator can verify with; None when the credentials name no root key.
+
+    The newest signers list counts: the published one, or the one in the credentials when that is newer.
+    """
+    if fleet.trust is None:
+        return None
+    now_ms = int(time.time() * 1000)
+    return Authors(fleet.trust.root, await read_newest_signers(fleet, fleet.trust), now_ms)
+
+
+async def find_certificates(fleet: Fleet, authors: Authors, wanted: Iterable[tuple[str, str]]) -> None:
+    """
+    Look for the certificates of keys: in the nodes' records, then in the events about their keys.
+
+    Args:
+        fleet: The bus.
+        authors: Learns what is found.
+        wanted: Node and key of each; with "" for the key only the node's record is read.
+    """
+    missing = {pair for pair in wanted if not authors.knows(*pair)}
+    await learn_records(fleet, authors, sorted({node for node, _ in missing}))
+    for node in sorted({node for node, key in missing if key and not authors.knows(node, key)}):
+        await _learn_events(fleet, authors, node)
+
+
+async def learn_records(fleet: Fleet, authors: Authors, nodes: Iterable[str]) -> None:
+    """Take the certificates in the records of nodes."""
+    names = list(nodes)
+    for begin in range(0, len(names), RECORDS_AT_ONCE):
+        keys = [f"node.{name}" for name in names[begin : begin + RECORDS_AT_ONCE]]
+        for entry in await fleet.nodes.matching(keys):
+            try:
+                record = decode_foreign(entry.value, NodeRecord)
+            except msgspec.MsgspecError:
+                continue
+            authors.learn(entry.key.removeprefix("node."), record.key, record.certificate)
+
+
+async def _learn_events(fleet: Fleet, authors: Authors, node: str) -> None:
+    for protocol in (AGENT_STARTUP, AGENT_KEY):
+        count = 0
+        async for event in fleet.events.scan(event_subject(protocol, node)):
+            authors.learn_from(event)
+            count += 1
+            if count >= KEY_EVENTS_READ:
+                break

@@ -1,0 +1,205 @@
+"""
+The newest signers list that a controller knows, and whether it can be relied on.
+
+It is never older than one that this operator has seen on this machine (`seen_signers`). If the list has a maximum age, the root
+or a timestamp must have confirmed it within that age. Otherwise a broker that withholds a revocation would have the documents of
+a revoked operator signed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.bus.connection.broker_errors import NoRespondersError
+from ccm_agent.bus.signatures.signing import MAX_TIME_MS
+from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp, read_timestamp
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY, SignedText, SignersList, read_signers
+from ccm_agent.model.errors import (
+    BusDeniedError,
+    BusSetupError,
+    CcmError,
+    InputError,
+    NotFoundError,
+    ProtocolError,
+)
+from ccm_agent.model.formats.durations import format_duration
+from ccm_agent.model.formats.untrusted_json import decode_foreign
+
+if TYPE_CHECKING:
+    from ccm_agent.bus.signatures.trust import Trust
+    from ccm_ctl.fleet.ports import Fleet
+
+_ANY_TIME_MS = MAX_TIME_MS - 1
+"""Lists do not expire by themselves, and one that was signed a minute ago counts whatever this machine's clock says."""
+
+NO_TRUST = (
+    "these credentials have no trust block, and the signers list has their key, so nothing can be verified before it is "
+    "signed with them; "
+    "an administrator issues new ones: `ccmctl operator add`"
+)
+"""Why nothing that was read with such credentials is verified."""
+
+_NOT_THERE = (BusDeniedError, BusSetupError, NotFoundError)
+
+
+class NewestSigners(Struct, frozen=True, kw_only=True):
+    """
+    The newest list.
+
+    Attributes:
+        signers: The list; None: none is known.
+        doubt: Why nothing that it verifies can be relied on; "": it can.
+    """
+
+    signers: SignersList | None = None
+    doubt: str = ""
+
+
+async def find_newest(fleet: Fleet) -> NewestSigners:
+    """
+    The newest list that this controller knows. An administrator's own commands confirm it first, if that is due.
+
+    Raises:
+        InputError: The list in the credentials cannot be used.
+    """
+    if fleet.trust is None:
+        return NewestSigners(doubt=NO_TRUST if await _lacks_trust(fleet) else "")
+    signers = await read_newest_signers(fleet, fleet.trust)
+    if signers is None:
+        return NewestSigners()
+    doubt = await _doubt(fleet, fleet.trust, signers)
+    if doubt and _may_confirm(fleet, signers) and fleet.confirm is not None:
+        try:
+            await fleet.confirm()
+        except CcmError as err:
+            return NewestSigners(signers=signers, doubt=f"{doubt}; it was not confirmed now: {err.message}")
+        doubt = await _doubt(fleet, fleet.trust, signers)
+    return NewestSigners(signers=signers, doubt=doubt)
+
+
+async def read_newest_signers(fleet: Fleet, trust: Trust) -> SignersList | None:
+    """The list with the highest number: in the credentials, published, or seen before; None: there is none."""
+    seen = await asyncio.to_thread(fleet.seen.of, trust.root) if fleet.seen is not None else None
+    published = await _published(fleet)
+    own = _list_in(trust)
+    remembered = _sound(seen.newest if seen is not None else None, trust.root)
+    there = _sound(published, trust.root)
+    newest = max(
+        (one for one in (own, remembered, there) if one is not None), key=lambda one: one.number, default=None
+    )
+    if fleet.seen is not None and newest is not None and newest is not remembered:
+        text = published if newest is there else trust.signers
+        assert text is not None
+        await asyncio.to_thread(fleet.seen.note_list, trust.root, newest.number, text)
+    return newest
+
+
+def keys_of(trust: Trust, name: str) -> frozenset[str]:
+    """The keys of an operator in the list of these credentials, expired ones too; none if the list cannot be used."""
+    try:
+        found = _list_in(trust)
+    except InputError:
+        return frozenset()
+    return frozenset(one.key for one in found.signers if one.name == name) if found else frozenset()
+
+
+async def _doubt(fleet: Fleet, trust: Trust, signers: SignersList) -> str:
+    """Why a list cannot be relied on; "": it can."""
+    number = signers.number
+    seen = await asyncio.to_thread(fleet.seen.of, trust.root) if fleet.seen is not None else None
+    if seen is not None and seen.signers > number:
+        return _withheld(seen.signers, number)
+    if not signers.max_age_s:
+        return ""
+    now_ms = int(fleet.clock.now().timestamp() * 1000)
+    timestamp = await _read_timestamp(fleet, signers, now_ms)
+    if timestamp is not None and timestamp.signers > number:
+        return _withheld(timestamp.signers, number)
+    # a signature of the root confirms a list at its time, and timestamps later
+    is_of_list = timestamp is not None and timestamp.signers == number
+    age_ms = now_ms - max(signers.issued, timestamp.issued if timestamp is not None and is_of_list else 0)
+    if age_ms <= signers.max_age_s * 1000:
+        return ""
+    return (
+        f"the signers list is {format_duration(age_ms // 1000)} old; no administrator has confirmed it within "
+        f"{format_duration(signers.max_age_s)}, as `ccmctl signers renew` does"
+    )
+
+
+def _withheld(newest: int, number: int) -> str:
+    return (
+        f"signers list {newest} exists, and the broker delivers list {number}; was it restored from a backup? "
+        "`ccmctl signers publish` publishes the newest list, from the folder with the fleet's keys"
+    )
+
+
+def _may_confirm(fleet: Fleet, signers: SignersList) -> bool:
+    """These credentials are of an administrator, whose commands confirm the list."""
+    if fleet.signatory is None:
+        return False
+    signer = signers.by_key(fleet.signatory.public_key, int(fleet.clock.now().timestamp() * 1000))
+    return signer is not None and signer.timestamp
+
+
+async def _lacks_trust(fleet: Fleet) -> bool:
+    """These credentials cannot verify, and sign with a key that the fleet's signers list names."""
+    try:
+        published = await _published(fleet) if fleet.signatory is not None else None
+    except NoRespondersError:
+        return False  # a broker of an earlier version has no such bucket
+    if fleet.signatory is None or published is None:
+        return False
+    try:
+        listed = decode_foreign(published.body.encode(), SignersList)
+    except msgspec.MsgspecError:
+        return True
+    return any(one.key == fleet.signatory.public_key for one in listed.signers)
+
+
+def _list_in(trust: Trust) -> SignersList | None:
+    if trust.signers is None:
+        return None
+    try:
+        return _read(trust.signers, trust.root)
+    except ProtocolError as err:
+        raise InputError(f"the signers list in these credentials cannot be used: {err.message}") from err
+
+
+def _sound(signed: SignedText | None, root: str) -> SignersList | None:
+    """A list that the root has signed; another one is ignored, because the broker can store anything."""
+    try:
+        return _read(signed, root) if signed is not None else None
+    except ProtocolError:
+        return None
+
+
+def _read(signed: SignedText, root: str) -> SignersList:
+    return read_signers(signed.body.encode(), signed.signature, root, now_ms=_ANY_TIME_MS)
+
+
+async def _published(fleet: Fleet) -> SignedText | None:
+    return await _stored(fleet, SIGNERS_KEY)
+
+
+async def _read_timestamp(fleet: Fleet, signers: SignersList, now_ms: int) -> Timestamp | None:
+    """The published timestamp, if an operator who may sign it by this list has done so."""
+    signed = await _stored(fleet, TIMESTAMP_KEY)
+    try:
+        return read_timestamp(signed, signers, now_ms=now_ms) if signed is not None else None
+    except ProtocolError:
+        return None
+
+
+async def _stored(fleet: Fleet, key: str) -> SignedText | None:
+    """What CCM_TRUST holds under a key; None also when it cannot be read."""
+    try:
+        entry = await fleet.signers.get(key) if fleet.signers is not None else None
+    except _NOT_THERE:
+        return None
+    if entry is None:
+        return None
+    return SignedText(body=entry.value.decode("utf-8", "replace"), signature=entry.signature)

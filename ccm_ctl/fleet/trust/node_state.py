@@ -1,0 +1,285 @@
+"""
+Which entries of nodes were verified: presence, record and facts, and the services that nodes registered (ADR 115).
+
+Lists show everything. Decisions, such as targets, gates and `plan --impact`, use what `verify_nodes` and `VerifiedServices`
+leave: an entry that its node did not sign is left out, and the operator is warned. An entry without any signature is used, as
+that of an agent of an earlier version, unless the signers list demands signatures, or the node signed another of its entries.
+
+Assigned facts select nodes, too. They count if an operator signed them who may write them, with the same signers list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.bus.layout import FACTS, NODES
+from ccm_agent.bus.signatures.node_state import StateReader
+from ccm_agent.bus.signatures.signing import SignatureError, SignatureTimeError
+from ccm_agent.bus.subjects import key_subject
+from ccm_agent.model.errors import BusSetupError
+from ccm_agent.model.records.registration import sort_key
+from ccm_agent.registration.entries import find_forgery
+from ccm_ctl.fleet.nodes.nodes import ASSIGNED
+from ccm_ctl.fleet.trust.newest_signers import read_newest_signers
+from ccm_ctl.fleet.trust.verified_reader import VerifiedReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ccm_agent.bus.signatures.trust import Signer
+    from ccm_agent.model.ports import KeyValueEntry
+    from ccm_agent.model.records.registration import RegistrationEntry
+    from ccm_agent.registration.entries import StreamEntry
+    from ccm_ctl.fleet.nodes.nodes import Inventory, Node
+    from ccm_ctl.fleet.ports import Fleet, ServiceRegistry
+
+NAMED = 3
+"""The number of entries that a warning names."""
+
+LIST_VERIFIED = 1_000
+"""The most nodes of which a list verifies the signatures, which takes 0.4 ms for each."""
+
+AT_ONCE = 100
+"""The number of nodes that a list verifies before others have their turn."""
+
+NOT_SIGNED = "it is not signed"
+
+
+class NodeVerifier(Struct, frozen=True, kw_only=True):
+    """
+    What verifies the entries about nodes.
+
+    Attributes:
+        state: Verifies those that nodes sign.
+        facts: Verifies assigned facts.
+        own_signer: The operator of these credentials by the signers list; None: it has no such entry.
+    """
+
+    state: StateReader
+    facts: VerifiedReader
+    own_signer: Signer | None = None
+
+    def judge_facts(self, entry: KeyValueEntry) -> str:
+        """Why assigned facts do not count; "": they do."""
+        return self.facts.document(FACTS, entry).reason
+
+
+class LeftOutReasons(Struct, kw_only=True):
+    """
+    What a decision does not use, in words.
+
+    Attributes:
+        entries: Entries that their node did not sign.
+        assigned: Assigned facts that no operator signed who may write them.
+    """
+
+    entries: list[str] = []
+    assigned: list[str] = []
+
+    def take(self, node: Node) -> bool:
+        """Take what is not verified from a node that was judged; whether there was anything."""
+        entries, assigned = leave_out(node)
+        self.entries += entries
+        self.assigned += assigned
+        return bool(entries or assigned)
+
+    def warn(self, fleet: Fleet) -> None:
+        """Tell the operator."""
+        if self.entries:
+            fleet.warn(format_left_out(self.entries, "entries"))
+        if self.assigned:
+            fleet.warn(
+                format_left_out(
+                    self.assigned, "documents of assigned facts", "an operator who may write them"
+                )
+            )
+
+
+async def make_state_reader(fleet: Fleet) -> StateReader | None:
+    """What verifies entries of nodes; None when these credentials name no root key, as in unsigned operation."""
+    verifier = await make_node_verifier(fleet)
+    return verifier.state if verifier is not None else None
+
+
+async def make_node_verifier(fleet: Fleet) -> NodeVerifier | None:
+    """As `make_state_reader`, with what verifies assigned facts."""
+    if fleet.trust is None:
+        return None
+    signers, now_ms = await read_newest_signers(fleet, fleet.trust), int(time.time() * 1000)
+    key = fleet.signatory.public_key if fleet.signatory is not None else ""
+    return NodeVerifier(
+        state=StateReader(fleet.trust.root, signers, lambda: int(time.time() * 1000)),
+        facts=VerifiedReader(signers, fleet.clock, is_demanded=True),
+        own_signer=signers.by_key(key, now_ms) if signers is not None and key else None,
+    )
+
+
+async def mark_unverified(fleet: Fleet, nodes: Sequence[Node]) -> None:
+    """
+    Set `unverified` of nodes that are shown. Nothing is left out.
+
+    Of more than LIST_VERIFIED nodes, only the presence of signatures is checked: a list must not take longer because of them.
+    """
+    verifier = await make_node_verifier(fleet)
+    if verifier is not None:
+        for place, node in enumerate(nodes, 1):
+            if place % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            judge_node(verifier, node, is_quick=len(nodes) > LIST_VERIFIED)
+
+
+def warn_of_length(fleet: Fleet, count: int) -> None:
+    """Say that `mark_unverified` did not verify the signatures of so many nodes, if it did not."""
+    if fleet.trust is not None and count > LIST_VERIFIED:
+        fleet.warn(
+            f"more than {LIST_VERIFIED:,} nodes: ccmctl did not verify their signatures, only that they are there; "
+            "`ccmctl node list --targets` verifies the nodes that it selects"
+        )
+
+
+def judge_node(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
+    """
+    Set `unverified` and `is_mistimed` of a node by the entries that were read of it; `is_quick`: any signature counts.
+
+    A node whose clock is wrong signs for another time. Its record and facts are as genuine as before. Its presence may be an
+    old one that is shown again, so it is not used as a sign of life, but the node is asked.
+    """
+    judge_assigned(verifier, node, is_quick=is_quick)
+    _judge_own(verifier.state, node, is_quick=is_quick)
+
+
+def judge_assigned(verifier: NodeVerifier, node: Node, *, is_quick: bool = False) -> None:
+    """As `judge_node`, of the assigned facts alone."""
+    entry = node.entries.get(ASSIGNED)
+    if entry is None or (is_quick and entry.signature):
+        return
+    if reason := verifier.judge_facts(entry):
+        node.unverified[ASSIGNED] = reason
+    else:
+        node.unverified.pop(ASSIGNED, None)
+
+
+def _judge_own(verifier: StateReader, node: Node, *, is_quick: bool) -> None:
+    certificate = node.record.certificate if node.record is not None else ""
+    bare, signs = [], False
+    for kind, entry in node.entries.items():
+        if kind == ASSIGNED:
+            continue
+        subject = key_subject(NODES, f"{kind}.{node.name}")
+        if not entry.signature:
+            bare.append(kind)
+            continue
+        if is_quick:
+            signs = True
+            continue
+        try:
+            signer = _read_signer(verifier, node, kind, subject, entry, certificate)
+            if signer != node.name:
+                raise SignatureError(f"signed with the key of {signer}")
+        except SignatureError as err:
+            node.unverified[kind] = err.message.removeprefix(f"{subject}: ")
+        else:
+            signs = True
+            node.unverified.pop(kind, None)
+    for kind in bare:
+        if verifier.is_demanded or signs:
+            node.unverified[kind] = (
+                f"{NOT_SIGNED}, and the node signs {'its other entries' if signs else 'entries'}"
+            )
+
+
+def _read_signer(
+    verifier: StateReader, node: Node, kind: str, subject: str, entry: KeyValueEntry, certificate: str
+) -> str:
+    try:
+        return verifier.read_signer(subject, entry.value, entry.signature, certificate)
+    except SignatureTimeError:
+        node.is_mistimed = node.is_mistimed or kind == "presence"
+        return verifier.read_signer(subject, entry.value, entry.signature, certificate, is_timed=False)
+
+
+def leave_out(node: Node) -> tuple[list[str], list[str]]:
+    """Take what is not verified from a node, before a decision; its entries and assigned facts, with the reason of each."""
+    found = sorted(node.unverified.items())
+    taken = [f"{kind} of {node.name} ({reason})" for kind, reason in found if kind != ASSIGNED]
+    assigned = [f"{node.name} ({reason})" for kind, reason in found if kind == ASSIGNED]
+    if assigned:
+        node.assigned = {}
+    if "presence" in node.unverified:
+        node.presence, node.is_mistimed = None, False
+    elif node.is_mistimed:
+        node.presence = None
+    if "facts" in node.unverified:
+        node.gathered = {}
+    if "node" in node.unverified:
+        node.record = node.written = None
+    for kind in node.unverified:
+        node.entries.pop(kind, None)
+    node.unverified = {}
+    return taken, assigned
+
+
+def verify_nodes(
+    verifier: NodeVerifier, inventory: Inventory, names: Iterable[str], left_out: LeftOutReasons
+) -> bool:
+    """Leave out what is not verified of these nodes, and note it; whether there was anything."""
+    is_any = False
+    for name in names:
+        judge_node(verifier, inventory.nodes[name])
+        is_any |= left_out.take(inventory.nodes[name])
+    return is_any
+
+
+def format_left_out(found: Sequence[str], what: str, by: str = "their node") -> str:
+    """The warning: how many, and the first ones."""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"left out {len(found)} {what} not signed by {by}: {'; '.join(found[:NAMED])}{more}"
+
+
+async def judge_services(fleet: Fleet, entries: Iterable[StreamEntry]) -> list[tuple[StreamEntry, str]]:
+    """Each registration with the reason why it is not one that a node signed; "" if it is, or if nothing is verified."""
+    verifier = await make_state_reader(fleet)
+    return [(one, find_forgery(verifier, one) if verifier is not None else "") for one in entries]
+
+
+class VerifiedServices:
+    """The registered services that gates and reports use. What a node did not sign is left out, with a warning."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def registrations(
+        self, cluster: str, protocol: str, service: str, address: str
+    ) -> list[RegistrationEntry]:
+        """The verified entries that match, as `registrations()` in a template returns them."""
+        registry = self._registry()
+        found = await self._verified(await registry.matching(cluster, protocol, service, address))
+        return sorted((one.entry for one in found if one.entry is not None), key=sort_key)
+
+    async def stored(self) -> list[StreamEntry]:
+        """The verified entries, and marks of removed ones."""
+        return await self._verified(await self._registry().stored())
+
+    async def kv_get(self, bucket: str, key: str) -> bytes | None:
+        """Not used by gates, which have no `kvGet`."""
+        raise NotImplementedError(f"a gate cannot read {key} of {bucket}")
+
+    def _registry(self) -> ServiceRegistry:
+        if self._fleet.services is None:
+            raise BusSetupError("the registered services of this broker cannot be read")
+        return self._fleet.services
+
+    async def _verified(self, entries: list[StreamEntry]) -> list[StreamEntry]:
+        kept, left_out = [], []
+        for one, reason in await judge_services(self._fleet, entries):
+            if reason:
+                left_out.append(f"{one.subject} ({reason})")
+            else:
+                kept.append(one)
+        if left_out:
+            self._fleet.warn(format_left_out(left_out, "registrations"))
+        return kept
