@@ -34,12 +34,10 @@ def documents() -> dict[str, tuple[str, Any]]:
 
 
 def ccm_json() -> str:
-    """Each document: the command, its schema, and what it is."""
+    """Each document: the command, and what it is."""
     rows = []
-    for name, (command, kind) in documents().items():
+    for command, kind in documents().values():
         is_list = typing.get_origin(kind) is list
         sentence = plain(first_sentence(typing.get_args(kind)[0] if is_list else kind))
-        rows.append(
-            [f"`{command}`", f"{'A list. Each item: ' if is_list else ''}{sentence}", f"`{name}.json`"]
-        )
-    return table(["Command", "Document", "Schema"], rows)
+        rows.append([f"`{command}`", f"{'A list. Each item: ' if is_list else ''}{sentence}"])
+    return table(["Command", "Document"], rows)

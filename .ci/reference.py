@@ -120,7 +120,7 @@ def _without_those_of_another(own: list[Row], told: dict[str, list[Row]]) -> tup
 
 
 def common_properties() -> list[tuple[str, str]]:
-    """The properties that every resource type has with the same meaning: name and meaning."""
+    """The properties that every resource type has, with the meaning that most of them give: name and meaning."""
     from ccm_agent.resources.catalog import Catalog
     from ccm_agent.resources.schema import type_schema
 
@@ -129,7 +129,12 @@ def common_properties() -> list[tuple[str, str]]:
         for kind in Catalog().all()
         if not kind.is_extension
     ]
-    return [row for row in tables[0] if all(row in other for other in tables)]
+    return [
+        row
+        for row in tables[0]
+        if all(row[0] in dict(other) for other in tables)
+        and sum(row in other for other in tables) > len(tables) / 2
+    ]
 
 
 def properties() -> str:

@@ -7,13 +7,13 @@ answered as the reference does is wrong too.
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.answer import answer, read_question, reply
+from tests.conformance.differences import listed_cases
 
 HERE = Path(__file__).parent
 SHARE_OF_DIFFERENCES = 0.03  # of a file's cases, whatever the reasons
@@ -34,8 +34,7 @@ def same(want: Any, got: Any) -> bool:
 
 def differences() -> set[str]:
     """Cases that DIFFERENCES.md gives a reason for."""
-    path = HERE / "DIFFERENCES.md"
-    return set(re.findall(r"^[-|*] *`([^`]+)`", path.read_text(), re.MULTILINE)) if path.exists() else set()
+    return listed_cases((HERE / "DIFFERENCES.md").read_text(encoding="utf-8"))
 
 
 @pytest.mark.timeout(120)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.differences import listed_cases
 from tests.support.warm_ccm import warm_ccm
 
 HERE = Path(__file__).parent
@@ -34,17 +35,13 @@ def ccm() -> Iterator[Path]:
 
 def differences() -> set[str]:
     """Cases that DIFFERENCES.md gives a reason for."""
-    return _cases((HERE / "DIFFERENCES.md").read_text(encoding="utf-8"))
+    return listed_cases((HERE / "DIFFERENCES.md").read_text(encoding="utf-8"))
 
 
 def masked_differences() -> set[str]:
     """Cases that differ only because events hold no secret: the section "Secrets in events" of DIFFERENCES.md."""
     text = (HERE / "DIFFERENCES.md").read_text(encoding="utf-8")
-    return _cases(text.partition("\n## Secrets in events\n")[2].partition("\n## ")[0])
-
-
-def _cases(text: str) -> set[str]:
-    return set(re.findall(r"^[-|*] *`([^`]+)`", text, re.MULTILINE))
+    return listed_cases(text.partition("\n## Secrets in events\n")[2].partition("\n## ")[0])
 
 
 @pytest.mark.timeout(300)

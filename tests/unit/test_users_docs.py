@@ -12,8 +12,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 
-MOST_WORDS = 62_950
-"""The pages together may not grow beyond this. The aim is 60,000: lower it with each cut."""
+MOST_WORDS = 60_000
+"""The pages together may not grow beyond this."""
 
 INSIDE = ("adr", "contributing")
 """Folders of docs/ for those who change the program."""
