@@ -148,12 +148,20 @@ def _answer(call: socket.socket) -> None:
     data = b""
     while len(data) < left:
         data += call.recv(left - len(data))
+    module, program, directory, session, count, *rest = data.decode("utf-8", "surrogateescape").split("\0")
+    in_session, is_in_session = os.pipe()
     pid = os.fork()
     if pid == 0:
         call.close()
-        _run(data.decode("utf-8", "surrogateescape").split("\0"), fds)
+        if session:
+            os.setsid()
+        os.close(in_session)
+        os.close(is_in_session)
+        _run(module, program, directory, rest[: int(count)], rest[int(count) :], fds)
+    os.close(is_in_session)
     for fd in fds:
         os.close(fd)
+    os.read(in_session, 1)  # its end: who called may signal the process group at once
     try:
         call.sendall(pid.to_bytes(NUMBER_BYTES, "little"))
         _, status = os.waitpid(pid, 0)
@@ -163,14 +171,12 @@ def _answer(call: socket.socket) -> None:
     os._exit(0)
 
 
-def _run(words: list[str], fds: list[int]) -> None:
-    module, program, directory, session, count, *rest = words
-    arguments, variables = rest[: int(count)], rest[int(count) :]
+def _run(
+    module: str, program: str, directory: str, arguments: list[str], variables: list[str], fds: list[int]
+) -> None:
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
-    if session:
-        os.setsid()
     os.chdir(directory)
     os.environ.clear()
     os.environ.update({name: value for name, _, value in (variable.partition("=") for variable in variables)})
