@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import re
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import nats
 import pytest
 from msgspec import Struct
 
@@ -35,6 +32,7 @@ from ccm_agent.model.secret import Secret
 from ccm_agent.model.wire import NodeRecord
 from tests.support.authorship import Root
 from tests.support.fleet import Done
+from tests.support.secret_search import CommandLines, Needle, Wire, holding
 from tests.support.secured import Secured, secured_fleet
 
 T = TypeVar("T")
@@ -42,11 +40,8 @@ T = TypeVar("T")
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(240)]
 
 VALUE = "Kf9wQ2vLx7-plain"
-FORMS = (VALUE.encode(), base64.b64encode(VALUE.encode()).rstrip(b"="), VALUE.encode().hex().encode())
 MARKER = "shown-on-purpose"
 """A word that is not secret: that it is found shows that the search works."""
-
-SEEDS = {Account.CTL: "account", Account.OPS: "ops", Account.NODES: "nodes", Account.AUDIT: "audit"}
 
 
 @pytest.fixture
@@ -68,84 +63,10 @@ def file_resource(path: Path, content: str) -> str:
     return f'file: {{name: {path}, ensure: present, content: "{content}", {owner}}}'
 
 
-class Wire:
-    """Every message that a user who may hear everything receives, in each account."""
-
-    def __init__(self, at: Secured) -> None:
-        self._at = at
-        self._end = threading.Event()
-        self._ready = threading.Event()
-        self.messages: list[bytes] = []
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        thread = threading.Thread(target=lambda: asyncio.run(self._listen()), daemon=True)
-        thread.start()
-        assert self._ready.wait(30)
-        try:
-            yield
-        finally:
-            self._end.set()
-            thread.join(30)
-
-    async def _listen(self) -> None:
-        connections = []
-        for account, name in SEEDS.items():
-            seed = Secret((self._at.keys / f"{name}.seed").read_text().strip())
-            everything = Permissions(account=account, publish=(), subscribe=(">",))
-            creds = self._at.directory / f"wire-{name}.creds"
-            creds.write_text(user_credentials(seed, f"wire-{name}", everything).text.reveal())
-            connection = await nats.connect(self._at.fleet.environ["NATS_URL"], user_credentials=str(creds))
-            await connection.subscribe(">", cb=self._hear)
-            await connection.flush()
-            connections.append(connection)
-        self._ready.set()
-        await asyncio.to_thread(self._end.wait)
-        for connection in connections:
-            await connection.flush()
-            await connection.close()
-
-    async def _hear(self, message: nats.aio.msg.Msg) -> None:
-        headers = repr(message.headers).encode()
-        self.messages.append(b"\0".join((message.subject.encode(), headers, message.data)))
-
-
-class CommandLines:
-    """The arguments of every process of this host, read again and again."""
-
-    def __init__(self) -> None:
-        self._end = threading.Event()
-        self.found: set[bytes] = set()
-
-    @contextlib.contextmanager
-    def sampled(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._sample, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._end.set()
-            thread.join(30)
-
-    def _sample(self) -> None:
-        while not self._end.is_set():
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with contextlib.suppress(OSError):
-                    self.found.add(path.read_bytes())
-
-
-def files_with(folder: Path, *texts: bytes) -> list[str]:
-    found = []
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file() and any(text in path.read_bytes() for text in texts):
-                found.append(str(path.relative_to(folder)))
-    return sorted(found)
-
-
 def test_the_value_is_in_the_file_and_nowhere_else(at: Secured) -> None:
     target, copied = at.directory / "target", at.directory / "copied"
-    wire, lines = Wire(at), CommandLines()
+    wire, lines = Wire(at.fleet.environ["NATS_URL"], at.keys, at.directory), CommandLines()
+    value, marker = Needle(VALUE), Needle(MARKER)
 
     with wire.listening(), lines.sampled():
         put = at.fleet.ctl("secret", "put", "db-password", "--for", "role=web", "--json", stdin=f"{VALUE}\n")
@@ -174,15 +95,14 @@ def test_the_value_is_in_the_file_and_nowhere_else(at: Secured) -> None:
     assert [one.code for one in (put, first, again, *shown)] == [0] * (3 + len(shown)), outputs
     assert (target.read_text(), copied.read_text()) == (f"q={VALUE}", f"{VALUE}\n")
     assert oct(target.stat().st_mode & 0o777) == "0o600"
-    assert files_with(at.directory, *FORMS) == ["copied", "target"]
-    assert [one for one in wire.messages if any(form in one for form in FORMS)] == []
-    assert [one for one in lines.found if any(form in one for form in FORMS)] == []
-    assert [form for form in FORMS if form.decode() in outputs] == []
+    where = at.directory.name
+    assert value.files(at.directory) == [f"{where}/copied", f"{where}/target"]
+    assert holding(value, [*wire.messages, *lines.found, outputs]) == []
     # that the search finds what is not hidden
-    assert any(name.startswith("nats/") for name in files_with(at.directory, MARKER.encode()))
-    assert any(MARKER.encode() in one for one in wire.messages)
-    assert any(MARKER.encode() in one for one in lines.found)
-    assert MARKER in outputs
+    assert any(name.startswith(f"{where}/nats/") for name in marker.files(at.directory))
+    assert holding(marker, wire.messages)
+    assert holding(marker, [*lines.found])
+    assert marker.is_in(outputs)
 
 
 def test_a_secret_for_other_nodes_fails_only_its_resource_and_says_what_mends_it(at: Secured) -> None:
