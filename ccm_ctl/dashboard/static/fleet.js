@@ -176,7 +176,7 @@ export function FleetPage({ address }) {
     <${Problem} error=${error} />
     ${problem && html`<p class="problem" role="status">${problem}</p>`}
     ${rows && html`<${Counts} rows=${rows} chosen=${chosen} />`}
-    ${rows && rows.size === 0 && !problem && !error && html`<p class="empty">No node has come to this broker yet. An agent appears here a few seconds after it has connected.</p>`}
+    ${rows && rows.size === 0 && !problem && !error && html`<p class="empty">No node has connected yet. An agent appears here a few seconds after it has connected.</p>`}
     ${rows && rows.size > 0 && html`<${HeatMap} rows=${list} assignments=${assignments} paths=${paths} factOf=${factOf} onOpen=${setOpen} open=${open} />`}
     ${!rows && html`<p class="empty" aria-busy="true">Reading the fleet …</p>`}
     ${open && rows?.get(open) && html`<${NodePanel} row=${rows.get(open)} onClose=${() => setOpen("")} />`}
