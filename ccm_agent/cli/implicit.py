@@ -29,6 +29,29 @@ def why_not_trusted(path: str) -> str:
     return ""
 
 
+def why_path_not_trusted(path: str) -> str:
+    """
+    Why root must not run what a file says; "" when it may, and for other users.
+
+    Besides the file and its directory, all directories above count: their owners could exchange what was just checked.
+
+    Args:
+        path: The file, which is there.
+    """
+    if os.geteuid() != 0:
+        return ""
+    if why := why_not_trusted(path):
+        return why
+    ways = (os.path.abspath(path), os.path.realpath(path))  # noqa: PTH100 - pathlib is slow to import
+    for folder in {one[:end] or "/" for one in ways for end in range(len(one)) if one[end] == "/"}:
+        seen = os.stat(folder)  # noqa: PTH116
+        if seen.st_uid != 0:
+            return f"{folder} belongs to {_user(seen.st_uid)}"
+        if _others_write(seen) and not seen.st_mode & stat.S_ISVTX:
+            return f"other users can create files in {folder}"
+    return ""
+
+
 def _others_write(seen: os.stat_result) -> bool:
     return bool(seen.st_mode & stat.S_IWOTH or (seen.st_mode & stat.S_IWGRP and seen.st_gid != 0))
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import shlex
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ccm_agent.cli import options
-from ccm_agent.cli.implicit import why_not_trusted
-from ccm_agent.cli.terminal import PROGRAM, warn
+from ccm_agent.cli.implicit import why_path_not_trusted
+from ccm_agent.cli.terminal import warn
 from ccm_agent.clikit.commands import Argument, Option
-from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import safe
-from ccm_agent.model.errors import CcmError, CommandError, DocumentError, InputError, Place
+from ccm_agent.model.errors import CcmError, DocumentError, InputError, Place
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.plugins.definition import (
     PluginArgument,
     PluginCommand,
@@ -33,10 +24,6 @@ from ccm_agent.plugins.definition import (
     plugin_files,
 )
 
-if TYPE_CHECKING:
-    from ccm_agent.plugins.program import PluginProgram
-
-_PROMPT = "prompt"
 _WIDTHS = {"8": 8, "16": 16, "32": 32, "64": 64, "": 64}
 _PLAIN: dict[str, tuple[click.ParamType[Any, Any], object]] = {
     "": (click.STRING, ""),
@@ -66,7 +53,7 @@ def plugin_command(name: str) -> click.Command | None:
     Raises:
         CcmError: The plugin of this name cannot be read.
     """
-    reader, own = PluginReader(why_not_trusted), None
+    reader, own = PluginReader(why_path_not_trusted), None
     for stem, path in plugin_files().items():
         try:
             definition = reader.read(path)
@@ -100,7 +87,7 @@ def plugin_rows() -> list[tuple[str, str]]:
 
 
 def _definitions() -> Iterator[PluginDefinition | CcmError]:
-    reader = PluginReader(why_not_trusted)
+    reader = PluginReader(why_path_not_trusted)
     for path in plugin_files().values():
         try:
             yield reader.read(path)
@@ -148,7 +135,7 @@ def _built(command: PluginCommand) -> click.Command:
     ]
     if spec.confirm_prompt:
         about = "Ask before the command runs."
-        params.append(click.Option([f"--{_PROMPT}/--no-{_PROMPT}", "is_asked"], default=True, help=about))
+        params.append(click.Option(["--prompt/--no-prompt", "is_asked"], default=True, help=about))
     return PluginLeafCommand(
         spec.name, callback=partial(_call, command, values), params=params, help=safe(spec.description)
     )
@@ -224,90 +211,11 @@ def _refuse(command: PluginCommand) -> None:
 
 def _call(command: PluginCommand, values: Mapping[str, PluginArgument], **given: Any) -> Exit:
     """Run a command with the values of its arguments and flags, by the names of click's parameters."""
-    from ccm_agent.plugins.program import is_dry_run, prepare
-    from ccm_agent.plugins.rendering import PluginRenderer
+    from ccm_agent.cli.plugin_call import call_plugin
 
-    terminal = Terminal(PROGRAM)
-    found = {key: _kind(one, command)[2] if given[key] is None else given[key] for key, one in values.items()}
-    with _helper_file() as helper:
-        templates = PluginRenderer(
-            {one.name: found[key] for key, one in values.items() if not isinstance(one, PluginFlag)},
-            {one.name: found[key] for key, one in values.items() if isinstance(one, PluginFlag)}
-            | ({_PROMPT: given["is_asked"]} if "is_asked" in given else {}),
-            environ=os.environ,
-            folder=str(Path(command.file).parent),
-            helper=helper,
-        )
-        if banner := templates.render(command.spec.banner, "banner"):
-            terminal.show(f"{banner}\n")
-        question = command.spec.confirm_prompt
-        if given.get("is_asked") and not asyncio.run(terminal.ask(question, otherwise=f"use --no-{_PROMPT}")):
-            terminal.note("nothing was run")
-            return Exit.COULD_NOT_RUN
-        program = prepare(command, templates, os.environ)
-        if is_dry_run():
-            terminal.note(f"BUILDER_DRY_RUN is set, so this was not run: {shlex.join(program.argv)}")
-            return Exit.COULD_NOT_RUN
-        sys.stdout.flush()
-        asyncio.run(_run(command, program, terminal))
-        return Exit.OK
-
-
-async def _run(command: PluginCommand, program: PluginProgram, terminal: Terminal) -> None:
-    """
-    Run a program, again as `backoff` says while it fails.
-
-    Raises:
-        CommandError: It cannot be started, or the last try failed.
-    """
-    from ccm_agent.plugins.program import pauses
-
-    waits = [*pauses(command), None]
-    for number, wait in enumerate(waits, 1):
-        code = await _run_once(program, number)
-        if code == 0:
-            return
-        how = f"`{program.argv[0]}` ended with " + (f"exit status {code}" if code > 0 else f"signal {-code}")
-        if wait is None:
-            raise CommandError(how)
-        terminal.note(
-            f"{how} in try {number} of {len(waits)}; the next one begins in {format_duration(wait)}"
-        )
-        await asyncio.sleep(wait)
-
-
-async def _run_once(program: PluginProgram, number: int) -> int:
-    """Run a program on this terminal, without a shell. Its exit status; -N if signal N ended it."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *program.argv, env={**program.environ, "BUILDER_TRY": str(number)}, cwd=program.directory
-        )
-    except OSError as err:
-        raise CommandError(f"`{program.argv[0]}` cannot be started: {err.filename}: {err.strerror}") from err
-    try:
-        return await process.wait()
-    finally:
-        if process.returncode is None:  # interrupted
-            process.terminate()
-            await process.wait()
-
-
-@contextlib.contextmanager
-def _helper_file() -> Iterator[Callable[[], str]]:
-    """A function that writes the file of shell functions when it is first called; the file is removed at the end."""
-    from ccm_agent.plugins.program import HELPER
-
-    written: list[str] = []
-
-    def path() -> str:
-        if not written:
-            with tempfile.NamedTemporaryFile("w", prefix="ccm-plugin-", suffix=".sh", delete=False) as file:
-                file.write(HELPER)
-            written.append(file.name)
-        return written[0]
-
-    try:
-        yield path
-    finally:
-        for one in written:
-            Path(one).unlink(missing_ok=True)
+    arguments: dict[str, object] = {}
+    flags: dict[str, object] = {}
+    for key, one in values.items():
+        found = flags if isinstance(one, PluginFlag) else arguments
+        found[one.name] = _kind(one, command)[2] if given[key] is None else given[key]
+    return call_plugin(command, arguments, flags, is_asked=given.get("is_asked"))

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -14,7 +14,7 @@ from ccm_agent.model.codec import convert_as, decode_document, locate
 from ccm_agent.model.errors import DocumentError, Place, UsageError
 
 SYSTEM_PLUGINS = "/etc/choria/ccm/plugins"
-TYPES = ("exec", "parent")
+TYPES = ("exec", "form", "parent")
 LIMIT_BYTES = 1 << 20
 """The largest file that is read."""
 
@@ -53,6 +53,27 @@ class BackoffSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     steps: int = 0
 
 
+class FormQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A question of a form; see `form.FormReader`.
+
+    Attributes:
+        properties: Further questions, whose answers are below this one's name.
+    """
+
+    name: str
+    description: str = ""
+    help: str = ""
+    empty: Literal["", "array", "object", "absent"] = ""
+    type: Literal["", "string", "integer", "float", "bool", "password", "object", "array"] = ""
+    conditional: str = ""
+    validation: str = ""
+    required: bool = False
+    default: str = ""
+    enum: list[str] = []
+    properties: list[FormQuestion] = []
+
+
 class CommandSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A command as it is written, without those below it."""
 
@@ -76,6 +97,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     dir: str = ""
     backoff: BackoffSetting | None = None
     no_helper: bool = False
+    properties: list[FormQuestion] = []
 
 
 class PluginCommand(Struct, frozen=True, kw_only=True):
@@ -252,6 +274,8 @@ def _check(command: PluginCommand) -> None:
         refuse("a command with commands below it has neither `arguments` nor `flags`")
     if spec.type == "exec" and not command.below and bool(spec.command) == bool(spec.script):
         refuse("an exec needs either `command` or `script`")
+    if spec.type == "form" and not spec.properties:
+        refuse("a form needs `properties`")
     for one in (*spec.arguments, *spec.flags):
         if not _NAME.fullmatch(one.name):
             refuse(f"`{one.name}` is not a name of an argument or flag")

@@ -39,7 +39,11 @@ ab_announce() {
   printf '%s\\n' "$AB_SAY_PREFIX"
 }
 
-ab_error() { _ab_line "$AB_ERROR_PREFIX" "$*"; }
+ab_error() {
+  printf '%s\\n' "$AB_ERROR_PREFIX"
+  _ab_line "$AB_ERROR_PREFIX" "$*"
+  printf '%s\\n' "$AB_ERROR_PREFIX"
+}
 
 ab_panic() { ab_error "$@"; exit 1; }
 """

@@ -40,7 +40,7 @@ class PluginRenderer:
             "Arguments": dict(arguments),
             "Flags": dict(flags),
             "Config": {},
-            "Secrets": {},
+            "Secrets": None,
             "Input": None,
         }
         self._environ = environ

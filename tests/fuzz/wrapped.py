@@ -398,6 +398,7 @@ name: deploy
 commands:
 - {name: web, type: exec, aliases: [w], command: x, flags: [{name: f, bool: true}], backoff: {max_attempts: 3}}
 - {name: db, type: parent, commands: [{name: a, type: kv}, {name: b, type: exec, script: x, arguments: [{name: c}]}]}
+- {name: ask, type: form, properties: [{name: a, type: array, properties: [{name: b, type: integer, empty: absent}]}]}
 """
 _POLICY = b"""\
 default: deny

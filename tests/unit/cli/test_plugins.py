@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,7 +45,7 @@ commands:
         script: |
           . "{{ BashHelperPath }}"
           ab_say loading
-          exit 3
+          ab_panic gone
       - {name: keys, description: Read a bucket, type: kv, action: get, bucket: B}
       - {name: query, description: Query, type: exec, command: "true", transform: {jq: {query: .a}}}
 """
@@ -136,7 +140,8 @@ def test_a_script_gets_a_shell_and_the_helper_functions_and_its_failure_is_repor
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     monkeypatch.setenv("SHELL", "/bin/sh")
 
-    assert ccm("db", "fail") == (1, ">>> loading\n", "ccm: `/bin/sh` ended with exit status 3\n")
+    said = ">>> loading\n!!!\n!!! gone\n!!!\n"
+    assert ccm("db", "fail") == (1, said, "ccm: `/bin/sh` ended with exit status 1\n")
     assert list(temporary.iterdir()) == []
 
 
@@ -242,6 +247,17 @@ def test_a_broken_plugin_breaks_no_other_command_and_is_named_for_an_unknown_one
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root does not trust files of others")
+def test_root_runs_no_plugin_below_a_directory_of_another_user(folder: Path, ccm: Call) -> None:
+    assert ccm("deploy", "web", "1")[0] == 0
+
+    os.chown(folder.parent.parent, 65534, -1)
+    code, out, err = ccm("deploy", "web", "1")
+
+    assert (code, out) == (1, "")
+    assert f"root does not run this plugin: {folder.parent.parent} belongs to " in err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root does not trust files of others")
 @pytest.mark.parametrize("what", ["file", "folder", "include"])
 def test_root_runs_no_plugin_that_another_user_could_have_written(folder: Path, ccm: Call, what: str) -> None:
     included = folder / "part.yaml"
@@ -265,3 +281,49 @@ def test_a_command_that_is_a_path_is_not_looked_up_among_the_plugins(folder: Pat
 
     assert (code, out) == (1, "")
     assert "unknown command `../x`" in err
+
+
+FORM = """\
+commands:
+- name: setup
+  type: form
+  description: Make a configuration
+  properties:
+  - {name: listen, help: An address, default: "::1", validation: isIP(value)}
+  - {name: workers, type: integer}
+"""
+
+
+def test_a_form_asks_on_the_terminal_and_prints_json(folder: Path) -> None:
+    (folder / "setup-plugin.yaml").write_text(FORM)
+    master, slave = pty.openpty()
+    os.write(master, b"?\n\nx\n8\n")
+    with os.fdopen(slave) as terminal:
+        done = subprocess.run(
+            [sys.executable, "-m", "ccm_agent", "setup"],
+            stdin=terminal,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    os.close(master)
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"listen": "::1", "workers": 8})
+    assert "Make a configuration" in done.stderr
+    assert "An address" in done.stderr
+    assert "The answer does not satisfy `isInt(value)`." in done.stderr
+
+
+def test_a_form_without_a_terminal_is_refused(folder: Path) -> None:
+    (folder / "setup-plugin.yaml").write_text(FORM)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ccm_agent", "setup"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ccm: `setup` asks questions, and standard input is not a terminal\n"
