@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 
+import msgspec
 import pytest
 
 from ccm_agent.bus.signatures.signatory import Signatory
@@ -15,6 +17,7 @@ from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.dashboard.access import DashboardUser, Right
 from ccm_ctl.dashboard.middleware import FORGERY_HEADER
 from ccm_ctl.fleet.ports import Fleet
+from ccm_ctl.fleet.rollout.starts import announce
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.history import History
 from tests.contract.dashboard.test_server import Site, served
@@ -65,6 +68,19 @@ async def test_a_rollout_is_paused_and_resumed_in_the_name_of_the_user() -> None
         "ann (dashboard of op)",
         True,
     )
+
+
+@pytest.mark.parametrize("names", [[], ["anna", "ben"]])
+async def test_a_rollout_names_the_servers_that_will_drive_it(names: list[str]) -> None:
+    async with served(**{DIGEST: DashboardUser(name="ann", right=Right.ACT)}) as site:
+        await start_rollout(site)
+        for name in names:
+            server = msgspec.structs.replace(fleet_on(MemoryBus(site.broker, name)), operator=name)
+            await announce(server)
+        await site.sign_in(TOKEN)
+        _, said = await site.ask("GET", f"/api/runs/{RUN}")
+
+    assert said["rollout"]["servers"] == [f"{name} on {socket.gethostname()}" for name in names]
 
 
 async def test_a_rollout_continues_during_another_one_only_if_the_user_agrees() -> None:
