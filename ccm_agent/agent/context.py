@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from ccm_agent.agent.cache.bundle_cache import BundleCache
 from ccm_agent.agent.cache.document_cache import CachedBuckets
+from ccm_agent.agent.desired.assignment_source import SCOPE
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
 from ccm_agent.agent.events.run_report import Shorten
@@ -29,7 +30,7 @@ from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
 from ccm_agent.agent.runs.recovery import Checkpoints
 from ccm_agent.agent.runs.run_executor import PendingRefreshes
-from ccm_agent.agent.runs.run_queue import RunQueue
+from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
 from ccm_agent.bus.signatures.node_key import NodeKey
 from ccm_agent.bus.signatures.node_state import StateReaderRef
 from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Trust
@@ -37,11 +38,13 @@ from ccm_agent.engine.request import Engine
 from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import CallbackMetric, MetricsRegistry
+from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyReader, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
-from ccm_agent.model.wire import NodeRecord
+from ccm_agent.model.wire import ManifestRequest, NodeRecord, NodeState
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.storage.plan_store import PlanStore
+from ccm_agent.storage.secret_uses import REQUESTED, SecretUses
 from ccm_agent.storage.spool import Spool
 from ccm_agent.storage.undo_store import UndoStore
 from ccm_agent.templates.target_matcher import Matches
@@ -125,6 +128,7 @@ class AgentContext:
         record, presence: This node's entry in the inventory.
         author: Signs events and answers.
         refreshes: Pending refreshes.
+        secret_uses: Which revisions of secrets this node uses.
         bundles, documents, engine: What runs are made of, and what carries them out.
         metrics: Counts what the agent does; None where metrics are off.
     """
@@ -172,6 +176,9 @@ class AgentContext:
         self.locks = ResourceLocks(state, record, clock)
         self.author = Author(ports.node_key, record, self.events, clock)
         self.refreshes = PendingRefreshes(ports.refreshes, record, self.presence.request_heartbeat)
+        self.secret_uses = SecretUses(
+            state / "secret-uses.json", record, clock, self.presence.request_heartbeat
+        )
         self.bundles = BundleCache(ports.objects, state / "bundles")
         self.documents = CachedBuckets(
             ports.bucket,
@@ -195,6 +202,7 @@ class AgentContext:
         self.assigned.open()
         self.presence.recall(read_status(self.state))
         self.refreshes.open()
+        self.secret_uses.open()
         self.checkpoints.open()
         self.decisions.open()
 
@@ -203,6 +211,17 @@ class AgentContext:
         self.request_log.note_last(run, state)
         self.record.incomplete_undos = list(self.undo.incomplete)
         self.presence.ended(run, state)
+
+    async def note_secrets(
+        self, job: QueuedRun, summary: SessionSummary | None, opened: Mapping[str, int]
+    ) -> None:
+        """A run that has succeeded has put the secrets that it opened where they are wanted, unless a resource is locked."""
+        is_done = summary is not None and summary.state in (NodeState.STABLE, NodeState.CHANGED)
+        if not is_done or job.action in ("plan", "check") or self.locks.current:
+            return
+        is_release = isinstance(job.request, ManifestRequest) and job.request.stage is not None
+        scope = job.own.scope if job.own is not None else f"{SCOPE}{job.name}" if is_release else REQUESTED
+        await self.secret_uses.note(scope, opened, is_whole=scope != REQUESTED)
 
     def load_policy(self) -> None:
         """Read the node's policy, a file of a few kilobytes. Blocking."""

@@ -12,7 +12,7 @@ from ccm_agent.manifest.expressions import Expressions
 from ccm_agent.model.codec import decode_manifest
 from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.records.registration import RegistrationEntry
-from ccm_agent.model.secret import Masker, Secret
+from ccm_agent.model.secret import Masker, OpenedSecret
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import Probe
 
@@ -64,5 +64,5 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
     resolve_path: Callable[[str], str] = os.path.realpath
     secrets: Masker | None = None
     refreshes: RefreshStore | None = None
-    open_secret: Callable[[str], Secret] | None = None
+    open_secret: Callable[[str], OpenedSecret] | None = None
     slots: NodeSlots | None = None

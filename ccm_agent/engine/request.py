@@ -146,6 +146,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
         cause, requester, node, run: For the session's events; see `SessionStart`.
         session: Directory of a session store; "" keeps the session in memory.
         on_start, on_event, on_resource, on_note: Called during the run.
+        on_secret: Called with the name and the revision of each sealed secret that the run opens, in any thread.
         stop: Set by the caller to stop the run.
         done: The events of an earlier process of this run, in order. These resources are not applied or reported again, but they
             count.
@@ -181,6 +182,7 @@ class ApplyOptions(Struct, frozen=True, kw_only=True):
     on_event: OnEvent | None = None
     on_resource: OnResource | None = None
     on_note: OnNote | None = None
+    on_secret: Callable[[str, int], None] | None = None
     stop: StopFlag | None = None
     done: Sequence[TransactionEvent] = ()
     metrics: OutcomeMetrics | None = None

@@ -40,7 +40,7 @@ class SharedRunState:
         self.runner = StoppableRunner(deps.runner, options.stop) if options.stop else deps.runner
         self.registry = ProviderRegistry(deps.catalog, deps.probe)
         self.changes = HostChanges()
-        self.secrets = Secrets(deps.secrets, deps.open_secret)
+        self.secrets = Secrets(deps.secrets, deps.open_secret, options.on_secret)
         self.secrets.learn_variables(options.environ or {})
         self.masker = self.secrets.masker
         self.outer_data: Mapping[str, Any] = {}

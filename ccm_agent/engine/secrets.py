@@ -13,7 +13,7 @@ from ccm_agent.engine.masking import PLAIN_VARIABLES
 from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets, secret_values
 from ccm_agent.model.errors import CcmError, ExpressionError, HostError, PropertyError
 from ccm_agent.model.records.sealed import SECRET_URL
-from ccm_agent.model.secret import Masker, Secret, secrets_of_url
+from ccm_agent.model.secret import Masker, OpenedSecret, secrets_of_url
 
 if TYPE_CHECKING:
     from ccm_agent.resources.contract import ResolvedResource
@@ -34,21 +34,26 @@ class Secrets:
     Args:
         process: The masker of the process's log, which receives them too; None without a log.
         open_sealed: Opens a sealed secret, in a thread; None: this program opens none.
+        on_open: Called with the name and the revision of each one that was opened.
     """
 
     def __init__(
-        self, process: Masker | None = None, open_sealed: Callable[[str], Secret] | None = None
+        self,
+        process: Masker | None = None,
+        open_sealed: Callable[[str], OpenedSecret] | None = None,
+        on_open: Callable[[str, int], None] | None = None,
     ) -> None:
         self.masker = Masker(teaches=process)
         self._keys: dict[str, None] = {}
         self._open_sealed = open_sealed
+        self._on_open = on_open
         self._values: dict[str, str] = {}
         self._failed: dict[str, CcmError] = {}
 
     def refuse(self, make_error: Callable[[], CcmError]) -> None:
         """Open no secret in this run, and raise this error instead."""
 
-        def refused(_name: str) -> Secret:
+        def refused(_name: str) -> OpenedSecret:
             raise make_error()
 
         self._open_sealed = refused
@@ -60,9 +65,11 @@ class Secrets:
                 raise ExpressionError(
                     f"the secret {name} cannot be opened here: only agents open secrets, in their runs"
                 )
-            secret = self._open_sealed(name)
-            self.masker.learn(secret)
-            self._values[name] = secret.reveal()
+            opened = self._open_sealed(name)
+            self.masker.learn(opened.value)
+            if self._on_open is not None:
+                self._on_open(name, opened.revision)
+            self._values[name] = opened.value.reveal()
         return self._values[name]
 
     def opened(self, data: dict[str, Any]) -> dict[str, Any]:

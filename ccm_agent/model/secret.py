@@ -66,6 +66,22 @@ class Secret:
         raise TypeError("a secret is not pickled")
 
 
+class OpenedSecret:
+    """
+    A secret that was opened.
+
+    Attributes:
+        value: Its value.
+        revision: Its revision.
+    """
+
+    __slots__ = ("revision", "value")
+
+    def __init__(self, value: Secret, revision: int) -> None:
+        self.value = value
+        self.revision = revision
+
+
 class Masker:
     """
     Masks known secrets in texts and values, also in escaped form: see `escapes`.

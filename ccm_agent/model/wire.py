@@ -218,7 +218,7 @@ class AnswerState(StrEnum):
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
     DONE = "done"
-    """Completely answered (ping, facts, status, stop), or handled before: `outcome` has the end state from the request log."""
+    """Completely answered (ping, facts, status, stop, converge), or handled before: `outcome` has the end of the latter two."""
 
 
 class RunAhead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -246,7 +246,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
         reason, code: Why it refused.
         position: Position in the queue, from 1; 0 if it starts immediately.
         ahead: The node's current run, if this one is queued; None from older agents.
-        outcome: End state of a run that was handled before, from the request log.
+        outcome: End state of a run that was handled before, from the request log; of a convergence that has ended, its worst.
         machine, started: Machine id, and start of the agent process; they distinguish two agents of one identity.
         body: Facts, status or versions, for the requests that ask for them.
     """
@@ -425,6 +425,19 @@ class Disabled(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"disabled{until}{by}: {self.why or 'no reason given'}"
 
 
+class SecretUse(Struct, frozen=True, kw_only=True):
+    """
+    A secret that a node uses.
+
+    Attributes:
+        revision: The revision that the last successful run opened; of several sources that read it, the oldest.
+        since: Since when, by the node's clock.
+    """
+
+    revision: Count
+    since: Moment
+
+
 class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     """
     `node.<n>` in CCM_NODES: a small record, written when it changes.
@@ -453,6 +466,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
         plans_only: Why it obeys plans only: its signers list was not confirmed for too long. "" when it obeys all requests.
         disk: Why it cannot write its state to disk, so that events wait in memory and runs cannot be undone; "": it can.
         wrong_clock: Why its clock is known to be behind, so that it takes nothing new; "" while nothing shows it.
+        secrets: The revisions of secrets that it uses, by name; None from an agent that does not report them.
     """
 
     node: str
@@ -484,6 +498,7 @@ class NodeRecord(Struct, kw_only=True, omit_defaults=True):
     plans_only: str = ""
     disk: str = ""
     wrong_clock: str = ""
+    secrets: dict[str, SecretUse] | None = None
 
 
 class FactsRecord(Struct, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ccm_ctl.render.run_record_types import Count, Flag, Line, Node, Text, Texts, Time, Unverified
 
@@ -25,6 +25,11 @@ class SecretLine(Line, frozen=True, kw_only=True, tag="secret", omit_defaults=Tr
         Texts,
         Meta(description="Nodes that know the newest revision, and must not any longer: replace the value."),
     ] = UNSET
+    older: Annotated[
+        list[int] | UnsetType,
+        Meta(description="Older revisions that are stored."),
+    ] = UNSET
+    waiting: Annotated[Texts, Meta(description="Nodes that may use one.")] = UNSET
     unverified: Unverified = UNSET
 
 
@@ -50,6 +55,10 @@ class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node", omit_de
     known: Annotated[Count, Meta(description="The revision that it could open before.")] = UNSET
     since: Annotated[Time, Meta(description="Since when.")] = UNSET
     by: Annotated[Text, Meta(description="The operator who sealed it, or took it away.")] = UNSET
+    next: Annotated[Count, Meta(description="The revision that a rotation will bring to it.")] = UNSET
+    uses: Annotated[Count, Meta(description="The revision that it uses, by its signed record.")] = UNSET
+    uses_since: Annotated[Time, Meta(description="Since when it uses that, by the node's clock.")] = UNSET
+    doubt: Annotated[Text, Meta(description="Why it is not known what the node uses.")] = UNSET
     problem: Annotated[Text, Meta(description="Why the node cannot open the newest revision.")] = UNSET
 
 

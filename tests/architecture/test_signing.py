@@ -44,6 +44,7 @@ AUTHORS = {
     "ccm_ctl/fleet/nodes/node_commands.py": "disable, enable and converge: the words of the command",
     "ccm_ctl/fleet/data/node_data.py": "deletions",
     "ccm_ctl/fleet/keys/secrets.py": "values of the operator, and a key of the operator's folder",
+    "ccm_ctl/fleet/keys/secret_rotation.py": "`secret rotate` stores a value of the operator",
     "ccm_ctl/fleet/keys/signers_timestamp.py": "the timestamp holds the time and the number of the list that the root signed",
     "ccm_ctl/fleet/runs/run_request.py": "runs of files of the operator, in commands, the studio and the Python client",
     "ccm_ctl/fleet/rollout/orders.py": "an order: its words are on the command line",

@@ -36,6 +36,7 @@ LEFT_OUT = {
     "secret list",
     "secret put",
     "secret remove",
+    "secret rotate",
     "secret sync",
     "secret who",
     "studio",
@@ -46,7 +47,7 @@ LEFT_OUT = {
 }
 """
 They print a script, help or credentials, or run until they are stopped. Commands about joining and secrets need keys of their
-own: `tests/nats/test_joining.py` and `tests/e2e/test_secrets.py` run them.
+own: `tests/nats/test_joining.py`, `tests/e2e/test_secrets.py` and `tests/e2e/test_secret_rotation.py` run them.
 """
 
 COMMANDS = """\

@@ -270,7 +270,9 @@ class AssignmentReconciler:
             self._source(name, group).assign(candidate)
         if self._has_read and not self._has_swept:
             self._has_swept = True
-            await self._context.refreshes.keep_only(SCOPE, {f"{SCOPE}{name}" for name in best})
+            scopes = {f"{SCOPE}{name}" for name in best}
+            await self._context.refreshes.keep_only(SCOPE, scopes)
+            await self._context.secret_uses.keep_only(SCOPE, scopes)
             folder = self._context.state / "converged"
             await asyncio.to_thread(forget_others, folder, SCOPE, set(best))
 
@@ -317,6 +319,7 @@ class AssignmentReconciler:
         await asyncio.wait({task})
         await source.drift.forget()
         await self._context.refreshes.forget(source.scope)
+        await self._context.secret_uses.forget(source.scope)
         if self._endings.get(source.name) is asyncio.current_task():
             del self._endings[source.name]
 

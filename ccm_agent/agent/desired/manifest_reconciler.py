@@ -265,7 +265,9 @@ class ManifestReconciler:
         self._data = self._watch_data(context.settings.external_data_url)
         self._sources = self._make_sources()
         self._loops = [ConvergenceLoop(one, context) for one in self._sources]
-        await context.refreshes.keep_only(source_scope(""), {one.scope for one in self._sources})
+        scopes = {one.scope for one in self._sources}
+        await context.refreshes.keep_only(source_scope(""), scopes)
+        await context.secret_uses.keep_only(source_scope(""), scopes)
         unhook = context.link.on_connect(self._connected)
         stop = await self._listen()
         self._is_up.set()

@@ -29,6 +29,7 @@ from ccm_agent.model.wire import (
     SESSION_PROGRESS,
     Disabled,
     MaintenanceRequest,
+    NodeState,
     Progress,
     Request,
 )
@@ -53,6 +54,28 @@ RESULTS_LIMIT = 200
 
 NodeCommand = Callable[[Request, Principal], Awaitable[dict[str, Any] | None]]
 """Does what a request asks: the body of the answer, or None when the answer follows later. Refusals are raised."""
+
+
+_WORST = (NodeState.FAILED, NodeState.STOPPED, NodeState.REFUSED, NodeState.CHANGED)
+
+
+def convergence_end(body: Mapping[str, Any]) -> tuple[str, str]:
+    """
+    How a node has converged, for a rollout, from the body of its answer.
+
+    Returns:
+        The end state and the reason; "" when the body is that of another command. A source that refused is a failure: the node
+        does not converge on it.
+    """
+    if "ended" not in body:
+        return "", ""
+    for state in _WORST:
+        for one in body["ended"]:
+            if one["state"] == state:
+                end = NodeState.FAILED if state is NodeState.REFUSED else state
+                reason = one.get("reason", "")
+                return end, _cut(f"{one['name']}: {reason}" if reason else "")
+    return NodeState.STABLE, ""
 
 
 class SendAnswer(Protocol):
@@ -160,10 +183,11 @@ class NodeCommands:
         """Converge, and report that this goes on; the body of the answers, and why it was refused."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self._guarded(), name="agent:converge")
+            began_s = self._context.clock.monotonic()
             while not task.done():
                 await asyncio.wait([task], timeout=self._every_s)
                 if not task.done():
-                    await self._report()
+                    await self._report(self._context.clock.monotonic() - began_s)
         return task.result()
 
     async def _guarded(self) -> tuple[dict[str, Any], CcmError | None]:
@@ -173,10 +197,11 @@ class NodeCommands:
             return {}, err
         return {"ended": [_told(one) for one in ended[:RESULTS_LIMIT]], "count": len(ended)}, None
 
-    async def _report(self) -> None:
+    async def _report(self, run_s: float) -> None:
         node = self._context.node
         for run in self._served:
-            progress = Progress(protocol=SESSION_PROGRESS, run=run, node=node)
+            # with the time, because a controller takes an identical report for a replayed one
+            progress = Progress(protocol=SESSION_PROGRESS, run=run, node=node, run_s=run_s)
             try:
                 await self._context.ports.events.announce(
                     event_subject(SESSION_PROGRESS, node, run), encode_message(progress)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ccm_agent.agent.requests.authentication import NotAuthorizedError, WrongClockError
+from ccm_agent.agent.requests.node_commands import convergence_end
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.requests.schedule_times import schedule_name
 from ccm_agent.agent.runs.run_queue import ACTIONS, QueuedRun, build_run, find_deadline
@@ -194,8 +195,9 @@ class RequestHandler:
             self._request_log.end(run, NodeState.REFUSED, str(refusal), refusal.code)
             await self._answer(run, AnswerState.REFUSED, reason=str(refusal), code=refusal.code)
             return
-        self._request_log.end(run, AnswerState.DONE)
-        await self._answer(run, AnswerState.DONE, body=body)
+        outcome, reason = convergence_end(body)
+        self._request_log.end(run, outcome or AnswerState.DONE, reason)
+        await self._answer(run, AnswerState.DONE, outcome=outcome, reason=reason, body=body)
 
     async def expired(self, job: QueuedRun) -> None:
         """A job that waited is past its deadline."""

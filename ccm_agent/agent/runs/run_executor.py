@@ -71,7 +71,7 @@ class RunExecutor:
         self.report: RunReport | None = None
         self._context = context
         self._stop = StopFlag()
-        self._run = ""
+        self._run, self._opened = "", dict[str, int]()
 
     def stop(self, run: str, operator: str, *, is_kill: bool = False) -> bool:
         """
@@ -104,7 +104,7 @@ class RunExecutor:
     async def execute(self, job: QueuedRun) -> SessionSummary | None:
         """Carry out a run. Its end is always reported and logged, except for None: the next process continues it."""
         self._stop = StopFlag()
-        self._run = job.run
+        self._run, self._opened = job.run, {}
         report = self.report = self._new_report(job)
         # the log is for requests, which can arrive again; the end of the node's own runs is in the spool
         if job.own is None:
@@ -113,6 +113,7 @@ class RunExecutor:
         try:
             summary = await self._guarded(job, report)
             await self._read_refreshes(job, summary)
+            await self._context.note_secrets(job, summary, self._opened)
         finally:
             self.report = None
             self._run = ""
@@ -357,6 +358,7 @@ class RunExecutor:
             on_start=on_start,
             on_event=self._on_event(report),
             on_resource=report.on_resource,
+            on_secret=self._opened.__setitem__,
             stop=self._stop,
             done=done,
             metrics=self._context.metrics,

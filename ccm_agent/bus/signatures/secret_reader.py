@@ -23,13 +23,13 @@ from ccm_agent.model.errors import (
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.records.sealed import SealedKey, SealedValue
 from ccm_agent.model.records.stamped import Stamped
+from ccm_agent.model.secret import OpenedSecret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
     from ccm_agent.bus.signatures.node_key import NodeKey
     from ccm_agent.model.ports import KeyReader
-    from ccm_agent.model.secret import Secret
 
 Body = TypeVar("Body", SealedKey, SealedValue)
 
@@ -63,9 +63,9 @@ class SecretReader:
         """
         self._open_bucket, self._numbers = open_bucket, numbers
 
-    def open(self, name: str) -> Secret:
+    def open(self, name: str) -> OpenedSecret:
         """
-        The value of a secret. Call it in a thread; on the event loop, ExpressionLimitError demands one.
+        A secret with its value. Call it in a thread; on the event loop, ExpressionLimitError demands one.
 
         Raises:
             SecretNotSealedError: It is not sealed to this node.
@@ -83,7 +83,7 @@ class SecretReader:
             raise ExpressionLimitError("a secret is not opened on the event loop")
         return asyncio.run_coroutine_threadsafe(self.read(name), self._loop).result()
 
-    async def read(self, name: str) -> Secret:
+    async def read(self, name: str) -> OpenedSecret:
         """See `open`."""
         wrap = await self._wrap(check_secret_name(name))
         value = await self._document(value_key(name, wrap.revision), SealedValue)
@@ -99,7 +99,8 @@ class SecretReader:
             raise SecretNotSealedError(
                 f"secret {name}: it is sealed to an earlier key of this node; run `ccmctl secret sync {name}`"
             )
-        return decrypt(name, wrap.revision, self._key.unseal(wrap.sealed), value.ciphertext)
+        plain = decrypt(name, wrap.revision, self._key.unseal(wrap.sealed), value.ciphertext)
+        return OpenedSecret(plain, wrap.revision)
 
     async def _wrap(self, name: str) -> SealedKey:
         wrap = await self._document(wrap_key(self._node, name), SealedKey)

@@ -13,12 +13,26 @@ UNDO = "undo"
 """The action of a run that brings back what another run changed."""
 
 
+class SecretStage(Struct, frozen=True, kw_only=True):
+    """
+    The revision of a secret that a rollout brings to nodes.
+
+    Attributes:
+        name: The secret.
+        revision: Its revision.
+    """
+
+    name: str
+    revision: Count
+
+
 class RunRecord(Struct, kw_only=True, omit_defaults=True):
     """
     `<operator>.<run>.request` in CCM_RUNS: the request and its targets. Older records have no operator in their key.
 
     Attributes:
-        action: "apply", "plan", "check", "ensure", "exec", "undo", or "assign", which applies an assignment wave after wave.
+        action: "apply", "plan", "check", "ensure", "exec", "undo", "assign", which applies an assignment wave after wave, or
+            "rotate", which lets nodes converge on a new revision of a secret.
         request: Names, digests, options and message of the request, without the manifest's text and the properties' values.
         name: The manifest's or resource's name.
         requester: The operator's name; if the key contains an operator, readers use that one instead.
@@ -29,6 +43,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
         user: The user of a dashboard for whom the requester sent it; "": the requester asked.
         is_sent_to_scopes: The list of nodes is of an operator who may reach fewer nodes than the requester, so a rollout
             sends to the scopes in `subjects` only, and to no node alone.
+        secret: What a "rotate" brings to its nodes; None for other actions.
     """
 
     run: str
@@ -47,6 +62,7 @@ class RunRecord(Struct, kw_only=True, omit_defaults=True):
     schedule: str = ""
     user: str = ""
     is_sent_to_scopes: bool = False
+    secret: SecretStage | None = None
 
     @property
     def message(self) -> str:

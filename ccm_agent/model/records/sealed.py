@@ -23,6 +23,20 @@ class SealedValue(Struct, frozen=True, kw_only=True):
     ciphertext: str
 
 
+class NextKey(Struct, frozen=True, kw_only=True):
+    """
+    The data key of the next revision, which its node does not use yet.
+
+    Attributes:
+        revision: The revision that it opens.
+        key, sealed: As in SealedKey.
+    """
+
+    revision: int
+    key: str
+    sealed: str
+
+
 class SealedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     The data key of a secret, sealed to one node.
@@ -33,6 +47,7 @@ class SealedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
         key: The public nkey that it was sealed to.
         sealed: In base64.
         known: The last revision that was sealed to this node, after it was taken away.
+        next: The data key of the revision that a rotation will bring to this node; None: there is none. Agents ignore it.
     """
 
     node: str
@@ -40,6 +55,12 @@ class SealedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     sealed: str = ""
     known: int = 0
+    next: NextKey | None = None
+
+    @property
+    def last(self) -> int:
+        """The newest revision that the node can open, also after a rotation has reached it."""
+        return max(self.revision, self.next.revision if self.next is not None else 0)
 
 
 class SecretRevision(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,6 +100,11 @@ class SecretHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def newest(self) -> SecretRevision | None:
         """The newest revision; None before the first one."""
         return self.revisions[-1] if self.revisions else None
+
+    @property
+    def older(self) -> tuple[SecretRevision, ...]:
+        """Revisions whose values are stored besides the newest: a rotation is on its way, and nodes may use them."""
+        return tuple(one for one in self.revisions[:-1] if one.sealed)
 
 
 class SealingKeys(Struct, frozen=True, kw_only=True):

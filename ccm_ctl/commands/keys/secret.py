@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ccm_agent.bus.signatures.sealing import SECRET_LIMIT_BYTES, check_secret_name
+from ccm_agent.bus.signatures.sealing import check_secret_name
 from ccm_agent.clikit.text import ago, one_line, plural, size
-from ccm_agent.model.codec import as_text
-from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.secret import Secret
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
+from ccm_ctl.commands.keys.secret_rotate import rotate
+from ccm_ctl.commands.keys.secret_values import read_value
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ccm_agent.clikit.table import Cell
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.keys.sealing_keys import FleetSealingKeys
+    from ccm_ctl.fleet.keys.secret_rotation import NodeUse
     from ccm_ctl.fleet.keys.secrets import SealResult
     from ccm_ctl.fleet.ports import Fleet
 
@@ -34,17 +34,13 @@ NAMES_SHOWN = 5
 @group(
     "secret",
     no_args_is_help=True,
-    examples=[
-        "ccmctl secret init",
-        "ccmctl secret put db-password --for role=db",
-        "ccmctl secret who db-password",
-    ],
+    examples=["ccmctl secret put db-password --for role=db"],
 )
 def secret(application: Application) -> None:
     """
     Store secrets that only the nodes that they are for can read.
 
-    A value is encrypted, and its key is sealed to the key of each node. The broker never has the value. Manifests read it as
+    The broker never has the value. Manifests read it as
     {{ secret("NAME") }}, and Hiera data as secret://NAME.
     """
 
@@ -54,7 +50,7 @@ def _init(application: Application, keys: str) -> Exit:
     """
     Create the fleet's sealing key, and publish its public half.
 
-    With it, `secret sync` seals secrets to nodes that come later. It can open every secret: give it only to operators who may.
+    With it, `secret sync` seals secrets to nodes that come later. It opens every secret.
     """
     folder = _keys_in(application, keys)
     is_new = folder.make_sealing()
@@ -77,7 +73,6 @@ def _init(application: Application, keys: str) -> Exit:
     examples=[
         "ccmctl secret put db-password --for role=db",
         "openssl rand -hex 24 | ccmctl secret put db-password",
-        "ccmctl secret put tls-key --for 'node in (web1,web2)' --file web.key",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
@@ -97,11 +92,10 @@ def _put(
     """
     Store a value and seal it to the nodes that it is for.
 
-    The value is read from a prompt, or from standard input without its last newline. It is never an argument, because every user
-    of this machine could read it. Selectors compare names and assigned facts: a node can report any other fact.
+    The value is read from a prompt, or from standard input without its last newline.
     """
     check_secret_name(name)
-    value = _read_value(file)
+    value = read_value(file)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.keys.secrets import FleetSecrets
@@ -114,7 +108,7 @@ def _put(
 
 @verb(
     "sync",
-    examples=["ccmctl secret sync", "ccmctl secret sync db-password"],
+    examples=["ccmctl secret sync"],
     options=[click.Argument(["names"], metavar="[NAME]...", nargs=-1), keys_option()],
 )
 def _sync(application: Application, names: tuple[str, ...], keys: str) -> Exit:
@@ -235,22 +229,26 @@ def _history(application: Application, name: str) -> Exit:
 
 @verb("who", examples=["ccmctl secret who db-password"], options=[click.Argument(["name"], metavar="NAME")])
 def _who(application: Application, name: str) -> Exit:
-    """List the nodes that can open a secret, those that could, and those that should be able to."""
+    """
+    List the nodes that can, could or should be able to open a secret, and the revision that each uses by its signed record.
+    """
     check_secret_name(name)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Cell, Column
-        from ccm_ctl.fleet.keys.secrets import FleetSecrets
+        from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
 
-        found = FleetSecrets(fleet)
+        found = SecretRotation(fleet)
         stored = await found.read(name)
+        uses = await found.uses(name, [one.node for one in stored.nodes])
         missing = {one.node: one for one in await found.missing(stored)}
         nodes = [one for one in stored.nodes if one.node not in missing or one.revision or one.known]
         nodes += [one for one in missing.values() if one.node not in {each.node for each in nodes}]
         rows: list[list[str | Cell]] = []
         for one in sorted(nodes, key=lambda each: each.node):
             problem = one.problem or (missing[one.node].problem if one.node in missing else "")
-            if one.known and one.known == stored.revision and not problem:
+            use = uses.get(one.node)
+            if one.node in stored.stale and not problem:
                 problem = "knows it and must not any longer; replace the value"
             application.terminal.record(
                 records.SECRET_NODE,
@@ -261,21 +259,28 @@ def _who(application: Application, name: str) -> Exit:
                 since=one.since,
                 by=one.by or None,
                 problem=problem or None,
+                next=one.next or None,
+                uses=use.revision or None if use is not None else None,
+                uses_since=use.since if use is not None else None,
+                doubt=use.doubt or None if use is not None else None,
             )
             revision = str(one.revision or "") or (f"knew {one.known}" if one.known else "none")
             when = ago(one.since, fleet.clock.now()) if one.since is not None else ""
             rows.append(
                 [
                     one.node,
-                    revision,
+                    f"{revision}, next {one.next}" if one.next else revision,
+                    _format_use(use, fleet.clock.now()),
                     when,
                     one_line(one.by),
                     Cell(one_line(problem), "bad" if problem else ""),
                 ]
             )
-        columns = [Column("NODE", fold=True), Column("REVISION"), Column("SINCE"), Column("BY", spare=1)]
+        columns = [Column("NODE", fold=True), Column("REVISION"), Column("USES", fold=True)]
         application.terminal.table(
-            [*columns, Column("PROBLEM", fold=True)], rows, f"no node matches {name}\n"
+            [*columns, Column("SEALED"), Column("BY", spare=1), Column("PROBLEM", fold=True)],
+            rows,
+            f"no node matches {name}\n",
         )
         if missing:
             application.terminal.show(f"  seal it:  ccmctl secret sync {name}\n")
@@ -293,7 +298,7 @@ def _remove(application: Application, name: str, yes: bool) -> Exit:
     """
     Remove a secret and its values from the broker.
 
-    Resources that read it fail from then on. What a node has written with it stays on that node.
+    Resources that read it fail then. What nodes have written with it stays.
     """
     check_secret_name(name)
 
@@ -317,32 +322,6 @@ def _keys_in(application: Application, folder: str) -> FleetSealingKeys:
     return FleetSealingKeys(keys_in(application, folder).folder)
 
 
-def _read_value(file: str | None) -> Secret:
-    """
-    The value from a file, standard input, or a prompt.
-
-    Raises:
-        InputError: It cannot be read, or is not text.
-        UsageError: It was typed differently the second time.
-    """
-    if file is None and sys.stdin.isatty():
-        value = click.prompt("Value", hide_input=True, err=True)
-        if click.prompt("Again", hide_input=True, err=True) != value:
-            raise UsageError("the two values differ; nothing is stored")
-        return Secret(value)
-    limit = SECRET_LIMIT_BYTES + 2
-    try:
-        if file is None:
-            raw = sys.stdin.buffer.read(limit)
-        else:
-            with Path(file).open("rb") as opened:
-                raw = opened.read(limit)
-    except OSError as err:
-        raise InputError(f"{file or 'standard input'}: cannot be read: {err.strerror}") from err
-    text = as_text(raw, file or "standard input")
-    return Secret(text if file is not None else text.removesuffix("\n"))
-
-
 def _show_result(application: Application, done: SealResult, *, done_word: str = "") -> None:
     terminal = application.terminal
     terminal.record(
@@ -363,9 +342,16 @@ def _show_result(application: Application, done: SealResult, *, done_word: str =
         terminal.warn(f"{node}: {done.name} is not sealed to it: {problem}")
     if done.removed and not done_word:
         terminal.note(
-            f"{_named(done.removed)} knew {done.name}; replace the value with `ccmctl secret put {done.name}`, "
+            f"{_named(done.removed)} knew {done.name}; replace the value with `ccmctl secret rotate {done.name}`, "
             "then `ccmctl secret list --stale` no longer names it"
         )
+
+
+def _format_use(use: NodeUse | None, now: datetime) -> str:
+    if use is None or (not use.doubt and not use.revision):
+        return "none"
+    since = f", {ago(use.since, now)}" if use.since is not None else ""
+    return f"{use.revision}{since}" if not use.doubt else "unknown"
 
 
 def _named(nodes: tuple[str, ...] | list[str]) -> str:
@@ -373,5 +359,5 @@ def _named(nodes: tuple[str, ...] | list[str]) -> str:
     return f"{', '.join(nodes[:NAMES_SHOWN])}{more}"
 
 
-for _command in (_init, _put, _sync, _list, _history, _who, _remove):
+for _command in (_init, _put, rotate, _sync, _list, _history, _who, _remove):
     secret.add_command(_command)

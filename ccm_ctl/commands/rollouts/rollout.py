@@ -128,24 +128,53 @@ def _serve(application: Application, once: bool, rules: str, state: str, sealing
     async def work(fleet: Fleet) -> Exit:
         await _check_trust(application, fleet)
         if once:
-            await seal_secrets(application, fleet, sealing_key)
+            await _seal_and_settle(application, fleet, sealing_key)
             await serve(application, fleet, once=True)
             return Exit.OK
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_notify(application, fleet, rules, state), name="notifications")
             tasks.create_task(_announce(application, fleet), name="announcement")
             tasks.create_task(serve(application, fleet), name="rollouts")
-            tasks.create_task(_keep_sealing(application, fleet, sealing_key), name="sealing")
+            tasks.create_task(_keep_secrets(application, fleet, sealing_key), name="secrets")
         return Exit.OK
 
     return application.run(work)
 
 
-async def _keep_sealing(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
-    """Seal secrets to the nodes that match by now, until cancelled; a node that comes has its secrets a minute later."""
-    while sealing is not None:
-        await seal_secrets(application, fleet, sealing)
+async def _keep_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
+    """Seal secrets to the nodes that match by now, and remove old values, until cancelled."""
+    while True:
+        await _seal_and_settle(application, fleet, sealing)
         await asyncio.sleep(SEAL_S)
+
+
+async def _seal_and_settle(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:
+    await seal_secrets(application, fleet, sealing)
+    await settle_secrets(application, fleet)
+
+
+async def settle_secrets(application: Application, fleet: Fleet) -> None:
+    """Remove the old values of rotated secrets that no node uses any longer. It needs no sealing key."""
+    from ccm_agent.model.errors import CcmError
+    from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
+
+    if fleet.trust is None or fleet.signatory is None:
+        return
+    try:
+        rotation = SecretRotation(fleet)
+        stored = await rotation.read_all(with_nodes=False)
+    except CcmError:
+        return  # a broker of an earlier version has no secrets
+    for one in stored:
+        if not one.head.older:
+            continue
+        try:
+            done = await rotation.settle(one.head.name)
+        except CcmError as err:
+            application.terminal.note(f"{one.head.name}: the old value is not removed: {err}")
+            continue
+        if done.purged:
+            application.terminal.note(f"{done.name}: no node uses a value before revision {done.revision}")
 
 
 async def seal_secrets(application: Application, fleet: Fleet, sealing: SigningKey | None) -> None:

@@ -19,7 +19,14 @@ from ccm_ctl.fleet.rollout.orders import abort_with_run
 from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
 from ccm_ctl.fleet.runs.history import History
 from ccm_ctl.fleet.runs.proof import read_proof
-from ccm_ctl.fleet.runs.run_again import base_of, build_exec, build_request, find_author, is_beyond_author
+from ccm_ctl.fleet.runs.run_again import (
+    base_of,
+    build_exec,
+    build_request,
+    build_rotation,
+    find_author,
+    is_beyond_author,
+)
 from ccm_ctl.fleet.runs.run_session import check_own_rights, follow_rollout, new_rollout, record_rollout
 from ccm_ctl.render import records
 from ccm_ctl.render.records import run_fields
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.proof import RunProof
     from ccm_ctl.fleet.runs.run import Run
     from ccm_ctl.fleet.runs.run_request import Launch
+
+_BUILDERS = {"exec": build_exec, "rotate": build_rotation}
+"""What rebuilds a request, by the action of its record; the others are of manifests."""
 
 NOT_ALLOWED = "its operator may not send the request to its nodes"
 
@@ -119,11 +129,11 @@ async def resume_driving(
     application: Application, fleet: Fleet, recorded: Recorded, *, is_served: bool = False
 ) -> Exit:
     """Continue a rollout that has no driver; `is_served`: in a rollout server, which has no operator in front of it."""
-    is_command = recorded.record.action == "exec"
     found = await RolloutStore(fleet).require(recorded.record.run)
     state, revision = found.state, found.revision
     verified = require_verified(found)
-    request = build_exec(fleet, recorded) if is_command else build_request(fleet, recorded)
+    build: Callable[[Fleet, Recorded], Request] = _BUILDERS.get(recorded.record.action, build_request)
+    request = build(fleet, recorded)
     is_sent_to_scopes = is_served and not await check_handover(fleet, state, recorded, request)
     is_sent_to_scopes |= is_beyond_author(fleet, await find_author(fleet, recorded), request.protocol)
     return await drive(

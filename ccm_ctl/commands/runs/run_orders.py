@@ -139,31 +139,66 @@ def _continue(
     application: Application, run: str, *, is_promoted: bool, detach: bool, waits: bool, alongside: bool
 ) -> Exit:
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.model.records.rollout_records import OrderKind
-        from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
-        from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
-        from ccm_ctl.fleet.rollout.handover import check_can_hand_over
-        from ccm_ctl.fleet.rollout.orders import Orders
-        from ccm_ctl.fleet.runs.run_again import known_ends
-
-        recorded = await _find(fleet, run)
-        if detach:
-            check_can_hand_over(fleet, recorded.record.action)
-        is_refused, own = not alongside, recorded.record.run
-        await warn_of_open(application, fleet, recorded.nodes, is_refused=is_refused, but=own)
-        if waits:
-            await _wait_for_driver(application, fleet, recorded.record.run, is_promoted=is_promoted)
-        orders = Orders(fleet, recorded, await known_ends(fleet, recorded))
-        kind = OrderKind.PROMOTE if is_promoted else OrderKind.RESUME
-        state = await orders.give(kind, detaches=lambda _: detach)
-        is_driven = state.lease is not None and state.lease.until > fleet.clock.now()
-        if detach and not is_driven:
-            await tell_servers(application, fleet, "drives")
-        if is_driven or detach:
-            return _say(application, state, "promoted" if is_promoted else "resumed")
-        return await resume_driving(application, fleet, recorded)
+        return await continue_rollout(
+            application,
+            fleet,
+            await _find(fleet, run),
+            is_promoted=is_promoted,
+            detach=detach,
+            waits=waits,
+            alongside=alongside,
+        )
 
     return application.run(work)
+
+
+async def continue_rollout(
+    application: Application,
+    fleet: Fleet,
+    recorded: Recorded,
+    *,
+    is_promoted: bool = False,
+    detach: bool = False,
+    waits: bool = True,
+    alongside: bool = False,
+) -> Exit:
+    """
+    Continue a rollout that is paused, or whose driver is gone; drive it if no other process does.
+
+    Args:
+        application: Shows it.
+        fleet: The bus.
+        recorded: Its run on record.
+        is_promoted: Skip the wait and the gate after the current wave.
+        detach: Let a rollout server drive it.
+        waits: Wait until the lease of a dead driver has run out.
+        alongside: Continue although another rollout is in progress on the same nodes.
+
+    Raises:
+        RunError: It has ended, or another driver holds it.
+    """
+    from ccm_agent.model.records.rollout_records import OrderKind
+    from ccm_ctl.commands.rollouts.rollout_drive import resume_driving
+    from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
+    from ccm_ctl.fleet.rollout.handover import check_can_hand_over
+    from ccm_ctl.fleet.rollout.orders import Orders
+    from ccm_ctl.fleet.runs.run_again import known_ends
+
+    if detach:
+        check_can_hand_over(fleet, recorded.record.action)
+    is_refused, own = not alongside, recorded.record.run
+    await warn_of_open(application, fleet, recorded.nodes, is_refused=is_refused, but=own)
+    if waits:
+        await _wait_for_driver(application, fleet, own, is_promoted=is_promoted)
+    orders = Orders(fleet, recorded, await known_ends(fleet, recorded))
+    kind = OrderKind.PROMOTE if is_promoted else OrderKind.RESUME
+    state = await orders.give(kind, detaches=lambda _: detach)
+    is_driven = state.lease is not None and state.lease.until > fleet.clock.now()
+    if detach and not is_driven:
+        await tell_servers(application, fleet, "drives")
+    if is_driven or detach:
+        return _say(application, state, "promoted" if is_promoted else "resumed")
+    return await resume_driving(application, fleet, recorded)
 
 
 async def _wait_for_driver(application: Application, fleet: Fleet, run: str, *, is_promoted: bool) -> None:

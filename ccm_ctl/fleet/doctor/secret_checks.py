@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from ccm_agent.bus.connection.broker_errors import NoRespondersError
 from ccm_agent.model.errors import BusSetupError
 from ccm_ctl.fleet.doctor.results import Check, CheckResult, DoctorContext, MissingError, ok, warning
-from ccm_ctl.fleet.keys.secrets import FleetSecrets
+from ccm_ctl.fleet.keys.secret_rotation import SecretRotation
 
 STALE = "secrets.stale"
 SEALED = "secrets.sealed"
+ROTATED = "secrets.rotated"
 
 
 async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
@@ -18,7 +19,7 @@ async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
     if context.fleet is None:
         raise MissingError("there is no connection to the broker")
     try:
-        secrets = FleetSecrets(context.fleet)
+        secrets = SecretRotation(context.fleet)
         stored = await secrets.read_all()
     except (BusSetupError, NoRespondersError):
         return []  # no credentials, or a broker of an earlier version, whose missing bucket another check reports
@@ -26,7 +27,9 @@ async def check_secrets(context: DoctorContext) -> Sequence[CheckResult]:
         return []
     stale = {one.head.name: one.stale for one in stored if one.stale}
     missing = {one.head.name: found for one in stored if (found := await secrets.missing(one))}
-    return [_stale(stale), _sealed({name: [one.node for one in nodes] for name, nodes in missing.items()})]
+    rotating = {one.head.name: list((await secrets.waiting(one))[0]) for one in stored if one.head.older}
+    sealed = _sealed({name: [one.node for one in nodes] for name, nodes in missing.items()})
+    return [_stale(stale), sealed, _rotated(rotating)]
 
 
 def _stale(stale: dict[str, list[str]]) -> CheckResult:
@@ -34,7 +37,7 @@ def _stale(stale: dict[str, list[str]]) -> CheckResult:
         return ok(STALE, "No node knows a secret that is not for it any longer.")
     name, nodes = next(iter(stale.items()))
     sentence = f"Secrets to replace: {len(stale)}, such as {name}, which {nodes[0]} knows and must not."
-    return warning(STALE, sentence, f"ccmctl secret put {name}", _nodes(stale))
+    return warning(STALE, sentence, f"ccmctl secret rotate {name}", _nodes(stale))
 
 
 def _sealed(missing: dict[str, list[str]]) -> CheckResult:
@@ -47,10 +50,19 @@ def _sealed(missing: dict[str, list[str]]) -> CheckResult:
     return warning(SEALED, sentence, "ccmctl secret sync", _nodes(missing))
 
 
+def _rotated(rotating: dict[str, list[str]]) -> CheckResult:
+    if not rotating:
+        return ok(ROTATED, "No rotation of a secret is incomplete.")
+    name, nodes = next(iter(rotating.items()))
+    who = f"for {nodes[0]}" if nodes else "though no node uses it"
+    sentence = f"Secrets whose old value is still stored: {len(rotating)}, such as {name}, {who}."
+    return warning(ROTATED, sentence, f"ccmctl secret rotate {name} --resume", _nodes(rotating))
+
+
 def _nodes(found: dict[str, list[str]]) -> list[str]:
     return sorted({node for nodes in found.values() for node in nodes})
 
 
 def secret_checks() -> list[Check]:
     """The checks."""
-    return [Check(ids=(STALE, SEALED), look=check_secrets)]
+    return [Check(ids=(STALE, SEALED, ROTATED), look=check_secrets)]

@@ -86,10 +86,16 @@ class CertifiedKeys:
             except SelectorLimitError as err:
                 problems[node.name] = err.message
             except SignatureError as err:
-                problems[node.name] = err.message.removeprefix(
-                    f"{key_subject('CCM_NODES', f'node.{node.name}')}: "
-                )
+                problems[node.name] = _without_subject(err, node)
         return keys, problems
+
+    async def doubt_record(self, node: Node) -> str:
+        """Why a node's record does not prove what it says; "": it does."""
+        try:
+            self._certified_key(await self._node_verifier(), node)
+        except SignatureError as err:
+            return _without_subject(err, node)
+        return ""
 
     def _certified_key(self, verifier: NodeVerifier, node: Node) -> str:
         """
@@ -124,3 +130,7 @@ class CertifiedKeys:
             self._verifier = await make_node_verifier(self._fleet)
         assert self._verifier is not None  # it is None without a trust block only
         return self._verifier
+
+
+def _without_subject(err: SignatureError, node: Node) -> str:
+    return err.message.removeprefix(f"{key_subject('CCM_NODES', f'node.{node.name}')}: ")

@@ -40,7 +40,14 @@ from ccm_agent.model.errors import (
     UsageError,
 )
 from ccm_agent.model.formats.untrusted_json import decode_foreign
-from ccm_agent.model.records.sealed import SealedKey, SealedValue, SealingKeys, SecretHead, SecretRevision
+from ccm_agent.model.records.sealed import (
+    NextKey,
+    SealedKey,
+    SealedValue,
+    SealingKeys,
+    SecretHead,
+    SecretRevision,
+)
 from ccm_ctl.fleet.data.documents import Documents
 from ccm_ctl.fleet.keys.certified_keys import CertifiedKeys
 
@@ -64,6 +71,8 @@ SEALED_AT_ONCE = 32
 
 WAY_OUT = "store it again with `ccmctl secret put`"
 
+NOT_SEALED = "it is not sealed to it"
+
 Body = TypeVar("Body", SealedKey, SecretHead, SealingKeys)
 
 
@@ -74,6 +83,7 @@ class SecretNode(Struct, frozen=True, kw_only=True):
     Attributes:
         node: Its name.
         revision: The revision that it can open; 0: none.
+        next: The revision that a rotation will bring to it; 0: none.
         known: The revision that it could open before the secret was taken away; 0: none.
         since, by: When and by whom it was sealed or taken away.
         problem: Why it cannot be sealed to the node, or does not verify; "" for none.
@@ -81,10 +91,16 @@ class SecretNode(Struct, frozen=True, kw_only=True):
 
     node: str
     revision: int = 0
+    next: int = 0
     known: int = 0
     since: datetime | None = None
     by: str = ""
     problem: str = ""
+
+    @property
+    def is_sealable(self) -> bool:
+        """Only its data key is missing."""
+        return self.problem == NOT_SEALED
 
 
 class SealResult(Struct, frozen=True, kw_only=True):
@@ -128,8 +144,9 @@ class StoredSecret(Struct, frozen=True, kw_only=True):
 
     @property
     def stale(self) -> list[str]:
-        """The nodes that could open the newest revision and must not any longer: it has to be replaced."""
-        return [one.node for one in self.nodes if one.known and one.known == self.revision]
+        """The nodes that could open a revision that is stored and must not any longer: it has to be replaced."""
+        oldest = self.head.older[0].revision if self.head.older else self.revision
+        return [one.node for one in self.nodes if one.known and one.known >= oldest]
 
 
 class FleetSecrets:
@@ -200,26 +217,16 @@ class FleetSecrets:
             base.append(document.verified(f"{WAY_OUT} {name} --for SELECTOR"))
         targets = tuple(targets) or head.targets
         await self._node_keys.selectors(targets)
-        old = head.newest.revision if head.newest is not None and not document.unverified else 0
-        revision, data_key = await self._store_value(name, value, old + 1, base)
-        made = SecretRevision(
-            revision=revision,
-            time=self._fleet.clock.now(),
-            by=self._fleet.operator,
-            message=message,
-            size_bytes=len(value.reveal().encode()),
-            sealed={key: seal(data_key, key) for key in keys},
-        )
-        before = tuple(msgspec.structs.replace(one, sealed={}) for one in head.revisions) if old else ()
-        new = SecretHead(name=name, targets=targets, revisions=(*before, made)[-REVISIONS_LISTED:])
-        body = encode_body(new)
-        await self._documents.change(
-            head_key(name), lambda _: body, base=base, revision=document.revision, message=message
-        )
+        if document.unverified:
+            head = SecretHead(name=name)
+        made, data_key = await self._store_revision(head, value, keys, base, message)
+        new = SecretHead(name=name, targets=targets, revisions=with_revision(_without_values(head), made))
+        await self._store_head(new, document, base, message)
         done = await self._seal(new, made, data_key, base, is_new=True)
-        if old:
-            # every node that may have the secret has the key of the new revision by now
-            await self._remove(value_key(name, old))
+        # every node that may have the secret has the key of the new revision by now
+        for one in head.revisions:
+            if one.sealed:
+                await self._documents.remove(value_key(name, one.revision))
         return done
 
     async def sync(self, name: str, sealing: SigningKey) -> SealResult:
@@ -250,9 +257,9 @@ class FleetSecrets:
         """The names of all secrets, sorted."""
         return [one.head.name for one in await self.read_all(with_nodes=False)]
 
-    async def read(self, name: str) -> StoredSecret:
+    async def read(self, name: str, *, with_nodes: bool = True) -> StoredSecret:
         """
-        One secret with its nodes.
+        One secret, with its nodes or without.
 
         Raises:
             NotFoundError: There is none.
@@ -260,7 +267,7 @@ class FleetSecrets:
         document = await self._documents.read_newest(head_key(name))
         if document.body is None:
             raise NotFoundError(f"{name}: there is no such secret; see `ccmctl secret list`")
-        nodes = (await self._wraps(f"wrap.*.{name}")).get(name, [])
+        nodes = (await self._wraps(f"wrap.*.{name}")).get(name, []) if with_nodes else []
         return StoredSecret(head=_body(document, SecretHead), document=document, nodes=tuple(nodes))
 
     async def read_all(self, *, with_nodes: bool = True) -> list[StoredSecret]:
@@ -280,9 +287,13 @@ class FleetSecrets:
     async def missing(self, secret: StoredSecret) -> list[SecretNode]:
         """The nodes that a secret is for, and that cannot open its newest revision."""
         keys, problems = await self._node_keys.of(secret.head.targets)
-        able = {one.node for one in secret.nodes if one.revision == secret.revision and not one.problem}
+        able = {
+            one.node
+            for one in secret.nodes
+            if secret.revision in (one.revision, one.next) and not one.problem
+        }
         names = sorted((keys.keys() | problems.keys()) - able)
-        return [SecretNode(node=name, problem=problems.get(name, "it is not sealed to it")) for name in names]
+        return [SecretNode(node=name, problem=problems.get(name, NOT_SEALED)) for name in names]
 
     async def remove(self, name: str) -> SealResult:
         """
@@ -298,11 +309,40 @@ class FleetSecrets:
                 await self._take_away(node, name, [Authored.removal()])
         for one in stored.head.revisions:
             if one.sealed:
-                await self._remove(value_key(name, one.revision))
-        await self._remove(head_key(name))
+                await self._documents.remove(value_key(name, one.revision))
+        await self._documents.remove(head_key(name))
         return SealResult(name=name, revision=stored.revision, removed=tuple(removed))
 
     # ---- inside ----
+
+    async def _store_revision(
+        self, head: SecretHead, value: Secret, keys: Sequence[str], base: Sequence[Base], message: str
+    ) -> tuple[SecretRevision, bytes]:
+        """Store a value as the revision after those of a head, which does not name it yet; the revision and its data key."""
+        name, last = head.name, head.newest.revision if head.newest is not None else 0
+        if not last:
+            # a removed secret leaves notes of what its nodes knew; a number that is used again would look like theirs
+            found = await self._sealed_keys(name)
+            last = max((max(wrap.last, wrap.known) for _, wrap in found.values()), default=0)
+        revision, data_key = await self._store_value(name, value, last + 1, base)
+        made = SecretRevision(
+            revision=revision,
+            time=self._fleet.clock.now(),
+            by=self._fleet.operator,
+            message=message,
+            size_bytes=len(value.reveal().encode()),
+            sealed={key: seal(data_key, key) for key in keys},
+        )
+        return made, data_key
+
+    async def _store_head(
+        self, head: SecretHead, document: StoredDocument, base: Sequence[Base], message: str = ""
+    ) -> None:
+        """Store what is known about a secret in place of a document; RevisionError when it was replaced meanwhile."""
+        body = encode_body(head)
+        await self._documents.change(
+            head_key(head.name), lambda _: body, base=base, revision=document.revision, message=message
+        )
 
     async def _store_value(
         self, name: str, value: Secret, revision: int, base: Sequence[Base]
@@ -341,21 +381,41 @@ class FleetSecrets:
         *,
         is_new: bool = False,
     ) -> SealResult:
-        """Seal a revision to the nodes that a secret is for, and take it away from others."""
+        """
+        Seal a revision to the nodes that a secret is for, and take it away from others.
+
+        A node that uses an older one which is still stored gets it beside that: the rotation decides when the node takes it.
+        """
         keys, problems = await self._node_keys.of(head.targets)
         wraps = await self._sealed_keys(head.name)
-        todo = {
-            node: key
-            for node, key in keys.items()
-            if is_new or (had := wraps.get(node)) is None or (had.revision, had.key) != (newest.revision, key)
-        }
+        older = {one.revision for one in head.older}
+        todo: dict[str, str] = {}
+        beside: dict[str, StoredDocument] = {}
+        for node, key in keys.items():
+            document, had = wraps.get(node, (None, None))
+            if is_new or document is None or had is None or had.key != key:
+                todo[node] = key
+            elif had.revision in older:
+                if had.next is None or (had.next.revision, had.next.key) != (newest.revision, key):
+                    todo[node], beside[node] = key, document
+            elif had.revision != newest.revision:
+                todo[node] = key
         slots = asyncio.Semaphore(SEALED_AT_ONCE)
 
         async def seal_one(node: str, key: str) -> None:
-            wrap = SealedKey(node=node, revision=newest.revision, key=key, sealed=seal(data_key, key))
+            sealed = seal(data_key, key)
+            document, had = wraps[node] if node in beside else (None, None)
+            wrap = SealedKey(node=node, revision=newest.revision, key=key, sealed=sealed)
+            bases, revision = base, None
+            if document is not None and had is not None:
+                following = NextKey(revision=newest.revision, key=key, sealed=sealed)
+                wrap = msgspec.structs.replace(had, next=following)
+                bases, revision = [*base, document.verified(WAY_OUT)], document.revision
             body = encode_body(wrap)
             async with slots:
-                await self._documents.change(wrap_key(node, head.name), lambda _: body, base=base)
+                await self._documents.change(
+                    wrap_key(node, head.name), lambda _: body, base=bases, revision=revision
+                )
 
         async with asyncio.TaskGroup() as group:
             for node, key in todo.items():
@@ -375,13 +435,13 @@ class FleetSecrets:
 
     async def _take_away(self, node: SecretNode, name: str, base: Sequence[Base]) -> None:
         """Replace a node's data key by the note of what it knew, which the node obeys like any newer document."""
-        body = encode_body(SealedKey(node=node.node, revision=0, known=node.revision))
+        body = encode_body(SealedKey(node=node.node, revision=0, known=max(node.revision, node.next)))
         await self._documents.change(wrap_key(node.node, name), lambda _: body, base=base)
 
-    async def _sealed_keys(self, name: str) -> dict[str, SealedKey]:
+    async def _sealed_keys(self, name: str) -> dict[str, tuple[StoredDocument, SealedKey]]:
         """The verified data keys of a secret, by node."""
         documents = await self._read_wraps(f"wrap.*.{name}")
-        return {wrap.node: wrap for one, wrap in documents if not one.unverified}
+        return {wrap.node: (one, wrap) for one, wrap in documents if not one.unverified}
 
     async def _wraps(self, pattern: str) -> dict[str, list[SecretNode]]:
         """The nodes with data keys, by the name of the secret."""
@@ -391,6 +451,7 @@ class FleetSecrets:
                 SecretNode(
                     node=wrap.node,
                     revision=wrap.revision,
+                    next=wrap.next.revision if wrap.next is not None else 0,
                     known=wrap.known,
                     since=document.time,
                     by=document.written_by,
@@ -410,13 +471,20 @@ class FleetSecrets:
                 found.append((document, wrap))
         return found
 
-    async def _remove(self, key: str) -> None:
-        await self._documents.remove(key)
-
 
 def encode_body(body: Struct) -> str:
     """The text of a document of a secret, as agents read it."""
     return msgspec.json.encode(body).decode()
+
+
+def _without_values(head: SecretHead) -> tuple[SecretRevision, ...]:
+    return tuple(msgspec.structs.replace(one, sealed={}) for one in head.revisions)
+
+
+def with_revision(revisions: tuple[SecretRevision, ...], made: SecretRevision) -> tuple[SecretRevision, ...]:
+    """The newest revisions with one more, and those whose values are stored."""
+    every = (*revisions, made)
+    return (*(one for one in every[:-REVISIONS_LISTED] if one.sealed), *every[-REVISIONS_LISTED:])
 
 
 def _always(body: Any) -> Callable[[Any], Any]:

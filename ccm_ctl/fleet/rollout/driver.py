@@ -76,6 +76,7 @@ class Driving(Struct, frozen=True, kw_only=True):
         is_sent_to_scopes: Requests go to these scopes only, also if the broker allows more.
         order: The nodes of all waves, in the plan's order.
         find_back: Returns those of some nodes that have come back.
+        release: Called with nodes before the request is sent to them; may be called again. None: nothing is to be done.
         complete: Called when all waves have ended, before the rollout ends; may be called again. None: nothing is left to do.
     """
 
@@ -86,6 +87,7 @@ class Driving(Struct, frozen=True, kw_only=True):
     scopes: list[str]
     order: list[str]
     find_back: Callable[[Sequence[str]], Awaitable[list[str]]]
+    release: Callable[[Sequence[str]], Awaitable[None]] | None = None
     complete: Callable[[], Awaitable[None]] | None = None
     is_sent_to_scopes: bool = False
 
@@ -308,12 +310,28 @@ class RolloutDriver:
         Raises:
             BusDeniedError: The broker refuses it, now and in each attempt of this operator, so the rollout is paused.
         """
+        if not await self._try_release(nodes):
+            return
         try:
             await self._send_where_allowed(nodes)
         except BusDeniedError as err:
             if self.state.phase in (Phase.RUNNING, Phase.BAKING):
                 await self._pause(str(err))
             raise
+
+    async def _try_release(self, nodes: Sequence[str]) -> bool:
+        """Do what must be done before nodes are asked; if that fails the rollout pauses, and a resume tries again."""
+        if self._driving.release is None or not nodes:
+            return True
+        try:
+            await self._driving.release(nodes)
+        except BusUnavailableError:
+            raise
+        except CcmError as err:
+            if self.state.phase in (Phase.RUNNING, Phase.BAKING):
+                await self._pause(str(err))
+            return False
+        return True
 
     async def _send_where_allowed(self, nodes: Sequence[str]) -> None:
         deadline = self._driving.fleet.clock.now() + timedelta(seconds=self.state.deadline_s)

@@ -44,7 +44,7 @@ VALID_MS = 30 * 86_400_000
 IDLE = timedelta(days=1)
 """How long a rollout may be without a driver: so long nodes remember that they carried out its request."""
 
-_SIGNED_ACTIONS = {"exec": "run commands", "assign": "write assignments"}
+_SIGNED_ACTIONS = {"exec": "run commands", "assign": "write assignments", "rotate": "rotate secrets"}
 """What a server does only for an operator who signed: operators who may write rollouts need not have these rights."""
 
 

@@ -390,7 +390,8 @@ class Run:
             return
         if node.summary is None and state.is_final:
             node.reason, node.code = answer.reason, answer.code
-            node.wants_summary = state in CARRIED_OUT
+            # a convergence has no summary: it is several runs
+            node.wants_summary = state in CARRIED_OUT and "ended" not in answer.body
             # the answer's word for a stopped run is one that older controllers know
             self._move(node, NodeState.STOPPED if answer.code == STOPPED_CODE else state)
 

@@ -19,8 +19,10 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
+    NODE_CONVERGE,
     RESOURCE_EXEC,
     ExecRequest,
+    MaintenanceRequest,
     ManifestRequest,
     NodeState,
     Request,
@@ -67,7 +69,7 @@ RETRIED_ENDS = tuple(state for state in RETRIABLE_ENDS if state is not NodeState
 RETRIED_ACTIONS = ("apply", "plan", "check", UNDO)
 
 ACTIONS = {
-    MANIFEST_APPLY: ("apply", "assign", UNDO),
+    MANIFEST_APPLY: ("apply", "assign", "rotate", UNDO),
     MANIFEST_PLAN: ("plan",),
     MANIFEST_CHECK: ("check",),
 }
@@ -192,6 +194,11 @@ def _check_action(recorded: Recorded) -> None:
             f"{short_id(record.run)}: rollouts of the assignment {record.name} cannot be retried: "
             "its nodes apply the revision again on their interval, or now with `ccmctl run-now`; "
             f"`ccmctl run resume {short_id(record.run)}` continues a rollout that paused"
+        )
+    if record.secret is not None:
+        raise RunError(
+            f"{short_id(record.run)}: a rotation cannot be retried; `ccmctl secret rotate {record.secret.name} --resume` "
+            "continues it"
         )
     raise RunError(
         f"{short_id(record.run)}: only runs of manifests can be retried; repeat `ccmctl {record.action}` for the nodes that "
@@ -328,6 +335,23 @@ def build_exec(fleet: Fleet, recorded: Recorded) -> ExecRequest:
             f"{short_id(record.run)}: its record does not contain the command, so it cannot be sent again"
         )
     return request
+
+
+def build_rotation(fleet: Fleet, recorded: Recorded) -> Request:
+    """
+    Rebuild the request of a rotation from its record.
+
+    Raises:
+        RunError: The record does not contain it.
+    """
+    record = recorded.record
+    if record.secret is None:
+        raise RunError(
+            f"{short_id(record.run)}: its record does not name a secret, so it cannot be continued"
+        )
+    if record.request.get("protocol") != NODE_CONVERGE:
+        return build_request(fleet, recorded)
+    return _stored_request(fleet, record, MaintenanceRequest)
 
 
 def _stored_request(fleet: Fleet, record: RunRecord, kind: type[R]) -> R:

@@ -80,7 +80,7 @@ def prepare(
         fleet: The bus.
         request: The request; its run, time, targets and requester are filled in here.
         resolved: The target nodes.
-        action: "apply", "plan", "check", "ensure", "exec", "undo" or "assign".
+        action: "apply", "plan", "check", "ensure", "exec", "undo", "assign" or "rotate".
         name: The manifest's or resource's name.
         base: What the request was made from.
         run: Its ID; "": a new one.
@@ -129,7 +129,17 @@ def digest_record(record: RunRecord, nodes: Sequence[str]) -> str:
     A rollout keeps it, because any operator can write a record with the id of another operator's run. That one counts if the
     broker has removed the first one, which it does with the oldest when the bucket is full.
     """
-    told = [record.run, record.action, record.request, record.targets, record.where, record.subjects, nodes]
+    told: list[object] = [
+        record.run,
+        record.action,
+        record.request,
+        record.targets,
+        record.where,
+        record.subjects,
+        nodes,
+    ]
+    if record.secret is not None:
+        told.append(record.secret)
     return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
@@ -210,6 +220,7 @@ _TOLD = (
     "argv",
     "timeout_s",
     "message",
+    "why",
 )
 """
 What the record says of a request. Texts of manifests, values of properties, headers and environment may hold passwords; the

@@ -18,6 +18,7 @@ from ccm_agent.model.ids import short_id
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments.staging import complete_stage
+from ccm_ctl.fleet.keys.secret_rotation import rotation_steps
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.follow import Follower
@@ -189,6 +190,7 @@ def new_rollout(
     async def find_back(nodes: Sequence[str]) -> list[str]:
         return await returning.find(dict.fromkeys(nodes, 0.0))
 
+    steps = rotation_steps(fleet, record)
     driving = Driving(
         fleet=fleet,
         store=RolloutStore(fleet),
@@ -198,7 +200,8 @@ def new_rollout(
         is_sent_to_scopes=is_sent_to_scopes or record.is_sent_to_scopes,
         order=order,
         find_back=find_back,
-        complete=_completion(fleet, request, state),
+        complete=steps[1] if steps is not None else _completion(fleet, request, state),
+        release=steps[0] if steps is not None else None,
     )
     return run, RolloutDriver(driving, run, state, revision)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.bus.layout import RUNS
+from ccm_agent.bus.signatures.sealing import SECRETS
 from ccm_agent.bus.signatures.signing import SignatureKind
 from ccm_agent.bus.signatures.verified import Unverified, Verified
 from ccm_agent.bus.subjects import encode_token, key_subject, parse_assignment_key
@@ -23,6 +24,7 @@ from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
     MANIFEST_PLAN,
+    NODE_CONVERGE,
     RESOURCE_ENSURE,
     RESOURCE_EXEC,
 )
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.records.run_records import RunRecord, RunTargets
     from ccm_ctl.fleet.ports import Fleet
 
-_PROTOCOLS = (MANIFEST_APPLY, MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_ENSURE, RESOURCE_EXEC)
+_PROTOCOLS = (MANIFEST_APPLY, MANIFEST_PLAN, MANIFEST_CHECK, RESOURCE_ENSURE, RESOURCE_EXEC, NODE_CONVERGE)
 """Requests of which there are records."""
 
 
@@ -144,6 +146,8 @@ def refuse_request(signer: Signer, record: RunRecord, sender: str = "") -> str:
         denied = next((one for one in scopes_of_record(record) if not signer.may_assign(one)), None)
         if denied is not None:
             return f"may only plan on {denied}, where a plan that {sender} sends also runs commands"
+    if record.secret is not None and not signer.may_write(SECRETS, f"head.{record.secret.name}"):
+        return f"may not write the secret {record.secret.name}"
     stage = record.request.get("stage")
     if not isinstance(stage, dict):
         return ""

@@ -148,7 +148,7 @@ async def test_a_node_reads_its_secret_and_remembers_its_numbers(node_key: NodeK
 
     found = await asyncio.to_thread(at.reader.open, "db")
 
-    assert found == VALUE
+    assert (found.value, found.revision) == (VALUE, 1)
     assert at.numbers == {"CCM_SECRETS/wrap.web1.db": 7, "CCM_SECRETS/value.db.1": 7}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import ExpressionError, SecretNotSealedError
-from ccm_agent.model.secret import Secret
+from ccm_agent.model.secret import OpenedSecret, Secret
 from ccm_agent.policy.grant import Grant
 from ccm_agent.resources.catalog import Catalog
 from tests.support.engine import Bench, bench
@@ -25,11 +25,11 @@ class Sealed:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def open(self, name: str) -> Secret:
+    def open(self, name: str) -> OpenedSecret:
         self.asked.append(name)
         if name != "db":
             raise SecretNotSealedError(NOT_SEALED)
-        return Secret(VALUE)
+        return OpenedSecret(Secret(VALUE), 1)
 
 
 def bench_with(sealed: Sealed | None = None, **deps: Any) -> Bench:

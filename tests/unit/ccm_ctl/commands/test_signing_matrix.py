@@ -148,6 +148,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("secret init", "secret put", "secret remove", "secret sync"), "tests/e2e/test_secrets.py"
     ),
+    "secret rotate": "tests/e2e/test_secret_rotation.py",
     **dict.fromkeys(
         ("join serve", "node accept", "token create", "token revoke"), "tests/nats/test_join_threats.py"
     ),

@@ -1,0 +1,98 @@
+"""Where `ccmctl secret` gets values from: never from an argument, which every user of this machine could read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from ccm_agent.bus.signatures.sealing import SECRET_LIMIT_BYTES
+from ccm_agent.model.codec import as_text
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.secret import Secret
+
+LIMIT_BYTES = SECRET_LIMIT_BYTES + 2
+"""The largest value with its line end, and a byte that shows that it is larger."""
+
+
+def read_value(file: str | None) -> Secret:
+    """
+    The value from a file, standard input, or a prompt.
+
+    Raises:
+        InputError: It cannot be read, or is not text.
+        UsageError: It was typed differently the second time.
+    """
+    if file is None and sys.stdin.isatty():
+        value = click.prompt("Value", hide_input=True, err=True)
+        if click.prompt("Again", hide_input=True, err=True) != value:
+            raise UsageError("the two values differ; nothing is stored")
+        return Secret(value)
+    try:
+        if file is None:
+            raw = sys.stdin.buffer.read(LIMIT_BYTES)
+        else:
+            with Path(file).open("rb") as opened:
+                raw = opened.read(LIMIT_BYTES)
+    except OSError as err:
+        raise InputError(f"{file or 'standard input'}: cannot be read: {err.strerror}") from err
+    text = as_text(raw, file or "standard input")
+    return Secret(text if file is not None else text.removesuffix("\n"))
+
+
+async def make_value(command: str) -> Secret:
+    """
+    The value that a program prints, without its last newline. It is read from a pipe; what the program says besides is dropped.
+
+    Args:
+        command: Program and arguments, quoted as in a shell. No shell runs, so nothing in them is expanded.
+
+    Raises:
+        UsageError: The words cannot be read.
+        InputError: The program cannot be started or failed, or its output is too long or not text.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as err:
+        raise UsageError(f"--with: {err}") from err
+    if not words:
+        raise UsageError("--with: names no program")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "the command line is not valid"
+        raise InputError(f"--with: {words[0]} cannot be started: {reason}") from err
+    assert process.stdout is not None
+    raw = b""
+    try:
+        while len(raw) < LIMIT_BYTES and (piece := await process.stdout.read(LIMIT_BYTES - len(raw))):
+            raw += piece
+        if len(raw) < LIMIT_BYTES:
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            # the program's own children are in its process group
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+    if len(raw) >= LIMIT_BYTES:
+        raise InputError(
+            f"--with: {words[0]} printed more than a secret can hold, {SECRET_LIMIT_BYTES:,} bytes"
+        )
+    if process.returncode:
+        raise InputError(
+            f"--with: {words[0]} failed with exit code {process.returncode}; nothing is stored; run it by hand to see why"
+        )
+    return Secret(as_text(raw, f"the output of {words[0]}").removesuffix("\n"))
