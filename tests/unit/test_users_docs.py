@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,17 @@ def test_command_of_a_common_task_is_near_home(task: str, page: str, command: st
 
     assert distances()[page] <= MOST_LINKS
     assert command in (DOCS / page).read_text()
+
+
+def test_tables_stand_apart_from_the_text_before() -> None:
+    joined = [
+        f"{path.name}: {before}"
+        for path in users_pages()
+        for before, line in pairwise(re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL).splitlines())
+        if line.startswith("|") and before and not before.startswith("|")
+    ]
+
+    assert joined == []
 
 
 def test_tasks_are_twenty() -> None:
