@@ -106,7 +106,7 @@ def format_pending(pending: Sequence[str]) -> str:
 
 def _format_summary(summary: SessionSummary) -> str:
     counts = {
-        "changed": summary.changed_resources,
+        NOOP_OUTCOMES[Outcome.CHANGED] if summary.noop else "changed": summary.changed_resources,
         "failed": summary.failed_resources,
         "skipped": summary.skipped_resources,
         "stable": summary.stable_resources,
@@ -115,4 +115,6 @@ def _format_summary(summary: SessionSummary) -> str:
     reason = f" ({summary.reason})" if summary.reason else ""
     numbers = counted(counts)
     took = f": {numbers} in {span(summary.total_duration / 1e9)}" if numbers else ""
-    return f"ended {summary.state}{reason}{took}{format_pending(summary.refresh_pending)}"
+    # a plan changes nothing, whatever it would change
+    state = "ended" if summary.noop and summary.state == "changed" else f"ended {summary.state}"
+    return f"{state}{reason}{took}{format_pending(summary.refresh_pending)}"

@@ -70,3 +70,19 @@ def test_resource_and_summary_show_pending_refreshes() -> None:
 )
 def test_event_of_a_noop_says_what_would_happen(fields: dict[str, Any], words: str) -> None:
     assert f"web1  {words}" in event_line("web1", resource_event("/b", **fields), PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("noop", "state", "words"),
+    [
+        pytest.param(False, "changed", "ended changed: 1 changed in", id="apply"),
+        pytest.param(True, "changed", "ended: 1 would change in", id="plan"),
+        pytest.param(True, "failed", "ended failed: 1 would change in", id="plan that failed"),
+    ],
+)
+def test_summary_of_a_plan_says_that_nothing_was_changed(noop: bool, state: str, words: str) -> None:
+    summary = SessionSummary(
+        protocol=SESSION_SUMMARY, event_id="e", timestamp=NOON, state=state, noop=noop, changed_resources=1
+    )
+
+    assert f"web1  {words}" in event_line("web1", summary, PLAIN)
