@@ -15,7 +15,8 @@ from ccm_agent.bus.signatures.join import read_token
 from ccm_agent.joining.membership import Membership, read_membership
 from ccm_agent.joining.renewal import CredentialRenewal
 from ccm_agent.model.records.join import JoinState
-from ccm_ctl.fleet.keys.keys import Keys, join_service
+from ccm_ctl.fleet.keys import join_service
+from ccm_ctl.fleet.keys.keys import Keys
 from tests.support.joining import JoinFleet, join_fleet
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(300)]
