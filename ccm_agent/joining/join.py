@@ -41,7 +41,7 @@ from ccm_agent.joining.membership import (
     write_membership,
 )
 from ccm_agent.model.errors import BusDeniedError, BusError, BusUnavailableError
-from ccm_agent.model.records.join import JoinAnswer, JoinState
+from ccm_agent.model.records.join import ANSWER_S, JoinAnswer, JoinState
 from ccm_agent.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.connection.messages import PendingReply
     from ccm_agent.bus.signatures.join import SignedRequest
-
-ANSWER_S = 5.0
-"""How long one attempt waits; the service repeats nothing."""
 
 PATIENCE_S = 60.0
 """How long the join service may be away."""

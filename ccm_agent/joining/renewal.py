@@ -19,7 +19,7 @@ from ccm_agent.bus.signatures.join import JoinError, make_credentials, sign_requ
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError, SigningKey, read_claims
 from ccm_agent.joining.membership import read_membership
 from ccm_agent.model.errors import BusError, CcmError, FileError
-from ccm_agent.model.records.join import JoinAnswer, JoinState
+from ccm_agent.model.records.join import ANSWER_S, JoinAnswer, JoinState
 from ccm_agent.storage.journal import replace_file
 from ccm_agent.version import VERSION
 
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 3600.0
 """The longest sleep: a clock that was set counts soon."""
-
-ANSWER_S = 5.0
 
 
 class CredentialRenewal:

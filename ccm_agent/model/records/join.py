@@ -18,6 +18,9 @@ JOINS_BUCKET = "CCM_JOINS"
 REQUEST_LIMIT_BYTES = 2048
 """A longer request is not read."""
 
+ANSWER_S = 5.0
+"""How long a node waits for the answer to one attempt; then it asks again."""
+
 
 class JoinState(StrEnum):
     """The end of a request."""

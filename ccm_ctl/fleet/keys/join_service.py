@@ -29,6 +29,7 @@ from ccm_agent.bus.subjects import ALL, is_node
 from ccm_agent.model.errors import BusDeniedError, CcmError, InputError, ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.records.join import (
+    ANSWER_S,
     JOIN_ANSWER,
     JOIN_RENEWAL,
     JOIN_REQUEST,
@@ -439,20 +440,24 @@ def _digest(body: bytes) -> str:
 
 async def serve_joins(connection: Connection, service: JoinService, on_ready: Callable[[], None]) -> None:
     """
-    Answer requests until cancelled; what does not fit into the queue is dropped.
+    Answer requests until cancelled, the newest first: a node that has waited for ANSWER_S asks again, so in a burst, each answer
+    to the oldest would come too late. What is older, or does not fit into the queue, is dropped.
 
     Raises:
         BusDeniedError: The operator may not receive them.
     """
-    queue: asyncio.Queue[Message] = asyncio.Queue(QUEUE_LIMIT)
+    queue: asyncio.LifoQueue[tuple[float, Message]] = asyncio.LifoQueue(QUEUE_LIMIT)
+    now_s = asyncio.get_running_loop().time
 
     def take(message: Message) -> None:
         with contextlib.suppress(asyncio.QueueFull):
-            queue.put_nowait(message)
+            queue.put_nowait((now_s(), message))
 
     async def work() -> None:
         while True:
-            message = await queue.get()
+            received_s, message = await queue.get()
+            if now_s() - received_s > ANSWER_S:
+                continue
             try:
                 answer = await service.answer(message.subject, message.body, message.headers)
                 if answer is not None and message.reply:
