@@ -1,4 +1,4 @@
-"""Joining: hosts join a real fleet with a token, one after the other and all at once; BENCH_JOINS sets how many (2000)."""
+"""Joining: BENCH_JOINS hosts (2000) join a real fleet with a token, one after the other, then BENCH_AT_ONCE (100) at a time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.accounts import raise_file_limit
 from bench.measure import BIN, ENVIRONMENT, Line
 from bench.secured import secured_server
 from ccm_agent.bus.connection.connection import Connection
@@ -28,7 +29,7 @@ from ccm_agent.version import VERSION
 from ccm_ctl.fleet.keys.join_records import USES_LIMIT
 
 JOINS = min(int(os.environ.get("BENCH_JOINS", "2000")), USES_LIMIT)
-AT_ONCE = 100
+AT_ONCE = int(os.environ.get("BENCH_AT_ONCE", "100"))
 """Hosts that join at the same moment. They are threads of this process, which shares the cores with broker and service."""
 RENEWALS = 200
 LIMIT_S = 1_200.0
@@ -158,6 +159,7 @@ class Round:
 
 def measure() -> list[Line]:
     """Joins in a row, at once and renewals; each join must end well, and the broker must count each once."""
+    raise_file_limit()
     with secured_server([]) as server, tempfile.TemporaryDirectory(prefix="bench-join-") as folder:
         os.environ["NATS_URL"] = server.url
         hosts = Hosts(server.url, Path(folder))
