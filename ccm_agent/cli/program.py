@@ -28,6 +28,7 @@ VERBS = {
     "hiera": "Resolve hierarchical data.",
     "init": "Write a first manifest.",
     "join": "Join a fleet with a token.",
+    "leave": "Leave the fleet.",
     "lint": "Check manifests without applying them.",
     "registration": "Manage service registrations.",
     "schema": "Print the JSON Schema of manifests or of a type.",
@@ -39,7 +40,7 @@ VERBS = {
 TASKS = {
     "Most used commands": ("apply", "lint", "ensure", "status", "facts", "agent"),
     "Write manifests": ("init", "fmt", "eval", "hiera", "schema"),
-    "Other commands": ("join", "session", "registration", "dev", "completion", "help"),
+    "Other commands": ("join", "leave", "session", "registration", "dev", "completion", "help"),
 }
 """The commands by task, in the order of the help screen."""
 

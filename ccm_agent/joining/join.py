@@ -96,6 +96,11 @@ def join_fleet(
     token = read_token(text)
     name = choose_name(places, name)
     check_configuration(places)
+    if places.leaving.exists():
+        raise JoinError(
+            f"{places.leaving}: this node was leaving its fleet; run `ccm leave` to the end, then repeat the command",
+            code="join.leaving",
+        )
     member, now = read_membership(places.credentials), time.time()
     if member is not None and member.root != token.root:
         raise JoinError(

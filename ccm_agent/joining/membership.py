@@ -1,7 +1,8 @@
 """
 The files of a node that belongs to a fleet: its key, credentials, the broker's authority, and the agent's configuration.
 
-`ccm join` writes them. Each file is replaced in one step, and in an order in which an interrupted join can be repeated:
+`ccm join` writes them, and `ccm leave` removes them. Each file is replaced in one step, and in an order in which an
+interrupted join can be repeated:
 
     join.seed      the node's new key, before anything is sent
     ca.pem         the broker's authority
@@ -30,6 +31,12 @@ from ccm_agent.storage.journal import replace_file
 
 DIRECTORY = "/etc/choria/ccm"
 STATE_DIRECTORY = "/var/lib/ccm"
+
+MARK = "# Written by `ccm join`."
+"""The line before what `ccm join` adds to a configuration."""
+
+_OURS = ("identity:", "state_dir:", "nats:", " ")
+"""How lines begin that it adds."""
 
 SPARE_S = 60
 """Credentials that end sooner count as expired."""
@@ -74,6 +81,11 @@ class JoinPlaces(Struct, frozen=True, kw_only=True):
     def seed(self) -> Path:
         """The key of a join that has not ended."""
         return self.directory / "join.seed"
+
+    @property
+    def leaving(self) -> Path:
+        """What is known of a leave that has not ended."""
+        return self.directory / "leave.json"
 
 
 class Membership(Struct, frozen=True, kw_only=True):
@@ -134,7 +146,7 @@ def choose_name(places: JoinPlaces, given: str) -> str:
         JoinError: The configuration has another one.
         DocumentError, FileError: The configuration cannot be used.
     """
-    settings = _settings(places)
+    settings = read_settings(places)
     configured = settings.identity if settings is not None else ""
     if given and configured and given != configured:
         raise JoinError(
@@ -152,7 +164,7 @@ def check_configuration(places: JoinPlaces) -> None:
         JoinError: It does.
         DocumentError, FileError: It cannot be used.
     """
-    settings = _settings(places)
+    settings = read_settings(places)
     if settings is None or _is_ours(places, settings):
         return
     broker = settings.broker
@@ -211,7 +223,7 @@ def write_configuration(places: JoinPlaces, name: str, servers: tuple[str, ...],
         FileError: It cannot be written.
         DocumentError: The result would not be valid.
     """
-    settings = _settings(places)
+    settings = read_settings(places)
     is_new = settings is None or not _is_ours(places, settings)
     try:
         if is_new:
@@ -226,9 +238,59 @@ def write_configuration(places: JoinPlaces, name: str, servers: tuple[str, ...],
     return is_new
 
 
+def forget_configuration(places: JoinPlaces) -> bool:
+    """
+    Take from the configuration what `ccm join` added, and remove a file that is empty then; whether it was changed. Blocking.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    try:
+        lines = places.config.read_text(encoding="utf-8").splitlines(keepends=True)
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeDecodeError) as err:
+        raise FileError(f"{places.config}: cannot be read: {err}") from err
+    begin = next((at for at, line in enumerate(lines) if line.rstrip() == MARK), None)
+    if begin is None:
+        return False
+    end = begin + 1
+    while end < len(lines) and lines[end].startswith(_OURS):
+        end += 1
+    if begin and not lines[begin - 1].strip():
+        begin -= 1
+    left = "".join([*lines[:begin], *lines[end:]])
+    try:
+        if left.strip():
+            replace_file(places.config, [left.encode()])
+        else:
+            places.config.unlink()
+    except OSError as err:
+        raise _unwritable(places, err) from err
+    return True
+
+
+def forget_files(places: JoinPlaces) -> list[Path]:
+    """
+    Remove the node's credentials, its key and the authority; the files that were there. Blocking.
+
+    Raises:
+        FileError: One cannot be removed.
+    """
+    removed = []
+    try:
+        for path in (places.credentials, places.seed, places.authority):
+            if path.exists():
+                path.unlink()
+                removed.append(path)
+    except OSError as err:
+        raise _unwritable(places, err) from err
+    return removed
+
+
 def _block(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure: bool) -> str:
     """What is added to the configuration; JSON texts are YAML."""
-    lines = ["", "# Written by `ccm join`."]
+    lines = ["", MARK]
     if name:
         lines.append(f"identity: {json.dumps(name)}")
     if places.is_own:
@@ -245,8 +307,13 @@ def _block(places: JoinPlaces, name: str, servers: tuple[str, ...], *, insecure:
     return "\n".join(lines) + "\n"
 
 
-def _settings(places: JoinPlaces) -> Settings | None:
-    """The configuration; None if there is none, or one of comments alone, as a package installs it."""
+def read_settings(places: JoinPlaces) -> Settings | None:
+    """
+    The agent's configuration; None if there is none, or one of comments alone, as a package installs it. Blocking.
+
+    Raises:
+        DocumentError, FileError: It cannot be used.
+    """
     try:
         text = places.config.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -43,6 +43,9 @@ class TokenLine(Line, frozen=True, kw_only=True, tag="token", omit_defaults=True
     names: Annotated[Text, Meta(description="The pattern that names of nodes must match.")] = UNSET
     networks: Annotated[Texts, Meta(description="The networks from which it is accepted.")] = UNSET
     approve: Annotated[Flag, Meta(description="An operator must accept each node.")] = UNSET
+    ephemeral_s: Annotated[
+        Count, Meta(description="Nodes that are away for so many seconds leave the fleet.")
+    ] = UNSET
     expires: Annotated[Time, Meta(description="When it expires.")] = UNSET
     author: Annotated[Text, Meta(description="The operator who created it.")] = UNSET
     command: Annotated[
@@ -54,10 +57,10 @@ class TokenLine(Line, frozen=True, kw_only=True, tag="token", omit_defaults=True
 
 
 class JoinLine(Line, frozen=True, kw_only=True, tag="join", omit_defaults=True):
-    """The result of a node's request to join or to renew its credentials, or a node that waits."""
+    """The result of a node's request to join, to renew its credentials or to leave, or a node that waits."""
 
     node: Annotated[str, Meta(description="The name that the node requested.")]
-    state: Annotated[str, Meta(description="`joined`, `renewed`, `waiting` or `refused`.")]
+    state: Annotated[str, Meta(description="`joined`, `renewed`, `waiting`, `refused` or `left`.")]
     key: Annotated[Text, Meta(description="The public key of the node.")] = UNSET
     token: Annotated[Text, Meta(description="The id of the join token.")] = UNSET
     code: Annotated[Text, Meta(description="Code of the reason.")] = UNSET

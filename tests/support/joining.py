@@ -23,7 +23,8 @@ from ccm_agent.model.records.join import JoinAnswer
 from ccm_agent.model.secret import Secret
 from ccm_ctl.app import ConnectionOptions, bus_settings, connected
 from ccm_ctl.fleet.keys.join_keys import JoinKeys
-from ccm_ctl.fleet.keys.join_service import JoinOutcome, JoinService, serve_joins
+from ccm_ctl.fleet.keys.join_outcomes import JoinOutcome
+from ccm_ctl.fleet.keys.join_service import JoinService, serve_joins
 from ccm_ctl.fleet.keys.keys import Keys
 from tests.support import processes
 from tests.support.fleet import TOP, Controller, Done

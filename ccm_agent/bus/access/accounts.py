@@ -222,7 +222,10 @@ def _writes() -> list[AccountExport]:
         *(_service(f"$O.{MANIFESTS}.{part}.*", Account.OPS) for part in ("C", "M")),
         _service(f"{SCHEDULE_PREFIX}.>", Account.OPS),
         _service(key_subject(SLOTS, ">"), Account.NODES),
-        *(_service(key_subject(NODES, f"{kind}.>"), Account.NODES) for kind in ("node", "facts", "presence")),
+        *(
+            _service(key_subject(NODES, f"{kind}.>"), Account.OPS, Account.NODES)
+            for kind in ("node", "facts", "presence")
+        ),
         *(_service(subject, Account.NODES) for subject in stored_patterns()),
         _service(f"{REGISTRATION_PREFIX}.*.*.*.*.*", Account.NODES),
     ]

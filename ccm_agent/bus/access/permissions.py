@@ -116,7 +116,7 @@ class Role(Struct, frozen=True, kw_only=True):
         data: May write hiera documents.
         facts: May assign facts, and so move nodes into any role.
         schedules: May create schedules, and so apply anywhere: the broker does not compare a schedule's target with its subject.
-        join: May create join tokens, and answer nodes that join or renew their credentials.
+        join: May create join tokens, answer nodes that join, renew their credentials or leave, and remove what is stored of them.
         admin: May create streams, remove nodes, register and remove services, and purge.
     """
 
@@ -130,6 +130,9 @@ class Role(Struct, frozen=True, kw_only=True):
     join: bool = False
     admin: bool = False
 
+
+NODE_KINDS = ("node", "facts", "presence")
+"""What a node writes about itself in CCM_NODES."""
 
 TOKEN_TAG, ADDRESS_TAG, READS_TAG = "token", "address", "reads"
 """Tags of a node's credentials: its name as one token, its addresses, and the stream of registrations if it may read it."""
@@ -188,7 +191,7 @@ def _node_subjects(
         f"{PROTOCOL}.session.*.*.{node}",
         f"{TRANSACTION_EVENT}.*.{node}",
         f"{PROTOCOL}.agent.*.{node}",
-        *(key_subject(NODES, f"{kind}.{node}") for kind in ("node", "facts", "presence")),
+        *(key_subject(NODES, f"{kind}.{node}") for kind in NODE_KINDS),
         f"{JOIN_RENEWAL}.{node}",
         # Its own entry of each slot, and the entries of all nodes.
         key_subject(SLOTS, f"*.{node}"),
@@ -265,6 +268,10 @@ def operator_permissions(name: str, role: Role) -> Permissions:
         publish.append(key_subject(SLOTS, ">"))
     if role.join or role.admin:
         publish.append(key_subject(JOINS, ">"))
+    if role.join:
+        # What goes when a node leaves. With credentials that it issues, the service could write all of it but the data keys.
+        publish += [key_subject(NODES, f"{kind}.>") for kind in NODE_KINDS]
+        publish += [key_subject(SLOTS, ">"), key_subject(SECRETS, "wrap.>")]
     if role.admin:
         publish += [
             key_subject(NODES, ">"),

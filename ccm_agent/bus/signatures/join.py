@@ -29,8 +29,10 @@ from ccm_agent.bus.signatures.signing import (
     SKEW_MS,
     SignatureError,
     SignatureKind,
+    SignatureTimeError,
     SigningKey,
     is_public_key,
+    read_claims,
     verify,
 )
 from ccm_agent.bus.signatures.trust import (
@@ -45,6 +47,7 @@ from ccm_agent.model.errors import CcmError, InputError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.records.join import (
     JOIN_ANSWER,
+    JOIN_LEAVE,
     JOIN_RENEWAL,
     JOIN_REQUEST,
     JoinAnswer,
@@ -64,6 +67,9 @@ TOKEN_LIMIT = 16_384
 """A longer text is not decoded."""
 
 TOKEN_ID = re.compile(r"join-[a-z0-9]{16}")
+
+WRONG_CLOCK = "join.clock"
+"""The code for a host whose clock is wrong."""
 
 VALID_MS = 300_000
 """How long a request and an answer are valid."""
@@ -194,20 +200,22 @@ def sign_request(
     *,
     token: JoinToken | None = None,
     certificate: str = "",
+    is_leaving: bool = False,
 ) -> SignedRequest:
     """
-    A request for credentials.
+    A request for credentials, or to leave the fleet.
 
     Args:
         key: The node's key.
         name: The node.
         now_ms: The time, in milliseconds since 1970.
         version: The version of the agent.
-        token: The join token; None: it is a renewal.
-        certificate: For a renewal: the certificate of the key.
+        token: The join token; None: the node has joined.
+        certificate: Without a token: the certificate of the key.
+        is_leaving: The node leaves; otherwise it renews its credentials, if there is no token.
     """
     request = JoinRequest(
-        protocol=JOIN_REQUEST if token is not None else JOIN_RENEWAL,
+        protocol=JOIN_REQUEST if token is not None else JOIN_LEAVE if is_leaving else JOIN_RENEWAL,
         name=name,
         key=key.public_key,
         nonce=secrets.token_hex(16),
@@ -216,12 +224,18 @@ def sign_request(
         certificate=certificate,
         version=version,
     )
-    subject = f"{request.protocol}.{request.token or name}"
+    subject = _subject_of(request)
     body = msgspec.json.encode(request)
     headers = {SIGNATURE_HEADER: _sign(key, subject, body, now_ms)}
     if token is not None:
         headers[TOKEN_HEADER] = _sign(SigningKey(token.seed), subject, body, now_ms)
     return SignedRequest(subject=subject, body=body, headers=headers)
+
+
+def _subject_of(request: JoinRequest) -> str:
+    """The subject of a request. A node that leaves sends on that of its renewals."""
+    protocol = JOIN_RENEWAL if request.protocol == JOIN_LEAVE else request.protocol
+    return f"{protocol}.{request.token or request.name}"
 
 
 def _sign(key: SigningKey, subject: str, body: bytes, now_ms: int) -> str:
@@ -241,7 +255,11 @@ def read_request(subject: str, body: bytes) -> JoinRequest:
         request = decode_foreign(body, JoinRequest)
     except msgspec.MsgspecError as err:
         raise JoinError("the request cannot be read; upgrade the agent", code="join.malformed") from err
-    if subject != f"{request.protocol}.{request.token or request.name}" or not is_public_key(request.key):
+    if (
+        subject != _subject_of(request)
+        or (request.protocol == JOIN_LEAVE and request.token)
+        or not is_public_key(request.key)
+    ):
         raise JoinError("the request is for another subject", code="join.malformed")
     return request
 
@@ -259,7 +277,7 @@ def verify_request(
     Check that a request was signed with the node's key and, if it names a token, with the key of the token.
 
     Args:
-        token_key: The public key of the token that it names; "" for a renewal.
+        token_key: The public key of the token that it names; "" without one.
 
     Raises:
         SignatureError: It was not; a SignatureTimeError if only the time is wrong.
@@ -309,7 +327,14 @@ def verify_answer(
     Raises:
         SignatureError: It is not signed by a key that the root allows, or not for this request, name and key.
     """
-    claims = verify(header, SignatureKind.JOIN_ANSWER, request.subject, body, now_ms=now_ms)
+    late: SignatureTimeError | None = None
+    try:
+        claims = verify(header, SignatureKind.JOIN_ANSWER, request.subject, body, now_ms=now_ms)
+    except SignatureTimeError as err:
+        late = err
+        claims = verify(
+            header, SignatureKind.JOIN_ANSWER, request.subject, body, now_ms=read_claims(header).issued
+        )
     require_certifier(claims, root, request.subject)
     try:
         answer = decode_foreign(body, JoinAnswer)
@@ -317,6 +342,9 @@ def verify_answer(
         raise SignatureError(f"{request.subject}: the answer cannot be read; upgrade the agent") from err
     if answer.protocol != JOIN_ANSWER or answer.request != request.digest:
         raise SignatureError(f"{request.subject}: the answer is for another request")
+    if late is not None and (answer.state, answer.code) != (JoinState.REFUSED, WRONG_CLOCK):
+        # the request's nonce makes an answer fresh, so a host whose clock is wrong can be told so
+        raise late
     if answer.state is JoinState.JOINED:
         jwt_name, jwt_key, _ = claims_in_jwt(answer.jwt)
         if (jwt_name, jwt_key) != (name, key):

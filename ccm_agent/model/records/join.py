@@ -1,4 +1,4 @@
-"""Messages of nodes that join a fleet or renew their credentials, and of the join service that answers them."""
+"""Messages of nodes that join a fleet, renew their credentials or leave, and of the join service that answers them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from ccm_agent.model.wire import PROTOCOL
 
 JOIN_REQUEST = f"{PROTOCOL}.join.request"
 JOIN_RENEWAL = f"{PROTOCOL}.join.renewal"
+JOIN_LEAVE = f"{PROTOCOL}.join.leave"
+"""A node leaves the fleet. It sends this on the subject of its renewals."""
+
 JOIN_ANSWER = f"{PROTOCOL}.join.answer"
 
 JOINS_BUCKET = "CCM_JOINS"
@@ -29,20 +32,22 @@ class JoinState(StrEnum):
     WAITING = "waiting"
     """An operator must accept the node."""
     REFUSED = "refused"
+    LEFT = "left"
+    """The node has left: its data is removed, and its credentials are not renewed."""
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A node asks for credentials for the key that it made. The key signs the request; in a join, so does the token.
+    A node asks for credentials for the key that it made, or leaves. The key signs the request; in a join, so does the token.
 
     Attributes:
-        protocol: JOIN_REQUEST or JOIN_RENEWAL.
+        protocol: JOIN_REQUEST, JOIN_RENEWAL or JOIN_LEAVE.
         name: The node.
         key: The node's public nkey.
         nonce: Random text, so that an earlier answer is not taken for the answer to this request.
         time: The node's time, in milliseconds since 1970.
-        token: The id of the join token; "" in a renewal.
-        certificate: In a renewal: the certificate of the key.
+        token: The id of the join token; "" without one.
+        certificate: Unless it joins: the certificate of the key.
         version: The version of the agent.
     """
 

@@ -321,9 +321,14 @@ def _note_joined(application: Application, keys: Keys, name: str) -> None:
 
         records = JoinRecords(broker.fleet)
         found = await records.find_node(name)
-        if found is not None and not found.revoked:
+        if found is None:
+            return
+        if not found.revoked:
             keys.note_joined(name, found.key)
-            await records.release(name)
+            await records.release(name, found.key)
+        elif await records.has_left(found.key):
+            # the broker accepts a copy of its credentials until they expire
+            keys.note_joined(name, found.key)
 
     _ask_broker(application, keys, read)
 

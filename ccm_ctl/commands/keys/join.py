@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_ctl.app import Application, Broker
+    from ccm_ctl.fleet.keys.join_outcomes import JoinOutcome
     from ccm_ctl.fleet.keys.join_records import JoinedNode
-    from ccm_ctl.fleet.keys.join_service import JoinOutcome
     from ccm_ctl.fleet.ports import Fleet
 
 SHORTEST_S = 60
@@ -32,7 +32,7 @@ NAME_LIMIT = 100
 
 @group("join", no_args_is_help=True, examples=["ccmctl join list", "ccmctl join serve"])
 def join(application: Application) -> None:
-    """Answer nodes that join the fleet with a token, and renew their credentials."""
+    """Answer nodes that join the fleet with a token, renew their credentials or leave."""
 
 
 @verb(
@@ -62,7 +62,9 @@ def _serve(application: Application, valid: int, keys: str) -> Exit:
     application.goes_on_for_ever = True
 
     async def work(broker: Broker) -> Exit:
+        from ccm_ctl.fleet.keys.brief_nodes import BriefNodeWatch
         from ccm_ctl.fleet.keys.join_keys import JoinKeys
+        from ccm_ctl.fleet.keys.join_outcomes import away_outcome
         from ccm_ctl.fleet.keys.join_service import JoinService, serve_joins
 
         fleet, audit = broker.fleet, broker.audit
@@ -79,12 +81,14 @@ def _serve(application: Application, valid: int, keys: str) -> Exit:
                 audit.take(outcome.as_action())
             _show(application, outcome)
 
+        watch = BriefNodeWatch(fleet, lambda node: report(away_outcome(node)))
         service = JoinService(fleet, issuer, report, joining.added, valid_s=valid)
         try:
             await serve_joins(
                 broker.connection,
                 service,
                 lambda: application.terminal.note("waiting for nodes that join"),
+                watch.run,
             )
         except BusDeniedError as err:
             raise BusDeniedError(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 AGENT_UNIT = "ccm-agent"
 USES_LIMIT = 5_000
 DEFAULT_EXPIRY = "1h"
+EPHEMERAL_S = 300, 30 * 86_400
+"""A shorter time could pass while nodes come back to a broker that was restarted."""
 
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,100}")
 _ROLE = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
@@ -83,6 +85,11 @@ def token(application: Application) -> None:
         click.Option(
             ["--approve"], is_flag=True, help="Each node waits until an operator runs `ccmctl node accept`."
         ),
+        click.Option(
+            ["--ephemeral"],
+            type=Duration(),
+            help="Nodes that are away for so long leave. [they stay]",
+        ),
         keys_option(),
     ],
 )
@@ -94,6 +101,7 @@ def _create(
     pattern: str,
     network: tuple[str, ...],
     approve: bool,
+    ephemeral: int | None,
     keys: str,
 ) -> Exit:
     """
@@ -105,6 +113,8 @@ def _create(
         raise UsageError(f"{pattern!r}: not a valid pattern of names; use lowercase letters, digits, * and ?")
     if role and not _ROLE.fullmatch(role):
         raise UsageError(f"{role!r}: not a valid role; use one word")
+    if ephemeral is not None and not EPHEMERAL_S[0] <= ephemeral <= EPHEMERAL_S[1]:
+        raise UsageError("--ephemeral: use a duration from 5m to 30d")
     networks = tuple(_checked_network(one) for one in network)
     folder = keys_in(application, keys)
 
@@ -124,6 +134,7 @@ def _create(
             name=pattern,
             networks=networks,
             approve=approve,
+            ephemeral_s=ephemeral or 0,
         )
         await JoinRecords(fleet).add_token(name, record)
         _show_created(application, name, made, record.expires)
@@ -190,6 +201,7 @@ def _list(application: Application) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import clock
+        from ccm_agent.model.formats.durations import format_duration
         from ccm_ctl.fleet.keys.join_records import JoinRecords
 
         now, rows = int(fleet.clock.now().timestamp()), list[list[Any]]()
@@ -205,11 +217,15 @@ def _list(application: Application) -> Exit:
                 names=record.name,
                 networks=list(record.networks) or None,
                 approve=record.approve or None,
+                ephemeral_s=record.ephemeral_s or None,
                 expires=_time(record.expires) if record.expires else None,
                 author=one.author,
             )
             ends = clock(_time(record.expires)) if record.expires else ""
-            limits = ", ".join([record.name, *record.networks, *(["approve"] if record.approve else [])])
+            words = ["approve"] if record.approve else []
+            if record.ephemeral_s:
+                words.append(f"ephemeral {format_duration(record.ephemeral_s)}")
+            limits = ", ".join([record.name, *record.networks, *words])
             rows.append([one.id, state, f"{one.used}/{record.uses}", record.role, limits, ends, one.author])
         columns = [
             Column("TOKEN"),

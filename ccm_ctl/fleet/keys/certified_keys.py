@@ -9,6 +9,7 @@ from ccm_agent.bus.signatures.signing import SignatureError, read_claims
 from ccm_agent.bus.signatures.trust import read_certificate
 from ccm_agent.bus.subjects import key_subject
 from ccm_agent.model.errors import SelectorLimitError, UsageError
+from ccm_ctl.fleet.keys.join_records import left_keys
 from ccm_ctl.fleet.nodes.inventory import read_inventory
 from ccm_ctl.fleet.nodes.nodes import ASSIGNED
 from ccm_ctl.fleet.trust.node_state import judge_assigned, make_node_verifier
@@ -71,6 +72,7 @@ class CertifiedKeys:
             # one command looks at many secrets
             self._inventory = await read_inventory(self._fleet)
         verifier = await self._node_verifier()
+        left = await left_keys(self._fleet)
         keys: dict[str, str] = {}
         problems: dict[str, str] = {}
         for place, node in enumerate(self._inventory.nodes.values(), 1):
@@ -82,7 +84,12 @@ class CertifiedKeys:
                     continue
                 if reason := node.unverified.get(ASSIGNED):
                     raise SignatureError(f"its assigned facts are not verified: {reason}")
-                keys[node.name] = self._certified_key(verifier, node)
+                key = self._certified_key(verifier, node)
+                if key in left:
+                    raise SignatureError(
+                        "it has left the fleet; remove it with `ccmctl node rm`, or let it join again"
+                    )
+                keys[node.name] = key
             except SelectorLimitError as err:
                 problems[node.name] = err.message
             except SignatureError as err:

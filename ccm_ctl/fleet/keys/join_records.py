@@ -6,6 +6,8 @@ What the fleet knows of join tokens and joined nodes: documents in the bucket CC
     node.<name>    the key that a name belongs to
     wait.<key>     a node that an operator must accept
     accept.<key>   that an operator accepted it
+    brief.<name>   a node that leaves when it is away for too long
+    left.<key>     a key that left the fleet
 
 Each write is a compare-and-set, so that two join services count each use once and give a name to one key.
 """
@@ -52,6 +54,7 @@ class TokenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: The pattern that names of nodes must match.
         networks: The networks from which the broker accepts it; empty: all.
         approve: An operator must accept each node.
+        ephemeral_s: Nodes that join with it leave when they are away for so many seconds; 0: they stay.
         revoked: It was revoked.
     """
 
@@ -62,6 +65,7 @@ class TokenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = "*"
     networks: tuple[str, ...] = ()
     approve: bool = False
+    ephemeral_s: int = 0
     revoked: bool = False
 
 
@@ -73,7 +77,7 @@ class JoinedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
         name, key: The node and its public key.
         token: The token that it used.
         time: When, in seconds since 1970.
-        revoked: Its credentials were revoked, so its name is free.
+        revoked: Its credentials were revoked, or it left, so its name is free.
     """
 
     name: str
@@ -81,6 +85,20 @@ class JoinedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str
     time: int
     revoked: bool = False
+
+
+class BriefNode(Struct, frozen=True, kw_only=True):
+    """
+    A node that leaves when it is away for too long.
+
+    Attributes:
+        name, key: The node and its public key.
+        ephemeral_s: How long it may be away, in seconds.
+    """
+
+    name: str
+    key: str
+    ephemeral_s: int
 
 
 class UsedToken(Struct, frozen=True, kw_only=True):
@@ -202,11 +220,39 @@ class JoinRecords:
 
         await self._write_if_new(f"node.{node.name}", change, base)
 
-    async def release(self, name: str) -> None:
-        """Free the name of a node whose credentials were revoked."""
+    async def release(self, name: str, key: str) -> None:
+        """Free the name of a node whose credentials were revoked, or that left, if the name belongs to this key."""
         await self._documents.change(
-            f"node.{name}", lambda old: {**old, "revoked": True} if old is not None else None
+            f"node.{name}",
+            lambda old: {**old, "revoked": True} if old is not None and old["key"] == key else old,
         )
+
+    async def add_brief(self, node: BriefNode, base: Sequence[Base]) -> None:
+        """Store that a node leaves when it is away for too long."""
+        body = msgspec.to_builtins(node)
+        await self._documents.change(f"brief.{node.name}", lambda _: body, base=base)
+
+    async def brief_nodes(self) -> list[BriefNode]:
+        """The nodes that leave when they are away for too long, sorted by name."""
+        found = [_body(stored, BriefNode) for stored in await self._documents.read_all("brief.")]
+        return [node for node in found if node is not None]
+
+    async def forget_brief(self, name: str) -> None:
+        """Remove the note that a node leaves when it is away for too long."""
+        if (await self._documents.read(f"brief.{name}")).body is not None:
+            await self._documents.remove(f"brief.{name}")
+
+    async def mark_left(self, name: str, key: str, now_s: int) -> bool:
+        """Store that a key left the fleet; whether it had not left before."""
+        if await self.has_left(key):
+            return False
+        body = {"name": name, "time": now_s}
+        await self._documents.change(f"left.{key}", lambda old: old if old is not None else body)
+        return True
+
+    async def has_left(self, key: str) -> bool:
+        """Whether a key left the fleet. Any document says so: one that is not verified gives the key no rights."""
+        return (await self._documents.read(f"left.{key}")).body is not None
 
     async def wait(self, node: JoinedNode, base: Sequence[Base]) -> None:
         """Store that a node waits to be accepted."""
@@ -238,6 +284,14 @@ class JoinRecords:
         """Write a document whose content comes from a request that `base` allows."""
         stored = await self._documents.read(key)
         await self._documents.change(key, change, base=base if stored.body is None else ())
+
+
+async def left_keys(fleet: Fleet) -> set[str]:
+    """The keys of nodes that left the fleet, verified or not: they have no rights."""
+    if fleet.joins is None:
+        return set()
+    found = await fleet.joins.matching(["left.*"])
+    return {entry.key.removeprefix("left.") for entry in found if entry.value}
 
 
 def _known(token: str, stored: StoredDocument) -> KnownToken:

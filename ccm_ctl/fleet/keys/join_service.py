@@ -1,11 +1,11 @@
 """
-The join service: checks the requests of nodes that join or renew their credentials, and answers them.
+The join service: checks the requests of nodes that join, renew their credentials or leave, and answers them.
 
 Everything in a request is from a stranger until its signatures are verified. A request has a size limit, each sender has a budget
 of answers, and the queue is bounded. What is over these limits is dropped without an answer, and the node repeats its request.
 
-Each join and each renewal has one entry in the audit trail. Refusals of one sender for one reason have one entry a minute at
-most, with their number.
+Each join, each renewal and each leave has one entry in the audit trail. Refusals of one sender for one reason have one entry
+a minute at most, with their number.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fnmatch
-import hashlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.bus.access.audit_entry import SignedAction
 from ccm_agent.bus.layout import FACTS
-from ccm_agent.bus.signatures.join import JoinError, read_request, verify_request
+from ccm_agent.bus.signatures.join import WRONG_CLOCK, JoinError, read_request, verify_request
 from ccm_agent.bus.signatures.signing import SKEW_MS, SignatureError, SignatureTimeError, check_times
 from ccm_agent.bus.signatures.trust import read_certificate
 from ccm_agent.bus.subjects import ALL, is_node
 from ccm_agent.model.errors import BusDeniedError, CcmError, InputError, ProtocolError
-from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.records.join import (
     ANSWER_S,
     JOIN_ANSWER,
+    JOIN_LEAVE,
     JOIN_RENEWAL,
     JOIN_REQUEST,
     REQUEST_LIMIT_BYTES,
@@ -38,16 +36,17 @@ from ccm_agent.model.records.join import (
     JoinRequest,
     JoinState,
 )
-from ccm_agent.model.wire import NodeRecord
 from ccm_ctl.fleet.data.documents import Documents, numbers_for
 from ccm_ctl.fleet.data.fact_edits import with_facts
 from ccm_ctl.fleet.keys.join_limits import ReportLimit, SenderLimit
-from ccm_ctl.fleet.keys.join_records import JoinedNode, JoinRecords, name_taken
+from ccm_ctl.fleet.keys.join_outcomes import JoinOutcome, digest_of, outcome_of, refusal_of
+from ccm_ctl.fleet.keys.join_records import BriefNode, JoinedNode, JoinRecords, name_taken
+from ccm_ctl.fleet.keys.leaving import key_of_record, leave_fleet
 from ccm_ctl.fleet.keys.signers import published
 from ccm_ctl.fleet.trust.newest_signers import find_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from ccm_agent.bus.connection.connection import Connection
     from ccm_agent.bus.connection.messages import Message
@@ -73,46 +72,6 @@ QUEUE_LIMIT = 5_000
 """Requests that wait for an answer; a node repeats one that is dropped."""
 WORKERS = 8
 """Requests that are answered at the same time."""
-
-
-class JoinOutcome(Struct, frozen=True, kw_only=True):
-    """
-    The result of one request, for the operator's terminal and the audit trail.
-
-    Attributes:
-        subject: The subject of the request.
-        digest: SHA-256 (hex) of its body.
-        node, key, token: What it says; "" if it cannot be read.
-        state: The result.
-        is_renewal: The node renewed its credentials.
-        code, message: Why it was refused, or what it waits for.
-        repeated: For a refusal: how many others like it were not reported before.
-    """
-
-    subject: str
-    digest: str
-    state: JoinState
-    node: str = ""
-    key: str = ""
-    token: str = ""
-    is_renewal: bool = False
-    code: str = ""
-    message: str = ""
-    repeated: int = 0
-
-    def as_action(self) -> SignedAction:
-        """Its entry in the audit trail."""
-        details = {
-            "state": str(self.state),
-            "node": self.node,
-            "key": self.key,
-            "token": self.token,
-            "code": self.code,
-            "repeated": str(self.repeated or ""),
-        }
-        kind = "renewal" if self.is_renewal else "join"
-        known = {name: value[:100] for name, value in details.items() if value}
-        return SignedAction(kind=kind, subject=self.subject[:300], digest=self.digest, details=known)
 
 
 class _Trusted(Struct, frozen=True, kw_only=True):
@@ -173,7 +132,7 @@ class JoinService:
         if len(body) > REQUEST_LIMIT_BYTES or self._refusals.is_spent(subject, now_ms):
             self._refusals.count(subject, now_ms)
             dropped = JoinError("its sender was refused too often, or it is too large", code="join.dropped")
-            self._report_refusal(_outcome(subject, body, None, dropped))
+            self._report_refusal(outcome_of(subject, body, None, dropped))
             return None
         request: JoinRequest | None = None
         try:
@@ -184,9 +143,9 @@ class JoinService:
             answer = await self._decide_or_fail(request, subject, body, headers)
         except JoinError as err:
             self._refusals.count(subject, now_ms)
-            outcome = _outcome(subject, body, request, err)
+            outcome = outcome_of(subject, body, request, err)
             self._report_refusal(outcome)
-            answer = _refusal(outcome)
+            answer = refusal_of(outcome)
         return self._issuer.seal(subject, answer, self._now_ms())
 
     async def _decide_or_fail(
@@ -209,7 +168,14 @@ class JoinService:
         token = await self._find_token(trusted, request) if request.token else None
         self._verify(request, subject, body, headers, token.record.key if token else "")
         if token is None:
-            self._check_renewal(trusted, request)
+            self._check_certificate(trusted, request)
+        if request.protocol == JOIN_LEAVE:
+            return await self._leave(trusted, request, subject, body)
+        if await trusted.records.has_left(request.key):
+            raise JoinError(
+                f"{request.name}: this node has left the fleet; run `ccm leave` there, then join with a new token",
+                code="join.left",
+            )
         await self._check_name(trusted, request)
         floors = trusted.floors
         if token is not None and not await self._admit(trusted, token, request):
@@ -217,7 +183,7 @@ class JoinService:
             return JoinAnswer(
                 protocol=JOIN_ANSWER,
                 state=JoinState.WAITING,
-                request=_digest(body),
+                request=digest_of(body),
                 code="join.waiting",
                 message="an operator must accept this node",
             )
@@ -230,7 +196,7 @@ class JoinService:
         return JoinAnswer(
             protocol=JOIN_ANSWER,
             state=JoinState.JOINED,
-            request=_digest(body),
+            request=digest_of(body),
             jwt=jwt,
             certificate=certificate,
             signers=trusted.text.body,
@@ -259,12 +225,18 @@ class JoinService:
             seconds = abs(now_ms - request.time) // 1000
             raise JoinError(
                 f"the clock of this host differs by {seconds} s; correct it, then repeat the command",
-                code="join.clock",
+                code=WRONG_CLOCK,
             ) from err
         except SignatureError as err:
             raise JoinError("the signature of the request is not valid", code="join.signature") from err
 
-    def _check_renewal(self, trusted: _Trusted, request: JoinRequest) -> None:
+    async def _leave(self, trusted: _Trusted, request: JoinRequest, subject: str, body: bytes) -> JoinAnswer:
+        """Remove what is stored of a node whose request was verified. A request that is repeated has the same result."""
+        await leave_fleet(self._fleet, trusted.records, request.name, request.key)
+        self._report(request, subject, body, JoinState.LEFT)
+        return JoinAnswer(protocol=JOIN_ANSWER, state=JoinState.LEFT, request=digest_of(body))
+
+    def _check_certificate(self, trusted: _Trusted, request: JoinRequest) -> None:
         """Check that the fleet certified the key before, and has not revoked it."""
         revoked = trusted.signers.revoked_nodes if trusted.signers is not None else ()
         try:
@@ -297,19 +269,15 @@ class JoinService:
                 code="join.revoked",
             )
         added = await asyncio.to_thread(self._read_added)
-        if request.name in added or await self._has_record(request, revoked):
+        if request.name in added or await self._has_record(trusted, request, revoked):
             raise name_taken(request.name)
 
-    async def _has_record(self, request: JoinRequest, revoked: tuple[str, ...]) -> bool:
-        """Whether a node with another key has stored a record under this name."""
-        entry = await self._fleet.nodes.get(f"node.{request.name}")
-        if entry is None or not entry.value:
+    async def _has_record(self, trusted: _Trusted, request: JoinRequest, revoked: tuple[str, ...]) -> bool:
+        """Whether a node with another key, which is not void, has stored a record under this name."""
+        key = await key_of_record(self._fleet, request.name)
+        if key is None or key == request.key or key in revoked:
             return False
-        try:
-            key = decode_foreign(entry.value, NodeRecord).key
-        except msgspec.MsgspecError:
-            return True
-        return key != request.key and key not in revoked
+        return not await trusted.records.has_left(key)
 
     async def _admit(self, trusted: _Trusted, token: KnownToken, request: JoinRequest) -> bool:
         """
@@ -347,6 +315,9 @@ class JoinService:
             await trusted.records.wait(node, [token.proof])
             return False
         await trusted.records.claim(node, [token.proof])
+        if record.ephemeral_s:
+            brief = BriefNode(name=request.name, key=request.key, ephemeral_s=record.ephemeral_s)
+            await trusted.records.add_brief(brief, [token.proof])
         return True
 
     async def _assign_role(self, trusted: _Trusted, token: KnownToken, name: str) -> dict[str, int]:
@@ -393,7 +364,7 @@ class JoinService:
         is_waiting = state is JoinState.WAITING
         if is_waiting and self._reported.count(request.key, "join.waiting", self._now_ms()) is None:
             return
-        self._on_outcome(_outcome(subject, body, request, None, state))
+        self._on_outcome(outcome_of(subject, body, request, None, state))
 
     def _report_refusal(self, outcome: JoinOutcome) -> None:
         repeated = self._reported.count(outcome.subject, outcome.code, self._now_ms())
@@ -404,44 +375,21 @@ class JoinService:
         return int(self._fleet.clock.now().timestamp() * 1000)
 
 
-def _outcome(
-    subject: str,
-    body: bytes,
-    request: JoinRequest | None,
-    err: JoinError | None,
-    state: JoinState = JoinState.REFUSED,
-) -> JoinOutcome:
-    return JoinOutcome(
-        subject=subject,
-        digest=_digest(body),
-        state=state,
-        node=request.name if request else "",
-        key=request.key if request else "",
-        token=request.token if request else "",
-        is_renewal=subject.startswith(f"{JOIN_RENEWAL}."),
-        code=err.code if err else "",
-        message=err.message if err else "",
-    )
-
-
-def _refusal(outcome: JoinOutcome) -> JoinAnswer:
-    return JoinAnswer(
-        protocol=JOIN_ANSWER,
-        state=JoinState.REFUSED,
-        request=outcome.digest,
-        code=outcome.code,
-        message=outcome.message,
-    )
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
-
-
-async def serve_joins(connection: Connection, service: JoinService, on_ready: Callable[[], None]) -> None:
+async def serve_joins(
+    connection: Connection,
+    service: JoinService,
+    on_ready: Callable[[], None],
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
     """
     Answer requests until cancelled, the newest first: a node that has waited for ANSWER_S asks again, so in a burst, each answer
     to the oldest would come too late. What is older, or does not fit into the queue, is dropped.
+
+    Args:
+        connection: The connection.
+        service: The service.
+        on_ready: Called when requests are received.
+        beside: Runs meanwhile.
 
     Raises:
         BusDeniedError: The operator may not receive them.
@@ -471,5 +419,7 @@ async def serve_joins(connection: Connection, service: JoinService, on_ready: Ca
         async with asyncio.TaskGroup() as tasks:
             for number in range(WORKERS):
                 tasks.create_task(work(), name=f"join:{number}")
+            if beside is not None:
+                tasks.create_task(beside(), name="join:beside")
     finally:
         await connection.unsubscribe(subscriptions)

@@ -1,0 +1,97 @@
+"""
+Nodes that leave when they are away for too long: those that joined with a token of `--ephemeral`.
+
+A node is away in a scan in which its presence, which the node signs and the broker lets expire, is not there. Only time in which
+this process looked counts: each scan adds the time since the scan before, and at most two intervals. So neither a clock that
+is set, nor a process that was stopped, nor a broker that was down removes a node. A restart begins anew.
+
+Nodes that all lost the broker are no different from nodes that are gone. So a scan that finds no node of the fleet present counts
+nothing, and one scan removes a tenth of these nodes at most.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import CcmError
+from ccm_ctl.fleet.keys.join_records import JoinRecords
+from ccm_ctl.fleet.keys.leaving import leave_fleet
+from ccm_ctl.fleet.nodes.inventory import read_inventory, read_nodes
+from ccm_ctl.fleet.trust.node_state import LeftOutReasons, make_node_verifier, verify_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from ccm_ctl.fleet.keys.join_records import BriefNode
+    from ccm_ctl.fleet.nodes.nodes import Inventory
+    from ccm_ctl.fleet.ports import Fleet
+
+log = logging.getLogger(__name__)
+
+SCAN_S = 60.0
+"""Between two scans."""
+
+SHARE = 10
+"""One scan removes one of so many nodes."""
+
+
+class BriefNodeWatch:
+    """
+    Removes nodes that were away for too long.
+
+    Args:
+        fleet: The bus, with the credentials of an operator with `--join`.
+        on_left: Receives each node that was removed.
+    """
+
+    def __init__(self, fleet: Fleet, on_left: Callable[[BriefNode], None]) -> None:
+        self._fleet = fleet
+        self._on_left = on_left
+        self._away_s: dict[str, float] = {}
+        self._scanned: float | None = None
+
+    async def run(self) -> None:
+        """Scan until cancelled."""
+        while True:
+            try:
+                await self.scan()
+            except CcmError as err:
+                log.warning("nodes that are away are not removed now", extra={"reason": str(err)})
+            await self._fleet.clock.sleep(SCAN_S)
+
+    async def scan(self) -> None:
+        """
+        Look once, and remove the nodes that were away for too long.
+
+        Raises:
+            CcmError: The broker is away, or the operator may not remove something; nothing more is removed.
+        """
+        began, before = self._fleet.clock.monotonic(), self._scanned
+        # a scan that fails or finds no node counts nothing, and neither does the time until the next one
+        self._scanned = None
+        records = JoinRecords(self._fleet)
+        nodes = await records.brief_nodes()
+        present = await self._present(nodes)
+        if present:
+            self._scanned = began
+        passed_s = min(began - before, 2 * SCAN_S) if before is not None and present else 0.0
+        away = [node.key for node in nodes if node.name not in present]
+        self._away_s = {key: self._away_s[key] + passed_s if key in self._away_s else 0.0 for key in away}
+        due = [node for node in nodes if self._away_s.get(node.key, 0.0) >= node.ephemeral_s]
+        due.sort(key=lambda node: self._away_s[node.key], reverse=True)
+        for node in due[: max(1, len(nodes) // SHARE)]:
+            await leave_fleet(self._fleet, records, node.name, node.key)
+            self._on_left(node)
+
+    async def _present(self, nodes: Sequence[BriefNode]) -> Collection[str]:
+        """These nodes as far as they are present; if none of them is, any other that is."""
+        found = await self._verified(await read_nodes(self._fleet, [node.name for node in nodes]))
+        return found or (await self._verified(await read_inventory(self._fleet)) if nodes else found)
+
+    async def _verified(self, inventory: Inventory) -> set[str]:
+        """The names of the nodes whose presence is verified."""
+        verifier = await make_node_verifier(self._fleet)
+        if verifier is not None:
+            verify_nodes(verifier, inventory, inventory.nodes, LeftOutReasons())
+        return {name for name, node in inventory.nodes.items() if node.is_present}
