@@ -34,6 +34,7 @@ MANY = 8
 """A record with so many fields of another one refers to it."""
 
 BRIEF = {
+    "audit",
     "audit_author",
     "difference",
     "impact_summary",
