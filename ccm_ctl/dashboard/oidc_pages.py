@@ -24,10 +24,10 @@ from aiohttp import web
 from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError, UsageError
+from ccm_agent.model.formats.safe_urls import is_loopback
 from ccm_ctl.dashboard.id_token import NoRightError, SignInError, user_of
 from ccm_ctl.dashboard.middleware import ACCESS, PROVIDER_HOST, cookie_name
 from ccm_ctl.dashboard.oidc_provider import OidcProviderError
-from ccm_ctl.dashboard.oidc_settings import is_loopback
 from ccm_ctl.dashboard.session_pages import set_cookie, set_session
 
 if TYPE_CHECKING:

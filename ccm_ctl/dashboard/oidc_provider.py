@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import CcmError, InputError
+from ccm_agent.model.formats.safe_urls import is_safe_url
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_ctl.dashboard.id_token import SignInError, UnknownKeyError, values_of, verified_claims
-from ccm_ctl.dashboard.oidc_settings import is_safe_url
 from ccm_ctl.fleet.http_problems import describe_http_problem
 
 if TYPE_CHECKING:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,6 +12,7 @@ from msgspec import Struct
 from ccm_agent.model.codec import decode_as
 from ccm_agent.model.errors import DocumentError, InputError
 from ccm_agent.model.formats.durations import parse_duration
+from ccm_agent.model.formats.safe_urls import is_safe_url
 from ccm_agent.model.secret import Secret
 from ccm_ctl.dashboard.access import SESSION_S, Right
 from ccm_ctl.dashboard.private_files import read_private_text, read_trusted_text
@@ -107,25 +106,3 @@ def _problem(settings: OidcSettings) -> str:
     if not SHORTEST_SESSION_S <= session_s <= SESSION_S:
         return "session: must be between 1m and 12h"
     return ""
-
-
-def is_safe_url(url: Any, *, query: bool = False) -> bool:
-    """The URL is encrypted, or on this host; and it holds nothing that a reader could mistake."""
-    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        return False
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        return False
-    if not host or "@" in parts.netloc or parts.fragment or (parts.query and not query):
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
-
-
-def is_loopback(host: str) -> bool:
-    """The name or address is this host."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

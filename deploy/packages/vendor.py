@@ -28,8 +28,8 @@ LEFT_OUT = {".pyc", ".pyx", ".pxd", ".c", ".h"}
 UNUSED = {"pygments", "markdown-it-py", "mdurl"}
 """What rich shows code and Markdown with, of which we show none: a quarter of all files. `check` says when we do."""
 
-OPTIONAL = {"joserfc"}
-"""What the extra `oidc` brings. With cryptography it takes 15 MB, and a node serves no dashboard."""
+OPTIONAL = {"joserfc", "pyrage"}
+"""What the extras `oidc` and `age` bring: with cryptography 15 MB, and a node serves no dashboard and reads no file of age."""
 
 PLATFORMS = ("manylinux2014_{}", "manylinux_2_28_{}", "manylinux_2_34_{}")
 """What wheels for another processor may be built for: C libraries up to that of Debian 12 and RHEL 9."""

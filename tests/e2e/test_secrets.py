@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import pyrage
 import pytest
 from msgspec import Struct
 
@@ -103,6 +104,31 @@ def test_the_value_is_in_the_file_and_nowhere_else(at: Secured) -> None:
     assert holding(marker, wire.messages)
     assert holding(marker, [*lines.found])
     assert marker.is_in(outputs)
+
+
+def test_value_of_a_file_of_age_comes_to_the_node_and_a_failure_leaves_the_revision(at: Secured) -> None:
+    key, other = pyrage.x25519.Identity.generate(), pyrage.x25519.Identity.generate()
+    encrypted, identity = at.directory / "secrets.age", at.directory / "key.txt"
+    encrypted.write_bytes(pyrage.encrypt(f"db: {{password: {VALUE}}}".encode(), [key.to_public()]))
+    identity.write_text(f"{key}\n")
+    target = at.directory / "target"
+    words = ("secret", "put", "db", "--for", "role=web", "--identity", str(identity), "--json")
+
+    put = at.as_("tester", *words, "--from", f"age:{encrypted}#db.password")
+    missing = at.as_("tester", *words, "--from", f"age:{encrypted}#db.user")
+    identity.write_text(f"{other}\n")
+    denied = at.as_("tester", *words, "--from", f"age:{encrypted}#db.password")
+    done = apply(at, file_resource(target, "p={{ secret('db') }}"))
+
+    assert (put.code, put.named("secret")[0]["revision"]) == (0, 1), put
+    assert [(one.code, one.named("error")[0]["code"]) for one in (missing, denied)] == [
+        (1, "secret.source_missing"),
+        (1, "secret.source_denied"),
+    ]
+    assert (done.code, target.read_text()) == (0, f"p={VALUE}")
+    assert [name for name in Holder(at).read() if name.startswith("value.db.")] == ["value.db.1"]
+    assert Needle(VALUE).files(at.directory) == [f"{at.directory.name}/target"]
+    assert holding(Needle(VALUE), [one.out + one.err for one in (put, missing, denied)]) == []
 
 
 def test_a_secret_for_other_nodes_fails_only_its_resource_and_says_what_mends_it(at: Secured) -> None:
@@ -368,6 +394,14 @@ def test_a_broker_of_an_earlier_version_has_no_secrets_and_all_else_works(at: Se
         (["put", "db", "--for", "role!=db"], VALUE, "a secret is for nodes with a fact"),
         (["put", "db", "--for", "!role"], VALUE, "a secret is for nodes with a fact"),
         (["put", "db", "--for", "role=web", "--file", "/nonexistent"], "", "/nonexistent: cannot be read"),
+        (["put", "db", "--for", "role=web", "--from", "pass:db"], "", "use age:FILE#KEY"),
+        (["put", "db", "--for", "role=web", "--from", "age:x#y", "--file", "x"], "", "give one of them"),
+        (["put", "db", "--for", "role=web", "--identity", "x"], VALUE, "--from, which is missing"),
+        (
+            ["put", "db", "--for", "role=web", "--from", "age:/nonexistent#y", "--identity", "/dev/null"],
+            "",
+            "/dev/null: it has no key",
+        ),
         (["who", "nosuch"], "", "there is no such secret"),
         (["remove", "nosuch"], "", "there is no such secret"),
         (["sync", "--keys", "/nonexistent"], "", "`sealing.seed`, is not there"),

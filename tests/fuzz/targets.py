@@ -136,6 +136,20 @@ FUNCTIONS = [
     _function(
         "ccm_agent.facts.memory:parse_swaps", "Filename Type Size Used Priority\n/a partition 1 2 -2\n"
     ),
+    _function(
+        "ccm_ctl.secret_sources.vault:_token_in",
+        '{"auth": {"client_token": "hvs.a", "lease_duration": 1200}}',
+        raises=(msgspec.MsgspecError,),
+    ),
+    _function(
+        "ccm_ctl.secret_sources.vault:_data_in",
+        '{"data": {"data": {"a": "b"}, "metadata": {"deletion_time": "", "destroyed": false}}}',
+        raises=(msgspec.MsgspecError,),
+    ),
+    _function(
+        "ccm_ctl.secret_sources.vault:_is_deleted",
+        '{"data": {"data": null, "metadata": {"deletion_time": "2026-01-01T00:00:00Z", "destroyed": false}}}',
+    ),
     _function("ccm_ctl.dashboard.stored_pages:parse_revision", "12", "\u0663"),
     _function("ccm_ctl.fleet.assignments.assignments:parse_scope", "role=web"),
     _function("ccm_ctl.fleet.runs.history:_parse_key", "T5Q1.state", "T5Q1.targets.0"),

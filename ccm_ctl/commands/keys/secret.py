@@ -13,7 +13,7 @@ from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.secret_rotate import rotate
-from ccm_ctl.commands.keys.secret_values import read_value
+from ccm_ctl.commands.keys.secret_values import open_value
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
 from ccm_ctl.render import records
 
@@ -73,6 +73,7 @@ def _init(application: Application, keys: str) -> Exit:
     examples=[
         "ccmctl secret put db-password --for role=db",
         "openssl rand -hex 24 | ccmctl secret put db-password",
+        "ccmctl secret put db-password --from vault:kv/db#password",
     ],
     options=[
         click.Argument(["name"], metavar="NAME"),
@@ -83,11 +84,25 @@ def _init(application: Application, keys: str) -> Exit:
             help="Nodes that the secret is for, by name or assigned fact; repeat it for more. [those of the revision before]",
         ),
         click.Option(["--file"], metavar="FILE", help="Read the value from a file, unchanged."),
+        click.Option(
+            ["--from", "source"],
+            metavar="SOURCE",
+            help="Read the value from age:FILE#KEY, sops:FILE#KEY or vault:MOUNT/PATH#FIELD.",
+        ),
+        click.Option(
+            ["--identity"], metavar="FILE", default="", help="The age or SSH key that decrypts --from."
+        ),
         message_option(),
     ],
 )
 def _put(
-    application: Application, name: str, targets: tuple[str, ...], file: str | None, message: str
+    application: Application,
+    name: str,
+    targets: tuple[str, ...],
+    file: str | None,
+    source: str | None,
+    identity: str,
+    message: str,
 ) -> Exit:
     """
     Store a value and seal it to the nodes that it is for.
@@ -95,12 +110,13 @@ def _put(
     The value is read from a prompt, or from standard input without its last newline.
     """
     check_secret_name(name)
-    value = read_value(file)
+    value = open_value(file, source, identity, application.environ)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.keys.secrets import FleetSecrets
 
-        _show_result(application, await FleetSecrets(fleet).put(name, value, targets, message))
+        done = await FleetSecrets(fleet).put(name, await value.read(), targets, message)
+        _show_result(application, done)
         return Exit.OK
 
     return application.run(work)

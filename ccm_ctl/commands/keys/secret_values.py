@@ -8,7 +8,9 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +18,9 @@ from ccm_agent.bus.signatures.sealing import SECRET_LIMIT_BYTES
 from ccm_agent.model.codec import as_text
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import Secret
+
+if TYPE_CHECKING:
+    from ccm_ctl.secret_sources.contract import ValueSource
 
 LIMIT_BYTES = SECRET_LIMIT_BYTES + 2
 """The largest value with its line end, and a byte that shows that it is larger."""
@@ -44,6 +49,37 @@ def read_value(file: str | None) -> Secret:
         raise InputError(f"{file or 'standard input'}: cannot be read: {err.strerror}") from err
     text = as_text(raw, file or "standard input")
     return Secret(text if file is not None else text.removesuffix("\n"))
+
+
+class GivenValue:
+    """A value that the operator gave to the command itself."""
+
+    def __init__(self, value: Secret) -> None:
+        self._value = value
+
+    async def read(self) -> Secret:
+        """See `ValueSource`."""
+        return self._value
+
+
+def open_value(
+    file: str | None, source: str | None, identity: str, environ: Mapping[str, str]
+) -> ValueSource:
+    """
+    Where the value is: another store that `--from` names, which is read later, or what `read_value` reads now.
+
+    Raises:
+        InputError: It cannot be read, or `--from` does not name a store.
+    """
+    if source is not None and file is not None:
+        raise UsageError("--from and --file are two values; give one of them")
+    if source is not None:
+        from ccm_ctl.secret_sources.catalog import open_source
+
+        return open_source(source, identity=identity, environ=environ)
+    if identity:
+        raise UsageError("--identity is the key of --from, which is missing")
+    return GivenValue(read_value(file))
 
 
 async def make_value(command: str) -> Secret:

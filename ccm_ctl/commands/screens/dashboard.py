@@ -93,7 +93,7 @@ def dashboard(
     certificate, and a file of tokens or an OpenID Connect provider. It shows what your credentials can read, to each
     user who signs in.
     """
-    from ccm_ctl.dashboard.oidc_settings import is_loopback
+    from ccm_agent.model.formats.safe_urls import is_loopback
 
     is_local = is_loopback(listen)
     if bool(tls_cert) != bool(tls_key):

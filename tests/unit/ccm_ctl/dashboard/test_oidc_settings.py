@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccm_agent.model.errors import CcmError, InputError
+from ccm_agent.model.formats.safe_urls import is_safe_url
 from ccm_ctl.dashboard.access import Right
-from ccm_ctl.dashboard.oidc_settings import OidcSettings, is_safe_url, read_settings
+from ccm_ctl.dashboard.oidc_settings import OidcSettings, read_settings
 
 WHOLE = """\
 issuer: https://login.example.net/realms/ops

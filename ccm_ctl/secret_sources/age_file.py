@@ -1,0 +1,81 @@
+"""A file that age or rage encrypted, with or without armor: https://age-encryption.org/v1. Keys are those of age and of SSH."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_ctl.secret_sources.contract import SourceDeniedError, SourceValueError
+from ccm_ctl.secret_sources.decrypted import read_limited, value_in
+
+if TYPE_CHECKING:
+    from ccm_agent.model.secret import Secret
+    from ccm_ctl.secret_sources.contract import SourceRequest
+
+MAGIC = (b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----")
+
+
+class AgeFile:
+    """
+    One value of an encrypted file.
+
+    Raises:
+        UsageError: No file with a key is given.
+        InputError: The package that decrypts is not installed.
+    """
+
+    def __init__(self, request: SourceRequest) -> None:
+        if not request.identity:
+            raise UsageError("a file of age needs its key; name the file that has it with --identity FILE")
+        if find_spec("pyrage") is None:
+            raise InputError(
+                "--from age: needs the Python package pyrage, which the .deb and .rpm do not contain; "
+                "`pip install 'ccm-fleet[age]'` installs ccmctl with it"
+            )
+        self._request = request
+
+    async def read(self) -> Secret:
+        """See `ValueSource`."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Secret:
+        import pyrage
+
+        place, identity = self._request.place, self._request.identity
+        keys = _keys(read_limited(identity), identity)
+        encrypted = read_limited(place)
+        if not encrypted.lstrip().startswith(MAGIC):
+            raise SourceValueError(f"{place}: it is not a file that age encrypted")
+        try:
+            plain: bytes = pyrage.decrypt(encrypted, keys)
+        except pyrage.DecryptError as err:
+            # the sentence of the library is compared, and never shown
+            if "matching keys" in str(err):
+                raise SourceDeniedError(f"{place}: no key in {identity} opens it") from None
+            raise SourceValueError(f"{place}: it is damaged") from None
+        return value_in(plain, self._request)
+
+
+def _keys(raw: bytes, path: str) -> list[Any]:
+    """
+    The keys of a file that age-keygen or ssh-keygen wrote.
+
+    Raises:
+        SourceValueError: It has none, or one that cannot be used.
+    """
+    import pyrage
+
+    try:
+        if raw.lstrip().startswith(b"-----BEGIN"):
+            return [pyrage.ssh.Identity.from_buffer(raw)]
+        lines = [line.strip() for line in raw.decode().splitlines()]
+        keys = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
+    except (pyrage.IdentityError, UnicodeDecodeError):
+        raise SourceValueError(
+            f"{path}: it has no key that can be used; give a file of age-keygen, or a key of SSH without a passphrase"
+        ) from None
+    if not keys:
+        raise SourceValueError(f"{path}: it has no key")
+    return keys

@@ -1,0 +1,73 @@
+"""What a source of secrets is, and how reading one fails. No error contains a value, a key or a token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.secret import Secret
+
+
+class ValueSource(Protocol):
+    """A place outside the fleet that holds one value."""
+
+    async def read(self) -> Secret:
+        """
+        The value as it is there now, not checked for its length.
+
+        Raises:
+            InputError: It cannot be read; see the subclasses in this module.
+        """
+        ...
+
+
+class SourceRequest(Struct, frozen=True, kw_only=True):
+    """
+    A source as the operator names it.
+
+    Attributes:
+        place: The file, or the path in a store.
+        field: The path to the value in it; "" for all of it.
+        identity: The file with the key that opens it; "" for none.
+        environ: Environment variables, which may hold credentials.
+    """
+
+    place: str
+    field: str
+    identity: str
+    environ: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"SourceRequest({self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        """The place and the path to the value, for errors."""
+        return f"{self.place}#{self.field}" if self.field else self.place
+
+
+class SourceUnreachableError(InputError):
+    """A source of secrets is down, sealed, slow or not trusted."""
+
+    code = "secret.source_unreachable"
+
+
+class SourceDeniedError(InputError):
+    """A source of secrets refuses access, or no given key opens it."""
+
+    code = "secret.source_denied"
+
+
+class SourceMissingError(InputError):
+    """A source of secrets has no such value."""
+
+    code = "secret.source_missing"
+
+
+class SourceValueError(InputError):
+    """The value in a source of secrets is damaged or not a text."""
+
+    code = "secret.source_invalid"

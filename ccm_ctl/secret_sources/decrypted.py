@@ -1,0 +1,91 @@
+"""Files with secrets, and the value in a decrypted document. Errors name the path to a value and never show what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ccm_agent.model.codec import as_text, decode_document
+from ccm_agent.model.errors import DocumentError
+from ccm_agent.model.secret import Secret
+from ccm_ctl.secret_sources.contract import (
+    SourceDeniedError,
+    SourceMissingError,
+    SourceRequest,
+    SourceUnreachableError,
+    SourceValueError,
+)
+
+DOCUMENT_LIMIT_BYTES = 1 << 20
+"""A document of many secrets, and no archive."""
+
+
+def read_limited(path: str) -> bytes:
+    """
+    A file that is not large. Blocking.
+
+    Raises:
+        SourceMissingError: There is none.
+        SourceDeniedError: It may not be read.
+        SourceUnreachableError: It cannot be read.
+        SourceValueError: It is too large.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(DOCUMENT_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        raise SourceMissingError(f"{path}: there is no such file") from None
+    except PermissionError:
+        raise SourceDeniedError(f"{path}: this user may not read it") from None
+    except (OSError, ValueError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "the name cannot be used"
+        raise SourceUnreachableError(f"{path}: cannot be read: {reason}") from None
+    if len(raw) > DOCUMENT_LIMIT_BYTES:
+        raise SourceValueError(f"{path}: it has more than {DOCUMENT_LIMIT_BYTES >> 10} KiB")
+    return raw
+
+
+def value_in(plain: bytes, request: SourceRequest) -> Secret:
+    """
+    The value in a decrypted file: all of it, or one text of a JSON or YAML document.
+
+    Raises:
+        SourceMissingError: The document does not have it.
+        SourceValueError: It is not a text.
+    """
+    try:
+        if not request.field:
+            return Secret(as_text(plain))
+        document = decode_document(plain)
+    except DocumentError as err:
+        # the error may quote a line of the document
+        what = "JSON or YAML" if request.field else "text"
+        line = f", line {err.place.line}" if err.place and err.place.line else ""
+        raise SourceValueError(f"{request.shown}: what was decrypted is not {what}{line}") from None
+    return text_at(document, request)
+
+
+def text_at(document: object, request: SourceRequest) -> Secret:
+    """
+    One text of a document. A key that contains dots is found by its whole name.
+
+    Raises:
+        SourceMissingError: There is nothing at the path.
+        SourceValueError: It is not a text.
+    """
+    rest, value = request.field, document
+    while rest:
+        if isinstance(value, dict) and rest in value:
+            value, rest = value[rest], ""
+            break
+        key, _, rest = rest.partition(".")
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and key.isascii() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise SourceMissingError(f"{request.shown}: there is no such value")
+    if not isinstance(value, str):
+        raise SourceValueError(
+            f"{request.shown}: it is not a text; name one value, and write a number in quotes"
+        )
+    return Secret(value)

@@ -1,0 +1,140 @@
+"""
+A file that SOPS encrypted, decrypted by the `sops` program: only it knows all the services that hold its keys.
+
+Its errors are not shown, because programs quote what they read. Exit codes: cmd/sops/codes in https://github.com/getsops/sops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ccm_agent.model.errors import InputError
+from ccm_ctl.secret_sources.contract import (
+    SourceDeniedError,
+    SourceMissingError,
+    SourceUnreachableError,
+    SourceValueError,
+)
+from ccm_ctl.secret_sources.decrypted import DOCUMENT_LIMIT_BYTES, value_in
+
+if TYPE_CHECKING:
+    from ccm_agent.model.secret import Secret
+    from ccm_ctl.secret_sources.contract import SourceRequest
+
+SOPS_S = 60.0
+"""A person may have to type a passphrase or touch a token."""
+
+_NO_KEY = 128
+_CHANGED = (51, 52)
+
+
+class SopsFile:
+    """
+    One value of an encrypted file.
+
+    Raises:
+        InputError: The program is not installed.
+    """
+
+    def __init__(self, request: SourceRequest) -> None:
+        self._request = request
+        self._program = shutil.which("sops", path=request.environ.get("PATH"))
+        if self._program is None:
+            raise InputError("--from sops: needs the program sops; see https://getsops.io")
+
+    async def read(self) -> Secret:
+        """See `ValueSource`."""
+        place = self._request.place
+        path = await asyncio.to_thread(_whole_path, place)
+        if path is None:
+            raise SourceMissingError(f"{place}: there is no such file")
+        try:
+            async with asyncio.timeout(SOPS_S):
+                code, plain = await self._decrypt(path)
+        except TimeoutError:
+            raise SourceUnreachableError(f"{place}: sops did not end within {SOPS_S:g} s") from None
+        except (OSError, ValueError) as err:
+            reason = err.strerror if isinstance(err, OSError) else "its arguments cannot be used"
+            raise SourceUnreachableError(f"{place}: sops cannot be started: {reason}") from None
+        if code == _NO_KEY:
+            raise SourceDeniedError(f"{place}: sops got none of the keys that open it")
+        if code in _CHANGED:
+            raise SourceValueError(f"{place}: it was changed after it was encrypted")
+        if code:
+            raise SourceUnreachableError(
+                f"{place}: sops ended with exit code {code}; `sops decrypt {place} > /dev/null` says why"
+            )
+        return value_in(plain, self._request)
+
+    async def _decrypt(self, path: str) -> tuple[int, bytes]:
+        """
+        The exit code of sops, and what it printed.
+
+        Raises:
+            SourceValueError: That is too much.
+        """
+        key = {"SOPS_AGE_KEY_FILE": self._request.identity} if self._request.identity else {}
+        # `--decrypt` is older than the command `decrypt`, and every version takes it
+        options = ("--decrypt", "--output-type", "json") if self._request.field else ("--decrypt",)
+        assert self._program is not None
+        async with _pipe() as (printed, end):
+            process = await asyncio.create_subprocess_exec(
+                self._program,
+                *options,
+                path,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=end,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**self._request.environ, **key},
+            )
+            end.close()
+            plain = bytearray()
+            try:
+                while chunk := await printed.read(64 << 10):
+                    plain += chunk
+                    if len(plain) > DOCUMENT_LIMIT_BYTES:
+                        raise SourceValueError(
+                            f"{self._request.place}: it has more than {DOCUMENT_LIMIT_BYTES >> 10} KiB"
+                        )
+                return await process.wait(), bytes(plain)
+            finally:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+                    await asyncio.shield(process.wait())
+
+
+@contextlib.asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, IO[bytes]]]:
+    """
+    A pipe: what reads it, and the end that a program gets.
+
+    asyncio's own pipe of a process is not closed as long as a child of that process has it, and `wait` waits for that.
+    """
+    begin, end = _ends()
+    with begin, end:
+        printed = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(printed), begin
+        )
+        try:
+            yield printed, end
+        finally:
+            transport.close()
+
+
+def _ends() -> tuple[IO[bytes], IO[bytes]]:
+    reading, writing = os.pipe()
+    return os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
+
+
+def _whole_path(place: str) -> str | None:
+    """The path of a file, which no program takes for an option; None if there is none. Blocking."""
+    path = Path(place).absolute()
+    return str(path) if path.is_file() else None
