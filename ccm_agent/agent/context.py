@@ -14,22 +14,25 @@ from msgspec import Struct, field
 
 from ccm_agent.agent.cache.bundle_cache import BundleCache
 from ccm_agent.agent.cache.document_cache import CachedBuckets
-from ccm_agent.agent.desired.assignment_source import SCOPE
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
 from ccm_agent.agent.events.run_report import Shorten
 from ccm_agent.agent.node.facts import AssignedFacts, FactCache
 from ccm_agent.agent.node.presence import NodePresence
-from ccm_agent.agent.node.status import read_status
 from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.process.state_folder import LEDGER, determine_identity, machine_id, state_began
+from ccm_agent.agent.process.state_folder import (
+    LEDGER,
+    determine_identity,
+    machine_id,
+    read_status,
+    state_began,
+)
 from ccm_agent.agent.requests.authentication import Authenticator
 from ccm_agent.agent.requests.request_log import DecisionLog, RequestLog
 from ccm_agent.agent.requests.revision_guard import RevisionGuard
 from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
-from ccm_agent.agent.runs.recovery import Checkpoints
-from ccm_agent.agent.runs.run_executor import PendingRefreshes
+from ccm_agent.agent.runs.checkpoints import Checkpoints
 from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
 from ccm_agent.bus.signatures.node_key import NodeKey
 from ccm_agent.bus.signatures.node_state import StateReaderRef
@@ -42,7 +45,8 @@ from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyReader, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
 from ccm_agent.model.wire import ManifestRequest, NodeRecord, NodeState
-from ccm_agent.sessions.refresh_store import RefreshStore
+from ccm_agent.sessions.pending_refreshes import PendingRefreshes
+from ccm_agent.sessions.refresh_store import SCOPE, RefreshStore
 from ccm_agent.storage.plan_store import PlanStore
 from ccm_agent.storage.secret_uses import REQUESTED, SecretUses
 from ccm_agent.storage.spool import Spool

@@ -26,6 +26,10 @@ def refresh_folder() -> Path:
     return Path(state_directory(), "refresh")
 
 
+SCOPE = "assignment "
+"""Before its name: what is stored about the resources of an assignment, and its pending refreshes, have this prefix."""
+
+
 class ScopeRefreshes(Struct, frozen=True, kw_only=True):
     """
     What is pending of one manifest, source or assignment.

@@ -198,24 +198,13 @@ def test_every_room_is_in_the_table(package: str) -> None:
     assert there - set(rooms) - {"__init__", "version"} == set()
 
 
-def runtime_imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Imports at the top and in functions, without those that only the type checker reads."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child
-        yield from runtime_imports(child)
-
-
-def import_graph(folders: Sequence[Path], top: Path, *, annotations: bool = True) -> dict[str, set[str]]:
+def import_graph(folders: Sequence[Path], top: Path) -> dict[str, set[str]]:
     """
     Each module's name, and the modules among them that it imports, also in functions.
 
     Args:
         folders: Of the modules.
         top: The folder that their names begin at.
-        annotations: Imports that only the type checker reads count as well.
     """
     paths = {
         ".".join(path.relative_to(top).with_suffix("").parts).removesuffix(".__init__"): path
@@ -225,7 +214,7 @@ def import_graph(folders: Sequence[Path], top: Path, *, annotations: bool = True
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
         found: set[str] = set()
-        for one in ast.walk(parsed(path)) if annotations else runtime_imports(parsed(path)):
+        for one in ast.walk(parsed(path)):
             if isinstance(one, ast.Import):
                 found |= {alias.name for alias in one.names}
             elif isinstance(one, ast.ImportFrom):
@@ -244,27 +233,12 @@ def circle_in(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-CIRCLES_OF_ANNOTATIONS = ("ccm_agent.agent",)
-"""Packages with circles through imports that only the type checker reads."""
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = import_graph([TOP / "ccm_agent", TOP / "ccm_ctl"], TOP, annotations=False)
+    """Imports in functions count, and those that only the type checker reads."""
+    graph = import_graph([TOP / "ccm_agent", TOP / "ccm_ctl"], TOP)
 
     assert len(graph) > 300
     assert circle_in(graph) == []
-
-
-def test_no_annotations_need_a_circle() -> None:
-    graph = import_graph([TOP / "ccm_agent", TOP / "ccm_ctl"], TOP)
-    held = {
-        name: found
-        for name, found in graph.items()
-        if not any(f"{name}.".startswith(f"{package}.") for package in CIRCLES_OF_ANNOTATIONS)
-    }
-
-    assert len(held) > 300
-    assert circle_in(held) == []
 
 
 @pytest.mark.parametrize(

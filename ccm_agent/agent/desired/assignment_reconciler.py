@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.agent.desired.assignment_source import (
-    SCOPE,
     AssignmentSource,
     deadline_refusal,
 )
@@ -37,6 +36,7 @@ from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
 from ccm_agent.agent.node.presence import facts_digest
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.limited_log import LimitedLog
+from ccm_agent.sessions.refresh_store import SCOPE
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext

@@ -45,14 +45,12 @@ from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import CARRIED_OUT, COMPLIANT_STATES, DISABLED, WAITING, AssignmentState, NodeState
+from ccm_agent.sessions.refresh_store import SCOPE
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
 
 log = logging.getLogger(__name__)
-
-SCOPE = "assignment "
-"""Before its name: what is stored about the resources of an assignment, and its pending refreshes, have this prefix."""
 
 LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
 

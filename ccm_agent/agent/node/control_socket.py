@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.node.status import read_status
-from ccm_agent.agent.process.state_folder import lock_owner, saved_identity
+from ccm_agent.agent.process.state_folder import lock_owner, read_status, saved_identity
 from ccm_agent.agent.runs import admission
 from ccm_agent.model.errors import CcmError, FileError, HostError, UsageError
 from ccm_agent.model.formats.json_text import encode_message

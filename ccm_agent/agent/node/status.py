@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ccm_agent.agent.process.state_folder import STATUS_FILE
 from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
-from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
@@ -117,9 +117,6 @@ def _takes_data(folder: Path) -> bool:
     return True
 
 
-FILE = "status.json"
-"""In the state folder."""
-
 KEEP_S = 5.0
 """The file is written at most this often."""
 
@@ -160,19 +157,14 @@ class LocalStatus:
             await asyncio.to_thread(_write, folder, await self.now())
 
 
-def read_status(folder: Path) -> dict[str, Any]:
-    """What the agent left there; empty when it left nothing. Blocking."""
-    return StateFile(folder / FILE, dict[str, Any]).load() or {}
-
-
 def _without_time(status: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in status.items() if key != "time"}
 
 
 def _write(folder: Path, status: dict[str, Any]) -> None:
-    fresh = folder / f"{FILE}.new"
+    fresh = folder / f"{STATUS_FILE}.new"
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
             file.write(encode_message(status))
-        fresh.replace(folder / FILE)
+        fresh.replace(folder / STATUS_FILE)

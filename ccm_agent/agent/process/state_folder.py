@@ -15,6 +15,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 from ccm_agent.bus.subjects import check_node
 from ccm_agent.model.errors import FileError, LockError, UsageError
@@ -25,6 +26,14 @@ log = logging.getLogger(__name__)
 
 MACHINE_ID = Path("/etc/machine-id")
 _FILE = "identity"
+
+STATUS_FILE = "status.json"
+"""What the agent reported about itself when it last wrote it (`node.status`)."""
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What the agent left there; empty when it left nothing. Blocking."""
+    return StateFile(folder / STATUS_FILE, dict[str, Any]).load() or {}
 
 
 def determine_identity(configured: str, state_dir: Path) -> str:

@@ -11,16 +11,14 @@ continues, so a process that is killed after that leaves an interrupted run and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccm_agent.agent.events.run_report import INTERRUPTED, Checkpoint, RunFrame
+from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame
 from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.runs.run_queue import QueuedRun
 from ccm_agent.bus.subjects import event_subject
@@ -35,73 +33,13 @@ from ccm_agent.model.outcome import (
     add_outcome,
 )
 from ccm_agent.model.wire import NodeState
-from ccm_agent.storage.journal import sync_folder
 from ccm_agent.storage.spool import OpenRun
 from ccm_agent.storage.spool_segment import Kind, Spooled
-from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from ccm_agent.agent.context import AgentContext
 
 log = logging.getLogger(__name__)
-
-
-class Checkpoints:
-    """
-    The one run of a node that waits for the next process.
-
-    Attributes:
-        run: Its id; "" when there is none.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.run = ""
-        self._path = path
-        self._file = StateFile(path, Checkpoint)
-        self._found: Checkpoint | None = None
-
-    def open(self) -> None:
-        """Read what the last process left; what cannot be read is said so, and its run has been interrupted. Blocking."""
-        self._found = self._file.load()
-        self.run = self._found.run if self._found else ""
-
-    async def save(self, checkpoint: Checkpoint) -> None:
-        """
-        Leave a run to the next process; it is safe from a power cut when this returns.
-
-        Raises:
-            FileError: It cannot be written.
-        """
-        await asyncio.to_thread(self._file.write, checkpoint)
-
-    async def take(self, run: str) -> Checkpoint | None:
-        """
-        Take a run up again, which can be done once; None when it is not the one that waits.
-
-        Raises:
-            FileError: The file cannot be removed, so it might be taken up twice.
-        """
-        found = self._found
-        if found is None or found.run != run:
-            return None
-        await asyncio.to_thread(self.drop)
-        return found
-
-    def drop(self) -> None:
-        """
-        Forget the run that waits: it is taken up, or over. Blocking.
-
-        Raises:
-            FileError: The file is still there.
-        """
-        self._found, self.run = None, ""
-        try:
-            self._path.unlink()
-            sync_folder(self._path.parent)
-        except FileNotFoundError:
-            return
-        except OSError as err:
-            raise FileError(f"{self._path}: cannot be removed: {err.strerror}") from err
 
 
 class Recovery:

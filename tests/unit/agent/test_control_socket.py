@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ccm_agent.agent.node.control_socket import LOOK, ONCE, SOCKET, STATUS, ControlSocket, ask
-from ccm_agent.agent.node.status import FILE, read_status
+from ccm_agent.agent.process.state_folder import STATUS_FILE, read_status
 from ccm_agent.agent.runs.admission import disable
 from ccm_agent.model.errors import HostError
 from ccm_agent.model.wire import Disabled
@@ -45,7 +45,7 @@ async def reachable(world: World, *manifests: str, users: tuple[int, ...] = ()) 
         await world.idle(one)
         task = asyncio.create_task(ControlSocket(one.agent, world.folder, users).run())
         try:
-            await until((world.folder / FILE).exists)
+            await until((world.folder / STATUS_FILE).exists)
             yield one
         finally:
             task.cancel()
@@ -222,5 +222,5 @@ async def test_last_status_is_readable_only_by_its_owner(world: World) -> None:
 
     left = read_status(world.folder)
     assert (left["node"], left["last_state"]) == (NODE, "changed")
-    assert (world.folder / FILE).stat().st_mode & 0o777 == 0o600
-    assert json.loads((world.folder / FILE).read_text()) == left
+    assert (world.folder / STATUS_FILE).stat().st_mode & 0o777 == 0o600
+    assert json.loads((world.folder / STATUS_FILE).read_text()) == left

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ccm_agent.agent.runs.run_executor import SHOWN, PendingRefreshes
 from ccm_agent.model.wire import NodeRecord
+from ccm_agent.sessions.pending_refreshes import SHOWN, PendingRefreshes
 from ccm_agent.sessions.refresh_log import StoredResource, TriggerChange
 from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.testing.clock import NOON
