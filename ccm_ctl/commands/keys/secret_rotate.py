@@ -146,6 +146,7 @@ class _Job:
     async def resume(self, running: Recorded | None, sealing: SigningKey | None) -> Exit:
         """Continue the rollout that is open, or start one for the nodes that are left."""
         from ccm_ctl.commands.runs.run_orders import continue_rollout
+        from ccm_ctl.fleet.keys.secret_rotation import find_rotation
 
         if running is None:
             await self._rotation.seal_missing(self._name, sealing)
@@ -157,7 +158,9 @@ class _Job:
             detach=self._options["detach"],
             alongside=self._options["alongside"],
         )
-        return await self._finish(code)
+        is_over = await find_rotation(self._fleet, self._name) is None
+        # nodes that have failed before it was resumed were not asked again
+        return await self._bring() if is_over else await self._finish(code)
 
     async def _bring(self) -> Exit:
         """Bring the newest revision to the nodes that may use an older one."""

@@ -314,6 +314,8 @@ class RolloutView(RunView):
         state = self._driver.state
         if state.phase is not Phase.PAUSED:
             return await super().finish()
+        # a resume must know which failures it forgives
+        await self._history.keep_ends(self._run)
         self._tell_ends(everything=True)
         self._terminal.live("")
         self._application.interrupt_message = ""
@@ -346,6 +348,8 @@ class ServedView(RolloutView):
         """See `RunView.finish`."""
         if self._driver.state.phase is not Phase.PAUSED:
             await self._history.finish(self._run)
+        else:
+            await self._history.keep_ends(self._run)
         return Exit.OK
 
 

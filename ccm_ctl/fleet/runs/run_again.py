@@ -66,6 +66,8 @@ RETRIABLE_ENDS = tuple(state for state in NodeState if state.is_final and state 
 RETRIED_ENDS = tuple(state for state in RETRIABLE_ENDS if state is not NodeState.SKIPPED)
 """The ends after which a node is asked again. One that an abort protected is asked only when this end is named."""
 
+_FAILED_ENDS = (NodeState.FAILED, NodeState.STOPPED)
+
 RETRIED_ACTIONS = ("apply", "plan", "check", UNDO)
 
 ACTIONS = {
@@ -208,7 +210,12 @@ def _check_action(recorded: Recorded) -> None:
 
 async def known_ends(fleet: Fleet, recorded: Recorded) -> dict[str, NodeState]:
     """How the nodes of a run have ended so far, from the stream and the record."""
-    return {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
+    ends = {name: node.state for name, node in (await read_known(fleet, recorded)).nodes.items()}
+    if recorded.record.secret is not None:
+        # a convergence has no summary in the stream; its signed answer comes again when the node is asked
+        kept = {name: end.state for name, end in recorded.ends.items() if name in ends}
+        ends |= {name: NodeState.FAILED for name, state in kept.items() if state in _FAILED_ENDS}
+    return ends
 
 
 async def read_known(fleet: Fleet, recorded: Recorded) -> Run:
