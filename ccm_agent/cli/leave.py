@@ -27,15 +27,15 @@ from ccm_agent.model.exits import Exit
     type=Duration(),
     default="30s",
     show_default=True,
-    help="How long the broker and the join service may be away.",
+    help="How long to wait for the fleet.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(state: str, wait: int, as_json: bool) -> Exit:
     """
     Leave the fleet. Stop the agent first.
 
-    The fleet removes what it stores of the node, and voids its key. Then the files that `ccm join` wrote are removed. The state
-    directory stays. Can be repeated, and works without a broker.
+    The fleet removes what it stores of the node, and this command what `ccm join` wrote. The state directory stays. Works without
+    a broker.
     """
     from ccm_agent.joining.leave import leave_fleet
     from ccm_agent.joining.membership import JoinPlaces, is_root

@@ -286,7 +286,7 @@ def test_a_host_with_a_wrong_clock_keeps_its_files(fleet: JoinFleet, monkeypatch
     right = time.time
 
     with monkeypatch.context() as patch:
-        patch.setattr(leave.time, "time", lambda: right() - 3600)
+        patch.setattr("ccm_agent.joining.leave.time.time", lambda: right() - 3600)
         code = refused(fleet, "late1")
 
     assert code == "join.clock"
