@@ -54,6 +54,7 @@ _LOCAL = "the socket of this host's agent, which only root and the agent's user 
 
 EXEMPT = {
     "ccm_agent.app_policy:_moment": _TYPED,
+    "ccm_ctl.commands.keys.secret_values:make_value": "words that the operator typed, and text that is only decoded",
     "ccm_agent.cli.agent.agent_output:_moment": "a status that this program has written",
     "ccm_agent.storage.journal:Journal.read_at": _OWN,
     "ccm_agent.agent.node.control_socket:_peer": "the kernel's word about a peer",

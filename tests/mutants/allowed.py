@@ -21,7 +21,7 @@ ALLOWED: dict[str, str] = {
     "ccm_agent/engine/tinycm/load.py:load_tinycm:await _check_content(": (
         "another check with the name of one that verifies; it is about the content of modules"
     ),
-    "ccm_ctl/commands/runs/run_orders.py:_continue.work:check_can_hand_over(": (
+    "ccm_ctl/commands/runs/run_orders.py:continue_rollout:check_can_hand_over(": (
         "an early refusal: `hand_over` refuses the same before anything is stored"
     ),
     "ccm_ctl/fleet/trust/audit_trail.py:_read_nodes:not authors.certified(name):": (

@@ -122,7 +122,10 @@ async def make_value(command: str) -> Secret:
             # the program's own children are in its process group
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(process.wait())
+            # asyncio waits for the end of the pipe, too
+            while await process.stdout.read(LIMIT_BYTES):
+                pass
+            await process.wait()
     if len(raw) >= LIMIT_BYTES:
         raise InputError(
             f"--with: {words[0]} printed more than a secret can hold, {SECRET_LIMIT_BYTES:,} bytes"

@@ -15,7 +15,12 @@ import pytest
 from ccm_agent.agent.context import AgentContext
 from ccm_agent.agent.desired.loop import ConvergenceResult
 from ccm_agent.agent.desired.origins import SourcePorts
-from ccm_agent.agent.requests.node_commands import TEXT_LIMIT, WAITING_LIMIT, NodeCommands
+from ccm_agent.agent.requests.node_commands import (
+    TEXT_LIMIT,
+    WAITING_LIMIT,
+    NodeCommands,
+    convergence_end,
+)
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import CcmError, Refusal
 from ccm_agent.model.ids import new_id
@@ -358,3 +363,47 @@ def test_agent_that_does_not_know_locks_finds_no_reason_and_refuses() -> None:
     request = MaintenanceRequest(protocol=NODE_DISABLE, lock=locked("service#a"))
 
     assert "why" not in msgspec.to_builtins(request)
+
+
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        pytest.param({"was_disabled": True}, ("", ""), id="of another command"),
+        pytest.param({"ended": []}, ("stable", ""), id="nothing to converge on"),
+        pytest.param(
+            {"ended": [{"name": "a", "state": "stable"}, {"name": "b", "state": "changed"}]},
+            ("changed", ""),
+            id="the worst",
+        ),
+        pytest.param(
+            {
+                "ended": [
+                    {"name": "a", "state": "changed"},
+                    {"name": "b", "state": "failed", "reason": "no such file"},
+                ]
+            },
+            ("failed", "b: no such file"),
+            id="a failure with its reason",
+        ),
+        pytest.param(
+            {"ended": [{"name": "a", "state": "refused", "reason": "a conflict"}]},
+            ("failed", "a: a conflict"),
+            id="a source that refused has not converged",
+        ),
+    ],
+)
+def test_a_convergence_ends_as_its_worst_source(body: dict[str, Any], end: tuple[str, str]) -> None:
+    assert convergence_end(body) == end
+
+
+async def test_a_convergence_that_is_asked_for_again_answers_its_end(tmp_path: Path) -> None:
+    at = Stage(tmp_path)
+    async with at.agent("/etc/site.yaml"):
+        request = MaintenanceRequest(protocol=NODE_CONVERGE, requester="maria")
+        run = await at.controller.ask(request)
+        first = await at.controller.answer(run, NODE, 2)
+        await at.controller.ask(MaintenanceRequest(protocol=NODE_CONVERGE, run=run, requester="maria"))
+        again = await at.controller.answer(run, NODE, 3)
+
+    assert [(one.state, one.outcome) for one in (first, again)] == [("done", "changed")] * 2
+    assert ("ended" in first.body, again.body) == (True, {})
