@@ -407,6 +407,14 @@ def json_text(value: object, indent: str = "  ") -> str:
         raise DataError(f"cannot be written as JSON: {err}") from err
 
 
+def similar_fact(facts: Mapping[str, Any], path: str) -> str:
+    """The end of an error about a fact that is not there: `, did you mean X?`, or where all are shown."""
+    from ccm_agent.model.suggestions import did_you_mean
+    from ccm_agent.templates.fact_texts import fact_paths
+
+    return did_you_mean(path, fact_paths(facts)) or "; see `ccm facts`"
+
+
 def find(values: object, path: str) -> Result:
     """What a GJSON path finds; its `value()` is None, and its `raw` empty, where there is nothing."""
     from ccm_agent.templates.gjson import get

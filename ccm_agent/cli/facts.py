@@ -24,14 +24,14 @@ from ccm_agent.model.errors import DataError
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print YAML instead of JSON.")
 def command(query: str, as_yaml: bool) -> None:
     """Show this host's facts, or the part that a GJSON path selects."""
-    from ccm_agent.app import App, find, json_text
+    from ccm_agent.app import App, find, json_text, similar_fact
 
     facts: Any = App(os.environ).facts()
     text = json_text(dict(facts))
     if query:
         text = find(dict(facts), query).raw
         if not text:
-            raise DataError(f"no fact `{query}`; see `ccm facts`")
+            raise DataError(f"no fact `{query}`{similar_fact(facts, query)}")
         # the text itself: a path such as `{a,b,a}` gives a name twice
         text = msgspec.json.format(text, indent=2)
     sys.stdout.write((codec.encode_yaml(codec.decode_json(text)) if as_yaml else text) + "\n")

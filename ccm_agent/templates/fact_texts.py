@@ -7,7 +7,7 @@ from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ITEMS_LIMIT = 10_000
 """A longer list equals nothing. Every operator can have every node compare its lists."""
@@ -36,6 +36,14 @@ class FactTexts:
             texts = map(comparable, items if len(items) <= ITEMS_LIMIT else ())
             found = self._texts[key] = frozenset(text for text in texts if text is not None)
         return found
+
+
+def fact_paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of facts, those of mappings before those of what is in them."""
+    for key, value in facts.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from fact_paths(value, f"{prefix}{key}.")
 
 
 def fact_at(facts: Mapping[str, Any], path: str) -> Any:

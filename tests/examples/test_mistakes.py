@@ -157,6 +157,9 @@ NO_CONTEXT = (
         ),
         pytest.param(["facts", "a.b"], "no fact `a.b`; see `ccm facts`", id="no fact"),
         pytest.param(
+            ["facts", "host.inf"], "no fact `host.inf`, did you mean `host.info`?", id="similar fact"
+        ),
+        pytest.param(
             ["schema", "fil"],
             "unknown resource type `fil`, did you mean `file`?",
             id="no schema",

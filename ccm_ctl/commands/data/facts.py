@@ -59,9 +59,8 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
     """Show the facts that a node reported last, or one of them."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.templates.fact_texts import fact_at
+        from ccm_agent.templates.fact_texts import fact_at, fact_paths
         from ccm_ctl.fleet.data.documents import Documents
-        from ccm_ctl.fleet.data.fact_edits import fact_paths
         from ccm_ctl.fleet.nodes.inventory import read_facts, require_nodes
         from ccm_ctl.render.tree import scalar, tree
 

@@ -12,9 +12,10 @@ from ccm_agent.model.errors import InputError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import NodeRecord
+from ccm_agent.templates.fact_texts import fact_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ccm_ctl.fleet.ports import Fleet
 
@@ -111,14 +112,6 @@ def flat_facts(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, An
         elif fact_text(value) is not None:
             found.append((f"{prefix}{key}", value))
     return found
-
-
-def fact_paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted paths of facts, those of mappings before those of what is in them."""
-    for key, value in facts.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, dict):
-            yield from fact_paths(value, f"{prefix}{key}.")
 
 
 def _parts(path: str) -> list[str]:

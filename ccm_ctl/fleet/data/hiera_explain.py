@@ -11,9 +11,9 @@ import msgspec
 from ccm_agent.hiera.secret_keys import is_secret_key as is_secret_key
 from ccm_agent.model.errors import InputError, NotFoundError
 from ccm_agent.model.secret import MASK, Masker, looks_secret, mask_url, secrets_of_url
+from ccm_agent.templates.fact_texts import fact_paths
 from ccm_ctl.fleet.assignments.assignments import read_assignments
 from ccm_ctl.fleet.data.documents import Documents
-from ccm_ctl.fleet.data.fact_edits import fact_paths
 from ccm_ctl.fleet.nodes.inventory import read_facts, require_nodes
 
 if TYPE_CHECKING:
