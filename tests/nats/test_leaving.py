@@ -248,7 +248,8 @@ def test_a_host_whose_agent_runs_does_not_leave(fleet: JoinFleet) -> None:
 
 
 def test_a_host_leaves_without_a_broker_and_says_what_is_left_to_do(fleet: JoinFleet) -> None:
-    fleet.join_here(fleet.token("--role", "web"), "alone1")
+    asyncio.run(joined_with_everything(fleet, "alone1"))
+    assert stored_of(fleet, "alone1") == ALL
     host = fleet.host("alone1")
     fleet.fleet.broker.kill()
     try:
@@ -264,7 +265,7 @@ def test_a_host_leaves_without_a_broker_and_says_what_is_left_to_do(fleet: JoinF
     ]
     removed = fleet.as_("tester", "node", "rm", "alone1", "--yes")
     assert removed.code == 0, removed.err
-    assert stored_of(fleet, "alone1") == set()
+    assert stored_of(fleet, "alone1") <= {"slot"}  # it ends by itself
     assert fleet.as_("tester", "node", "revoke", "alone1").code == 0
     assert fleet.join_here(fleet.token(), "alone1").is_new
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from ccm_agent.model.errors import UsageError
+from ccm_agent.model.errors import BusDeniedError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.credentials import still_certified
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.assignments.assignments import Standing
     from ccm_ctl.fleet.nodes.nodes import Node
     from ccm_ctl.fleet.ports import Fleet
-
-MACHINE_KEYS = ("node", "facts", "presence")
-"""Keys that an agent writes about itself and its machine."""
 
 
 class Holding(Struct, frozen=True):
@@ -62,6 +59,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
         from ccm_agent.bus.layout import FACTS
         from ccm_ctl.fleet.assignments.assignments import remove_assignment
         from ccm_ctl.fleet.data.documents import Documents
+        from ccm_ctl.fleet.keys.leaving import remove_data_keys
 
         held = await _held(fleet, names)
         _refuse_present(held, "removed", force=force)
@@ -73,6 +71,12 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
                 await remove_assignment(fleet, standing)
             if one.node.assigned:
                 await Documents(fleet, fleet.facts, FACTS).remove(one.node.name)
+            try:
+                await remove_data_keys(fleet, one.node.name)
+            except BusDeniedError:
+                application.terminal.note(
+                    f"{one.node.name}: its data keys of secrets remain; remove them with --data and `ccmctl secret sync`"
+                )
             await _forget_machine(fleet, one.node)
             application.terminal.record(records.NODE, node=one.node.name, state="removed")
             application.terminal.show(f"{one.node.name}: removed{_comes_back(one.node)}\n")
@@ -176,5 +180,7 @@ def _comes_back(node: Node) -> str:
 
 
 async def _forget_machine(fleet: Fleet, node: Node) -> None:
+    from ccm_ctl.fleet.keys.leaving import MACHINE_KEYS
+
     for kind in MACHINE_KEYS:
         await fleet.nodes.delete(f"{kind}.{node.name}")
