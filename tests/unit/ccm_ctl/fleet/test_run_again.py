@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,8 +17,15 @@ from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.errors import RunError
 from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.records.rollout_records import RolloutPlan, RolloutState, Wave
-from ccm_agent.model.records.run_records import NodeEnd, RunEnds, RunTargets
-from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_CHECK, MANIFEST_PLAN, ManifestRequest, Presence
+from ccm_agent.model.records.run_records import NodeEnd, RunEnds, RunRecord, RunTargets, SecretStage
+from ccm_agent.model.wire import (
+    MANIFEST_APPLY,
+    MANIFEST_CHECK,
+    MANIFEST_PLAN,
+    NODE_CONVERGE,
+    ManifestRequest,
+    Presence,
+)
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus
 from ccm_ctl.fleet.nodes.nodes import TargetSet
 from ccm_ctl.fleet.ports import Fleet
@@ -33,7 +41,7 @@ from ccm_ctl.fleet.runs.run_again import (
     known_ends,
     prepare_retry,
 )
-from ccm_ctl.fleet.runs.run_request import Launch, prepare, put_on_record
+from ccm_ctl.fleet.runs.run_request import Launch, digest_record, prepare, put_on_record
 from ccm_ctl.fleet.runs.run_session import new_rollout, record_rollout
 from ccm_ctl.fleet.runs.run_signatures import read_verifier, refuse_request, require_author, verify_nodes
 from tests.support.controller import NOW, fleet_on
@@ -220,3 +228,27 @@ def test_a_record_that_names_no_request_or_no_scope_is_not_sent(
     record = Fleets().launch("dan", MANIFEST_APPLY, DB).record
 
     assert refuse_request(dan, replace(record, **change)) == reason
+
+
+@pytest.mark.parametrize(
+    ("rights", "reason"),
+    [
+        ({"maintain": (DB,), "data": True}, ""),
+        ({"maintain": (DB,)}, "may not write the secret mail"),
+        ({"maintain": (WEB,), "data": True}, f"may not rotate on {DB}"),
+    ],
+)
+def test_a_rotation_of_an_operator_without_its_rights_is_not_continued_by_another(
+    rights: dict[str, Any], reason: str
+) -> None:
+    record = RunRecord(
+        run="r",
+        action="rotate",
+        name="mail",
+        subjects=[request_subject(NODE_CONVERGE, DB)],
+        request={"protocol": NODE_CONVERGE},
+        secret=SecretStage(name="mail", revision=2),
+    )
+
+    assert refuse_request(Signer(name="dan", key="", **rights), record) == reason
+    assert digest_record(record, []) != digest_record(replace(record, secret=None), [])
