@@ -180,6 +180,18 @@ class JoinOutput(Struct, frozen=True, kw_only=True):
     next: Annotated[str, Meta(description="The command that starts the agent.")]
 
 
+class LeaveOutput(Struct, frozen=True, kw_only=True):
+    """A host that has left its fleet."""
+
+    node: Annotated[str, Meta(description="Its name.")]
+    left: Annotated[bool, Meta(description="Whether it was in a fleet.")]
+    told: Annotated[bool, Meta(description="Whether the fleet knows; if not, see `reason` and `next`.")]
+    reason: Annotated[str | None, Meta(description="Why the fleet was not told.")]
+    removed: Annotated[list[str], Meta(description="Files that were removed.")]
+    kept: Annotated[list[str], Meta(description="Files that stay.")]
+    next: Annotated[list[str], Meta(description="Commands that an operator runs.")]
+
+
 class RegisteredService(Struct, frozen=True, kw_only=True):
     """An instance of a service."""
 

@@ -24,6 +24,7 @@ from ccm_agent.joining.membership import JoinPlaces, Membership, read_membership
 from ccm_agent.model.errors import BusDeniedError, CcmError, LockError
 from ccm_agent.model.records.join import JOIN_RENEWAL, JoinAnswer, JoinState
 from tests.support import processes
+from tests.support.ccm_json import checked
 from tests.support.fleet import TOP, Done
 from tests.support.joining import JoinFleet, join_fleet
 
@@ -157,7 +158,7 @@ async def test_a_node_that_leaves_takes_all_of_it_along_and_nothing_of_others(fl
     done = await asyncio.to_thread(ccm, fleet, "leave", "--state", str(host), "--json")
 
     assert (done.code, done.err) == (0, "")
-    assert json.loads(done.out) == {
+    assert checked("ccm_leave", done.out) == {
         "node": "web1",
         "left": True,
         "told": True,
