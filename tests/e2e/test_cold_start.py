@@ -76,8 +76,8 @@ finally:
 """
 """Applies a manifest, and writes the names of the modules that were imported for it."""
 
-OWN_MODULES = 141
-"""The most modules of ours for one file. The aim is 85: lower it with each cut."""
+OWN_MODULES = 144
+"""The most modules of ours for one file, with the empty ones of packages. The aim is 85: lower it with each cut."""
 
 UNNEEDED = {
     "aiohttp",
