@@ -21,10 +21,25 @@ class Certificates(Struct, frozen=True, kw_only=True):
 def make_certificates(directory: Path) -> Certificates:
     """A new authority and what it signed."""
     directory.mkdir(parents=True, exist_ok=True)
-    _openssl(directory, "req", "-x509", "-subj", "/CN=Test authority", "-keyout", "ca.key", "-out", "ca.pem")
+    # Python 3.13 refuses an authority without key usage, and certificates without the authority's key identifier
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    _openssl(
+        directory,
+        "req",
+        "-x509",
+        "-subj",
+        "/CN=Test authority",
+        *usage,
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+    )
     for name, names in [("server", "DNS:localhost,IP:127.0.0.1"), ("client", "DNS:web1")]:
         _openssl(directory, "req", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        (directory / f"{name}.ext").write_text(f"subjectAltName={names}\n")
+        (directory / f"{name}.ext").write_text(
+            f"subjectAltName={names}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
         signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2"
         _run(directory, *signing.split(), "-extfile", f"{name}.ext", "-out", f"{name}.pem")
 
