@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ccm_agent.model.formats.yaml_comments import KeyComment
 
 T = TypeVar("T")
+
+_CONVERTING = threading.RLock()
+"""msgspec may crash when two threads convert to a type for the first time."""
 
 Path = list[str | int] | tuple[str | int, ...]
 """Keys and indexes from a document's root to a value in it."""
@@ -129,7 +133,8 @@ def convert_as(value: object, kind: type[T], source: str = "", text: str | None 
         MisfitError: A key is unknown, or a value is invalid.
     """
     try:
-        return msgspec.convert(value, kind)
+        with _CONVERTING:
+            return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
         from ccm_agent.model.formats.validation_messages import misfit_error
 

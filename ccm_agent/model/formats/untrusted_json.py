@@ -7,6 +7,7 @@ A client that may write a key or a subject controls its content, and many progra
 from __future__ import annotations
 
 import functools
+import threading
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -42,10 +43,15 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 """A duration; 30,000 years are enough."""
 
 
+_MAKING = threading.Lock()
+
+
 @functools.cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """A decoder of a type. Making one for a type such as `dict[str, Any]` costs more than decoding a small document."""
-    return msgspec.json.Decoder(kind)
+    # msgspec may crash when two threads make decoders of a new type
+    with _MAKING:
+        return msgspec.json.Decoder(kind)
 
 
 def decode_foreign(body: bytes, kind: type[T]) -> T:
