@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
 
 URL_LIMIT = 4096
+
+
+class NotifyAddOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl notify add`."""
+
+    name: str
+    on: str
+    webhook: str
+    command: str
+    smtp: str
+    to: tuple[str, ...]
+    sender: str
+    password_file: str
+    template: str
+    after: str
+    replace: bool
+    file: str
 
 
 def _file_option() -> click.Option:
@@ -105,18 +123,19 @@ def notify(application: Application) -> None:
         _file_option(),
     ],
 )
-def _add(application: Application, name: str, replace: bool, file: str, **options: Any) -> Exit:
+@takes(NotifyAddOptions)
+def _add(application: Application, given: NotifyAddOptions) -> Exit:
     """Add a rule. A running server reads it within seconds."""
     from ccm_ctl.notify.messages import format_message
     from ccm_ctl.notify.rules import read_rules, write_rules
 
-    rule = _rule(options)
+    name, rule = given.name, _rule(given)
     check_rule(name, rule)
     if rule.template:
         format_message(rule.template, [_test_happening()])
-    path = _path(application, file)
+    path = _path(application, given.file)
     rules = read_rules(path)
-    if name in rules and not replace:
+    if name in rules and not given.replace:
         raise UsageError(f"rule {name} exists; use --replace to change it")
     if len(rules | {name: rule}) > RULES_LIMIT:
         raise UsageError(f"{path}: at most {RULES_LIMIT} rules are allowed")
@@ -128,8 +147,8 @@ def _add(application: Application, name: str, replace: bool, file: str, **option
     return Exit.OK
 
 
-def _rule(options: dict[str, Any]) -> NotificationRule:
-    webhook = options["webhook"]
+def _rule(given: NotifyAddOptions) -> NotificationRule:
+    webhook = given.webhook
     if webhook == "-":
         webhook = sys.stdin.readline(URL_LIMIT).strip()
         if not webhook:
@@ -137,21 +156,21 @@ def _rule(options: dict[str, Any]) -> NotificationRule:
                 "--webhook -: standard input has no URL; use --webhook - < FILE, or write the URL"
             )
     try:
-        command = shlex.split(options["command"])
+        command = shlex.split(given.command)
     except ValueError as err:
         raise UsageError(
-            f"--exec {options['command']}: a quotation mark is not closed, or nothing follows the last `\\`"
+            f"--exec {given.command}: a quotation mark is not closed, or nothing follows the last `\\`"
         ) from err
     return NotificationRule(
-        on=options["on"],
+        on=given.on,
         webhook=webhook,
         exec=command,
-        smtp=options["smtp"],
-        to=list(options["to"]),
-        sender=options["sender"],
-        password_file=options["password_file"],
-        template=options["template"],
-        after=options["after"],
+        smtp=given.smtp,
+        to=list(given.to),
+        sender=given.sender,
+        password_file=given.password_file,
+        template=given.template,
+        after=given.after,
     )
 
 
