@@ -57,7 +57,9 @@ _DIGEST = re.compile(r"(?i)\b[0-9a-f]{32,128}\b")
 
 HIDDEN = "hidden: the resource is `sensitive`"
 
-_IDENTITY = frozenset({"name", "alias", "ensure", "provider", "require", "subscribe", "type", "protocol"})
+_REFERENCES = frozenset({"require", "subscribe", "before", "notify"})
+
+_IDENTITY = frozenset({"name", "alias", "ensure", "provider", "type", "protocol"}) | _REFERENCES
 """Fields that identify a resource and its references."""
 
 _SHOWN = _IDENTITY | {"timestamp", "tags"}

@@ -18,7 +18,7 @@ from ccm_agent.manifest.expressions import (
 )
 from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
-from ccm_agent.manifest.validate import check_properties, late_checks
+from ccm_agent.manifest.validate import check_outside_manifest, check_properties, late_checks
 from ccm_agent.model.errors import ExpressionError, InputError, PropertyError, SecretNotSealedError
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.catalog import Catalog
@@ -64,6 +64,10 @@ class ResourceBuilder(EntryReader):
         for number, entry in enumerate(raw):
             for kind, properties, place in self.instances(entry, (*path, number)):
                 declared.append(self.declare(kind, properties, place, len(declared)))
+        if any(one.wanted.before or one.wanted.notify for one in declared):
+            from ccm_agent.manifest.reverse_references import reverse_references
+
+            reverse_references(declared, self._place)
         return declared
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
@@ -82,7 +86,7 @@ class ResourceBuilder(EntryReader):
             wanted = make_properties(kind, read, self._source, self._text, path)
             check_properties(kind, wanted)
             if self._text is None:
-                check_each(wanted, *late_checks(kind, raw))
+                check_each(wanted, *late_checks(kind, raw), check_outside_manifest)
             else:
                 if kind.check_in_manifest is not None:
                     kind.check_in_manifest(wanted)

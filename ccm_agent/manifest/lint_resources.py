@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from ccm_agent.manifest.conversion import convert_all
 from ccm_agent.manifest.document import Path
 from ccm_agent.manifest.entries import DEFAULTS, EntryReader
-from ccm_agent.manifest.expressions import has_markers, holds_markers
+from ccm_agent.manifest.expressions import holds_markers
 from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.manifest.lint_expressions import lint_condition, lint_templates
+from ccm_agent.manifest.lint_references import Key, ReferenceChecks
 from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
-from ccm_agent.manifest.validate import check_ensure, common_checks, late_checks
+from ccm_agent.manifest.validate import check_ensure, check_outside_manifest, common_checks, late_checks
 from ccm_agent.model import codec
 from ccm_agent.model.errors import InputError, ManifestError, MisfitError
 from ccm_agent.model.formats.scalars import explain_unquoted
-from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.model.resource import CommonProperties
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each, errors_in
@@ -25,9 +27,6 @@ from ccm_agent.resources.contract import AnyType
 
 Entry = tuple[Any, Path]
 """An entry of the list of resources, and the way to it."""
-
-Key = tuple[str, str]
-"""Type and name, or type and alias."""
 
 
 class ResourceLinter:
@@ -44,17 +43,14 @@ class ResourceLinter:
         self._report = report
         self._strict = strict_ccm
         self._catalog = catalog
-        self._templated: set[str] = set()
-        self._known: set[Key] = set()
+        self._references = ReferenceChecks(catalog, Counter())
         self._declared: dict[Key, Path] = {}
-        self._everywhere: set[Key] = set()
-        self._has_children = False
         self._inherited: dict[str, Path] = {}
         self._written: dict[str, str] = {}
 
     def entries(self, entries: Sequence[Entry]) -> None:
         """Check all resources, in order."""
-        self._everywhere = self._all_keys(entries)
+        self._references = ReferenceChecks(self._catalog, self._all_keys(entries))
         reader = _Reader(self._catalog, self._report)
         for entry, path in entries:
             for kind, properties, place in reader.read(entry, path):
@@ -76,8 +72,9 @@ class ResourceLinter:
             self._report.add(WARNING, "unquoted", message, self._at(path, "ensure"))
         wanted = self._properties(kind, raw, path)
         if wanted is not None and self._report.document is not None:
-            self._references(kind, wanted, path)
-            self._remember(kind, wanted, path)
+            for field, number, why in self._references.declare(kind, wanted):
+                self._report.add(ERROR, "reference", why, (*self._at(path, field), number))
+            self._duplicate(kind, wanted, path)
 
     def extension(self, message: str, path: Path) -> None:
         """Report what Choria CCM does not support."""
@@ -144,6 +141,8 @@ class ResourceLinter:
             checks += [one for one in (kind.check, in_manifest, settle) if one is not None]
         quoted = {key: value for key, value in raw.items() if key not in kind.rules.quoted}
         checks += late_checks(kind, quoted)
+        if self._report.document is None:
+            checks.append(check_outside_manifest)
         try:
             check_each(wanted, *checks)
         except InputError as err:
@@ -205,44 +204,23 @@ class ResourceLinter:
         for key, lack in kind.find_extensions(raw) if kind.find_extensions is not None else ():
             self.extension(f"Choria CCM's `{kind.name}` {lack}", self._at(path, key) if key in raw else path)
 
-    def _references(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
-        for field in ("require", "subscribe"):
-            for number, text in enumerate(getattr(wanted, field, ())):
-                if why := self._why_not_earlier(text):
-                    message = f"{kind.name}#{wanted.name}: `{text}` in `{field}` {why}"
-                    self._report.add(ERROR, "reference", message, (*self._at(path, field), number))
-
-    def _why_not_earlier(self, text: str) -> str:
-        """Why a reference leads to nothing that is declared before it; "" where it does, or where only a node can tell."""
-        found = parse_reference(text)
-        if found is None or self._has_children or (found.type, found.name) in self._known:
-            return ""
-        if (found.type, found.name) in self._everywhere:
-            # a literal name may be what an earlier template gives; the same template gives the same name
-            is_certain = has_markers(text) or found.type not in self._templated
-            return "is declared later: move it up" if is_certain else ""
-        return "" if has_markers(text) or found.type in self._templated else "is not declared"
-
-    def _remember(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
+    def _duplicate(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
         first = self._declared.setdefault((kind.name, wanted.name), path)
         if first is not path and wanted.name != "?":
             message = (
                 f"{kind.name}#{wanted.name}: declared twice, first on line {self._report.place(first).line}"
             )
             self._report.add(WARNING, "duplicate", message, path)
-        self._known |= {(kind.name, one) for one in (wanted.name, wanted.alias) if one}
-        if has_markers(wanted.name) or has_markers(wanted.alias):
-            self._templated.add(kind.name)
-        self._has_children = self._has_children or kind.contains_manifest
 
-    def _all_keys(self, entries: Sequence[Entry]) -> set[Key]:
+    def _all_keys(self, entries: Sequence[Entry]) -> Counter[Key]:
+        """How often each name and alias is declared."""
         reader = _Reader(self._catalog, Report(self._report.document))  # the same findings are reported below
-        return {
-            (kind.name, str(properties.get(key)))
+        return Counter(
+            (kind.name, name)
             for entry, path in entries
             for kind, properties, _ in reader.read(entry, path)
-            for key in ("name", "alias")
-        }
+            for name in {str(properties[key]) for key in ("name", "alias") if properties.get(key) is not None}
+        )
 
 
 class _Reader(EntryReader):

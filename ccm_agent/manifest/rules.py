@@ -13,7 +13,10 @@ RULES = {
     "ensure": "`ensure` is missing or is not one of the type's values.",
     "property": "The type does not accept the value of a property.",
     "unquoted": "An unquoted number is read as a different text than written.",
-    "reference": "`require` or `subscribe` names a resource that is not declared before it.",
+    "reference": (
+        "`require` or `subscribe` names a resource that is not declared before it, or `before` or `notify` one that is not "
+        "declared after it."
+    ),
     "expression": "An expression does not parse, uses an unknown name, or mixes incompatible types.",
     "fact": "An expression uses a fact that nodes do not gather.",
     "unclosed": "A `{{` or `${` is not closed, so it is text and not an expression.",

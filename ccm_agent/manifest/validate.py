@@ -13,7 +13,7 @@ from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.records.registration import RegistrationEntry, check_entry
 from ccm_agent.model.records.slots import parse_slot
-from ccm_agent.model.resource import CommonProperties, parse_reference
+from ccm_agent.model.resource import MANIFEST_ONLY, CommonProperties, parse_reference
 from ccm_agent.model.selection import TAG, TAG_RULE
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.resources.checks import check_each
@@ -37,6 +37,8 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
         lambda wanted: check_ensure(kind, wanted),
         lambda wanted: _check_references(wanted.require, "require"),
         lambda wanted: _check_references(getattr(wanted, "subscribe", ()), "subscribe"),
+        lambda wanted: _check_references(wanted.before, "before"),
+        lambda wanted: _check_references(wanted.notify, "notify"),
         _check_control,
         _check_health,
         _check_registrations,
@@ -58,6 +60,18 @@ def late_checks(kind: AnyType, written: Mapping[str, Any]) -> list[Callable[[Com
     if (check := kind.check_when_applied) is not None:
         checks.append(lambda wanted: check(wanted, written))
     return checks
+
+
+def check_outside_manifest(wanted: CommonProperties) -> None:
+    """
+    Refuse properties of a single resource that have a meaning only in a manifest.
+
+    Raises:
+        PropertyError: There is one.
+    """
+    for field in MANIFEST_ONLY:
+        if getattr(wanted, field):
+            _refuse(f"`{field}` is only for resources of a manifest", field)
 
 
 def _check_rules(wanted: CommonProperties) -> None:

@@ -20,6 +20,9 @@ from ccm_agent.model.records.registration import RegistrationEntry
 PRESENT = "present"
 ABSENT = "absent"
 
+MANIFEST_ONLY = ("before", "notify")
+"""Properties that have a meaning only in a manifest, not for a single resource."""
+
 REFERENCE = re.compile(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
 """A reference to a resource by name or alias: `type#name`."""
 
@@ -58,6 +61,21 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     require: Annotated[
         list[str],
         Meta(description="Resources (`type#name`) that must not have failed for this one to be managed."),
+    ] = []
+    before: Annotated[
+        list[str],
+        Extension,
+        Meta(
+            description="Later resources (`type#name`) of this manifest that require this one, as if each had it in `require`."
+        ),
+    ] = []
+    notify: Annotated[
+        list[str],
+        Extension,
+        Meta(
+            description="Later resources (`type#name`) of this manifest that are refreshed when this one changes, as if each had "
+            "it in `subscribe`."
+        ),
     ] = []
     control: Annotated[
         Control | None, Untemplated, Meta(description="Conditions under which the resource is managed.")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ccm_agent.model.manifest import Manifest
-from ccm_agent.model.resource import CommonProperties
+from ccm_agent.model.resource import MANIFEST_ONLY, CommonProperties
 from ccm_agent.resources.contract import AnyType
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -57,6 +57,8 @@ def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
 def type_schema(kind: AnyType) -> dict[str, Any]:
     """Return the schema of one resource with its name, as `ccm ensure api pipe` and `ccmctl ensure` send it."""
     body, definitions = properties_schema(kind)
+    for field in MANIFEST_ONLY:
+        del body["properties"][field]
     name = {"type": "string", "description": _description(kind, "name")}
     return {
         "$schema": DIALECT,
