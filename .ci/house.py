@@ -24,8 +24,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 PACKAGES = ("ccm_agent", "ccm_ctl")
 AGENT = "ccm_agent/agent"
-LAYERS = ("cache", "events", "runs", "desired", "requests", "node", "process", "context", "agent")
-"""The agent's folders and its own modules, from the bottom up."""
+LAYERS = ("events", "state", "trust", "cache", "runs", "desired", "requests", "node", "process")
+"""The agent's folders, from the bottom up; a module beside them is above all."""
 
 LARGEST_FOLDERS = 5
 IGNORED_TOKENS = {

@@ -13,7 +13,7 @@ from tables import plain, table, type_words
 
 def settings() -> str:
     """Each setting: its key, with the keys of the mapping or list that holds it before it."""
-    from ccm_agent.agent.process.config import AgentConfig
+    from ccm_agent.agent.state.settings import AgentConfig
     from ccm_agent.bus.signatures.trust import Signer
 
     schema = msgspec.json.schema(AgentConfig)

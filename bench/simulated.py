@@ -114,8 +114,8 @@ async def simulated_agent(
     from msgspec.structs import replace
 
     from ccm_agent import app_agent
-    from ccm_agent.agent.agent import Agent
-    from ccm_agent.agent.process.config import BrokerSettings, Settings
+    from ccm_agent.agent.process.agent import Agent
+    from ccm_agent.agent.state.settings import BrokerSettings, Settings
     from ccm_agent.app_agent import bus_settings, read_trust
     from ccm_agent.bus.connection.connection import Connection
 

@@ -18,16 +18,16 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from ccm_agent.agent.agent import Agent
 from ccm_agent.agent.cache.document_cache import CachedDownload
-from ccm_agent.agent.context import AgentPorts
 from ccm_agent.agent.desired.origins import SourcePorts
-from ccm_agent.agent.node import control_socket as control_socket
-from ccm_agent.agent.process.config import BrokerSettings, Settings, read_config, read_secret, with_context
+from ccm_agent.agent.process import control_socket as control_socket
+from ccm_agent.agent.process.agent import Agent
+from ccm_agent.agent.process.context import AgentPorts
 from ccm_agent.agent.process.log_setup import set_up_logging
 from ccm_agent.agent.process.main import SystemdNotifier, serve, serve_once
-from ccm_agent.agent.process.state_folder import check_configured, determine_identity
 from ccm_agent.agent.runs.admission import read_policy
+from ccm_agent.agent.state.settings import BrokerSettings, Settings, read_config, read_secret, with_context
+from ccm_agent.agent.state.state_folder import check_configured, determine_identity
 from ccm_agent.app import App
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import BusSettings, settings_for, settings_from_context

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.process.config import read_config
 from ccm_agent.agent.runs.admission import read_policy
+from ccm_agent.agent.state.settings import read_config
 from ccm_agent.app import App
 from ccm_agent.engine.permission import Permission
 from ccm_agent.engine.request import ApplyOptions, ManifestSource

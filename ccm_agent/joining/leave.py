@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ccm_agent.agent.process.state_folder import StateLock
+from ccm_agent.agent.state.state_folder import StateLock
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.signatures.join import JoinError, sign_request, verify_answer
@@ -39,7 +39,7 @@ from ccm_agent.storage.state_file import StateFile
 from ccm_agent.version import VERSION
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.process.config import BrokerSettings
+    from ccm_agent.agent.state.settings import BrokerSettings
     from ccm_agent.joining.membership import JoinPlaces, Membership
     from ccm_agent.model.records.join import JoinAnswer
 

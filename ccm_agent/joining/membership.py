@@ -18,8 +18,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.process.config import Settings, parse_config, read_config
-from ccm_agent.agent.process.state_folder import fully_qualified, saved_identity
+from ccm_agent.agent.state.settings import Settings, parse_config, read_config
+from ccm_agent.agent.state.state_folder import fully_qualified, saved_identity
 from ccm_agent.bus.access.credentials import claims_in_jwt, new_user
 from ccm_agent.bus.signatures.join import JoinError
 from ccm_agent.bus.signatures.signing import SigningKey, seed_in_credentials

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.requests.request_log import RequestLog
 from ccm_agent.agent.runs.admission import read_disabled
+from ccm_agent.agent.state.request_log import RequestLog
 from ccm_agent.bus.object_descriptions import ObjectInfo
 from ccm_agent.bus.signatures.signing import read_claims
 from ccm_agent.bus.streams import Stored

@@ -108,7 +108,7 @@ FUNCTIONS = [
     _function("ccm_agent.bus.subjects:parse_kv_url", "kv://CCM_DATA/role/web"),
     _function("ccm_agent.bus.subjects:parse_assignment_key", "fact.role.web.site"),
     _function(
-        "ccm_agent.agent.process.config:parse_config",
+        "ccm_agent.agent.state.settings:parse_config",
         "identity: web1\ninterval: 5m\nsources: [{manifest: /a.yaml}]\n",
     ),
     _function("ccm_agent.policy.hours:parse_hours", "Mon-Fri 08:00-17:00 Europe/Berlin"),

@@ -26,8 +26,8 @@ import nats.errors
 import nkeys
 
 from ccm_agent.agent.requests.request_handler import KINDS, decode_request
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.agent.runs.run_queue import find_deadline
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.access.credentials import check_seed, name_in_jwt, only_inboxes_in_credentials
 from ccm_agent.bus.connection.messages import Message
 from ccm_agent.bus.connection.parser import Parser

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 import pytest
 
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.access.permissions import Permissions, Role, node_permissions, operator_permissions
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.access.permissions import Role, node_permissions, operator_permissions
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.events import NatsEvents

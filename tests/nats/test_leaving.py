@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 import pytest
 
-from ccm_agent.agent.process.state_folder import StateLock
+from ccm_agent.agent.state.state_folder import StateLock
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.kv import NatsKeyValue

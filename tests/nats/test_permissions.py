@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.access.accounts import Account
 from ccm_agent.bus.access.credentials import (
     new_authority,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from ccm_agent.agent.process.state_folder import LEDGER
-from ccm_agent.agent.requests.request_log import RequestLog
+from ccm_agent.agent.state.request_log import RequestLog
+from ccm_agent.agent.state.state_folder import LEDGER
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
 from ccm_agent.bus.events import NatsEvents

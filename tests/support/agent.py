@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.agent import Agent
-from ccm_agent.agent.context import AgentPorts
-from ccm_agent.agent.process.config import Settings
+from ccm_agent.agent.process.agent import Agent
+from ccm_agent.agent.process.context import AgentPorts
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.subjects import event_subject, request_subject, run_pattern
 from ccm_agent.engine.request import PAUSED, ApplyOptions, ManifestSource

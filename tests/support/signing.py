@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import nkeys
 
-from ccm_agent.agent.requests.authentication import Authenticator
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.authentication import Authenticator
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.kv import NatsKeyValue
 from ccm_agent.bus.requests import NatsRequests
 from ccm_agent.bus.signatures.signatory import Signatory

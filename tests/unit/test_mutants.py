@@ -25,7 +25,7 @@ NAMED = (
     "ccm_agent/bus/signatures/signing.py:verify_content:check_content(claims, kind, subject, body):False",
     "ccm_agent/bus/signatures/verified.py:Verifier._judge:signer is None:False",
     "ccm_agent/bus/signatures/signatory.py:Signatory._sign:not base:False",
-    "ccm_agent/agent/requests/authentication.py:Authenticator.request:not is_allowed:False",
+    "ccm_agent/agent/trust/authentication.py:Authenticator.request:not is_allowed:False",
     "ccm_agent/agent/requests/request_handler.py:RequestHandler._is_meant:incoming.scope in scopes_of(context.node, facts):True",
     "ccm_ctl/fleet/rollout/starter.py:RolloutStarter._store_rollout:await check_handover(self._fleet, claimed, recorded, "
     "build_request(self._fleet, recorded)):False",

@@ -11,7 +11,7 @@ import click
 import msgspec
 import pytest
 
-from ccm_agent.agent.process.config import AgentConfig, NatsConfig, TlsConfig
+from ccm_agent.agent.state.settings import AgentConfig, NatsConfig, TlsConfig
 from ccm_agent.bus.signatures.trust import Signer
 from ccm_agent.cli.program import program
 from ccm_agent.model import outcome, wire

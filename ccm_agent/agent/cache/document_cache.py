@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.forwarding_bucket import ForwardingReader
 from ccm_agent.bus.subjects import encode_token, parse_kv_url
 from ccm_agent.hiera.sources import plain_refused, read_stamp

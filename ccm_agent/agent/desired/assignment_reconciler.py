@@ -33,13 +33,13 @@ from ccm_agent.agent.desired.assignments import (
 from ccm_agent.agent.desired.drift import Drift, forget_others
 from ccm_agent.agent.desired.loop import ConvergenceLoop, ConvergenceResult, pause
 from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
-from ccm_agent.agent.node.presence import facts_digest
+from ccm_agent.agent.state.presence import facts_digest
 from ccm_agent.model.errors import BusError, CcmError, ProtocolError, Refusal
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.sessions.refresh_store import SCOPE
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.model.wire import AssignmentStage
 
 log = logging.getLogger(__name__)

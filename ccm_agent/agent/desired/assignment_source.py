@@ -48,7 +48,7 @@ from ccm_agent.model.wire import CARRIED_OUT, COMPLIANT_STATES, DISABLED, WAITIN
 from ccm_agent.sessions.refresh_store import SCOPE
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

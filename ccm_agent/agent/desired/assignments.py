@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
 from ccm_agent.model.errors import ProtocolError, Refusal
 from ccm_agent.model.ports import KeyValueEntry
@@ -29,7 +29,7 @@ from ccm_agent.model.wire import Assignment
 from ccm_agent.storage.state_file import StateFile
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

@@ -51,7 +51,7 @@ from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import NodeState
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

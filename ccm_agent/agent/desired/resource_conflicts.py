@@ -18,7 +18,7 @@ from ccm_agent.engine.request import ApplyOptions, ManifestSource
 from ccm_agent.model.errors import CcmError
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

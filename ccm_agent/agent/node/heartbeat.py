@@ -12,7 +12,7 @@ from ccm_agent.model.errors import BusError
 from ccm_agent.model.wire import DUPLICATE_IDENTITY
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.agent.requests.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)

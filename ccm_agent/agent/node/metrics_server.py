@@ -17,8 +17,8 @@ from ccm_agent.metrics.registry import CONTENT_TYPE, CallbackMetric, MetricsRegi
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.events.publisher import EventPublisher
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

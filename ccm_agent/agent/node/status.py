@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.agent.process.state_folder import STATUS_FILE
+from ccm_agent.agent.state.state_folder import STATUS_FILE
 from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
     from ccm_agent.agent.desired.manifest_reconciler import ManifestReconciler
     from ccm_agent.agent.events.publisher import EventPublisher
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.agent.runs.run_executor import RunExecutor
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ccm_agent.agent.agent import Agent
 from ccm_agent.agent.desired.loop import ConvergenceResult
-from ccm_agent.agent.node.control_socket import ControlSocket
-from ccm_agent.agent.process.config import Settings, read_config
+from ccm_agent.agent.process.agent import Agent
+from ccm_agent.agent.process.control_socket import ControlSocket
 from ccm_agent.agent.process.log_setup import set_up_logging
+from ccm_agent.agent.state.settings import Settings, read_config
 from ccm_agent.model.errors import CcmError, HostError
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import parse_scheduled, request_subject
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.formats.moments import format_moment

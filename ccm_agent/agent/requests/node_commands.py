@@ -35,8 +35,8 @@ from ccm_agent.model.wire import (
 )
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.desired.loop import ConvergenceResult
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from ccm_agent.agent.requests.authentication import NotAuthorizedError, WrongClockError
 from ccm_agent.agent.requests.node_commands import convergence_end
-from ccm_agent.agent.requests.request_log import RequestLogEntry
-from ccm_agent.agent.requests.schedule_times import schedule_name
 from ccm_agent.agent.runs.run_queue import ACTIONS, QueuedRun, build_run, find_deadline
+from ccm_agent.agent.state.request_log import RequestLogEntry
+from ccm_agent.agent.trust.authentication import NotAuthorizedError, WrongClockError
+from ccm_agent.agent.trust.schedule_times import schedule_name
 from ccm_agent.bus.signatures.node_key import FINAL_ANSWERS
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.subjects import event_subject, node_scope, scopes_of
@@ -57,8 +57,8 @@ from ccm_agent.model.wire import (
 )
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.node.status import NodeStatus
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.agent.requests.missed_schedules import MissedSchedules
     from ccm_agent.agent.requests.node_commands import NodeCommands
     from ccm_agent.agent.runs.run_executor import RunExecutor

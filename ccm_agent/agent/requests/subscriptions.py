@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ccm_agent.agent.node.facts import BUCKET
-from ccm_agent.agent.requests.authentication import Authenticator
+from ccm_agent.agent.cache.facts import BUCKET
+from ccm_agent.agent.trust.authentication import Authenticator
 from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
 from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET
 from ccm_agent.bus.subjects import scopes_of
@@ -24,8 +24,8 @@ from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import IncomingRequest, KeyReader
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 
 log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
 from ccm_agent.storage.journal import replace_file, sync_folder
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.node.presence import NodePresence
+    from ccm_agent.agent.state.presence import NodePresence
 
 log = logging.getLogger(__name__)
 

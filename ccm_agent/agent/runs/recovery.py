@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame
-from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.runs.run_queue import QueuedRun
+from ccm_agent.agent.state.request_log import RequestLogEntry
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.formats.truncation import encode_summary
@@ -37,7 +37,7 @@ from ccm_agent.storage.spool import OpenRun
 from ccm_agent.storage.spool_segment import Kind, Spooled
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 

@@ -39,8 +39,8 @@ from ccm_agent.sessions.refresh_store import SCOPE
 from ccm_agent.storage.plan_store import PlanRecord, SavedPlan
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
     from ccm_agent.agent.desired.assignment_status import RolloutRun
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.model.wire import AssignmentStage
 
     Release = Callable[[AssignmentStage], Awaitable[RolloutRun]]

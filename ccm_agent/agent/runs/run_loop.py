@@ -18,7 +18,7 @@ from ccm_agent.model.wire import (
 )
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.context import AgentContext
+    from ccm_agent.agent.process.context import AgentContext
     from ccm_agent.agent.requests.request_handler import RequestHandler
     from ccm_agent.agent.runs.run_executor import RunExecutor
     from ccm_agent.agent.runs.run_queue import QueuedRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import (
     fact_scope,
     node_scope,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.agent import cancel_and_wait
+from ccm_agent.agent.process.agent import cancel_and_wait
 from ccm_agent.model.wire import MANIFEST_APPLY, MESSAGE_LIMIT, AnswerState, ManifestRequest
 from ccm_agent.testing.memory_bus import MemoryBroker
 from tests.support.agent import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.agent.node.facts import AssignedFacts
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.cache.facts import AssignedFacts
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.records.stamped import Stamped

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.agent.requests.authentication import Authenticator, NotAuthorizedError, WrongClockError
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.authentication import Authenticator, NotAuthorizedError, WrongClockError
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER, SignatureError
 from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, Signer, sign_signers

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.cache.document_cache import CachedBucket
-from ccm_agent.agent.requests.authentication import Authenticator
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.authentication import Authenticator
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.model.errors import (
     BusDeniedError,

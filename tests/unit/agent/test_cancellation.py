@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 
-from ccm_agent.agent.agent import cancel_and_wait
+from ccm_agent.agent.process.agent import cancel_and_wait
 
 
 async def test_a_task_that_loses_a_cancellation_is_asked_again() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.context import AgentContext
 from ccm_agent.agent.events.run_report import Checkpoint
+from ccm_agent.agent.process.context import AgentContext
 from ccm_agent.agent.runs.run_executor import RunExecutor
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
 from ccm_agent.engine.request import ManifestSource

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ccm_agent.agent.process.config import (
+from ccm_agent.agent.state.settings import (
     BrokerSettings,
     Settings,
     TlsConfig,

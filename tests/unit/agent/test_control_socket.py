@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ccm_agent.agent.node.control_socket import LOOK, ONCE, SOCKET, STATUS, ControlSocket, ask
-from ccm_agent.agent.process.state_folder import STATUS_FILE, read_status
+from ccm_agent.agent.process.control_socket import LOOK, ONCE, SOCKET, STATUS, ControlSocket, ask
 from ccm_agent.agent.runs.admission import disable
+from ccm_agent.agent.state.state_folder import STATUS_FILE, read_status
 from ccm_agent.model.errors import HostError
 from ccm_agent.model.wire import Disabled
 from tests.support.agent import Running, until, until_asked

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.agent.requests.request_log import REFUSALS_A_MINUTE, DecisionLog
+from ccm_agent.agent.state.request_log import REFUSALS_A_MINUTE, DecisionLog
 from ccm_agent.bus.chain import NONE
 from ccm_agent.model.errors import Refusal
 from ccm_agent.model.ports import IncomingRequest

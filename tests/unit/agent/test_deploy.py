@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.process.config import BrokerSettings, Settings, TlsConfig, read_config
+from ccm_agent.agent.state.settings import BrokerSettings, Settings, TlsConfig, read_config
 from ccm_agent.model.errors import DocumentError
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"

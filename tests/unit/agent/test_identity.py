@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.process.state_folder import check_configured, determine_identity, machine_id
+from ccm_agent.agent.state.state_folder import check_configured, determine_identity, machine_id
 from ccm_agent.model.errors import FileError, UsageError
 
 

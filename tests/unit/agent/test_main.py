@@ -1,5 +1,5 @@
-from ccm_agent.agent.process.config import parse_config
 from ccm_agent.agent.process.main import merge_reloaded
+from ccm_agent.agent.state.settings import parse_config
 
 
 def test_what_can_change_without_a_restart_holds_at_once_and_the_rest_is_named_by_its_key() -> None:

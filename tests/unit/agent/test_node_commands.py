@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.context import AgentContext
 from ccm_agent.agent.desired.loop import ConvergenceResult
 from ccm_agent.agent.desired.origins import SourcePorts
+from ccm_agent.agent.process.context import AgentContext
 from ccm_agent.agent.requests.node_commands import (
     TEXT_LIMIT,
     WAITING_LIMIT,

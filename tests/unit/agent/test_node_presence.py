@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.node.presence import NodePresence, facts_digest
+from ccm_agent.agent.state.presence import NodePresence, facts_digest
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.wire import AGENT_DUPLICATE, FactsRecord, ManifestRequest, NodeRecord, Presence

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.process.config import parse_config, read_config
 from ccm_agent.agent.runs.admission import LIMIT_BYTES, read_policy
+from ccm_agent.agent.state.settings import parse_config, read_config
 from ccm_agent.model.errors import CcmError, DocumentError, FileError
 
 TYPES = ("exec", "file")

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.requests.request_handler import decode_request
-from ccm_agent.agent.requests.schedule_times import scheduled_run_id
 from ccm_agent.agent.runs.run_queue import find_deadline
+from ccm_agent.agent.trust.schedule_times import scheduled_run_id
 from ccm_agent.bus.subjects import event_subject, request_subject
 from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.errors import ProtocolError

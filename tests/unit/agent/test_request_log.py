@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.requests.request_log import RequestLog, RequestLogEntry
+from ccm_agent.agent.state.request_log import RequestLog, RequestLogEntry
 from ccm_agent.model.wire import MANIFEST_APPLY
 from tests.support.agent import FakeClock
 
@@ -178,7 +178,7 @@ async def test_a_kill_at_any_byte_keeps_earlier_answers(tmp_path: Path, clock: F
 async def test_compaction_keeps_valid_records_and_concurrent_ones(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccm_agent.agent.requests.request_log.COMPACT_BYTES", 10_000)
+    monkeypatch.setattr("ccm_agent.agent.state.request_log.COMPACT_BYTES", 10_000)
     path = tmp_path / "ledger"
     request_log, _ = await opened(path, clock)
     for number in range(50):

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.agent.requests.authentication import Authenticator
-from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
+from ccm_agent.agent.trust.authentication import Authenticator
+from ccm_agent.agent.trust.snapshot_reader import SnapshotReader
 from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.signatures.snapshot import digest_of, piece_key, place_of, split
 from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccm_agent.agent.requests.authentication import Authenticator, StaleSignersError
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
-from ccm_agent.agent.requests.signers_guard import SignersGuard
+from ccm_agent.agent.trust.authentication import Authenticator, StaleSignersError
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.signers_guard import SignersGuard
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
 from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp
 from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET, SignedText, SignersList, sign_signers

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.process.state_folder import LEDGER, state_began
-from ccm_agent.agent.requests.authentication import BEFORE_STATE_MS, EarlierRequestError
+from ccm_agent.agent.state.state_folder import LEDGER, state_began
+from ccm_agent.agent.trust.authentication import BEFORE_STATE_MS, EarlierRequestError
 from ccm_agent.bus.requests import SCHEDULES_STREAM
 from ccm_agent.bus.subjects import due_subject, request_subject
 from ccm_agent.model.ports import IncomingRequest

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ccm_agent.agent.process.state_folder import StateLock
+from ccm_agent.agent.state.state_folder import StateLock
 from ccm_agent.model.errors import FileError, LockError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccm_agent.agent.node.facts import routed_facts
+from ccm_agent.agent.cache.facts import routed_facts
 from ccm_agent.bus.subjects import event_subject, fact_scope
 from ccm_agent.model.errors import BusUnavailableError
 from ccm_agent.model.ports import KeyValue, KeyValueEntry

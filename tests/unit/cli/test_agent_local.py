@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster
 
-from ccm_agent.agent.process.state_folder import StateLock
 from ccm_agent.agent.runs.admission import FILE, read_disabled
+from ccm_agent.agent.state.state_folder import StateLock
 from ccm_agent.cli import main
 from tests.support.ccm_json import checked
 

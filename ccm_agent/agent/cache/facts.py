@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model import merge

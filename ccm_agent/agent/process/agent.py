@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.agent.context import AgentContext, AgentPorts
 from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
 from ccm_agent.agent.desired.loop import ConvergenceResult
 from ccm_agent.agent.desired.manifest_reconciler import ManifestReconciler
@@ -20,16 +19,17 @@ from ccm_agent.agent.events.publisher import EventPublisher
 from ccm_agent.agent.node.heartbeat import HeartbeatLoop
 from ccm_agent.agent.node.metrics_server import MetricsServer, add_gauges
 from ccm_agent.agent.node.status import LocalStatus, NodeStatus
-from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.process.state_folder import StateLock
+from ccm_agent.agent.process.context import AgentContext, AgentPorts
 from ccm_agent.agent.requests.missed_schedules import MissedSchedules
 from ccm_agent.agent.requests.node_commands import NodeCommands
 from ccm_agent.agent.requests.request_handler import RequestHandler
-from ccm_agent.agent.requests.request_log import RequestLogEntry
 from ccm_agent.agent.requests.subscriptions import RequestQueue, Subscriptions
 from ccm_agent.agent.runs.recovery import Recovery
 from ccm_agent.agent.runs.run_executor import RunExecutor
 from ccm_agent.agent.runs.run_loop import ProgressPublisher, RunLoop
+from ccm_agent.agent.state.request_log import RequestLogEntry
+from ccm_agent.agent.state.settings import Settings
+from ccm_agent.agent.state.state_folder import StateLock
 from ccm_agent.model.errors import BusError
 from ccm_agent.model.wire import Disabled
 from ccm_agent.storage.spool import OpenRun

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ccm_agent.agent.requests.schedule_times import ScheduleTimes, scheduled_run_id
-from ccm_agent.agent.requests.signers_guard import SignersGuard
+from ccm_agent.agent.trust.schedule_times import ScheduleTimes, scheduled_run_id
+from ccm_agent.agent.trust.signers_guard import SignersGuard
 from ccm_agent.bus.signatures.node_state import StateReader
 from ccm_agent.bus.signatures.signing import (
     MAX_TIME_MS,

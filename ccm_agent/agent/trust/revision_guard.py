@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccm_agent.agent.requests.authentication import Authenticator
+from ccm_agent.agent.trust.authentication import Authenticator
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.records.policy import Principal
@@ -24,7 +24,7 @@ from ccm_agent.storage.state_file import StateFile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
+    from ccm_agent.agent.trust.snapshot_reader import SnapshotReader
     from ccm_agent.model.ports import KeyValueEntry
 
 

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ccm_agent.agent.process.state_folder import lock_owner, read_status, saved_identity
 from ccm_agent.agent.runs import admission
+from ccm_agent.agent.state.state_folder import lock_owner, read_status, saved_identity
 from ccm_agent.model.errors import CcmError, FileError, HostError, UsageError
 from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.wire import Disabled
 
 if TYPE_CHECKING:
-    from ccm_agent.agent.agent import Agent
+    from ccm_agent.agent.process.agent import Agent
 
 log = logging.getLogger(__name__)
 

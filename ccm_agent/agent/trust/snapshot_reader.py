@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ccm_agent.agent.requests.authentication import Authenticator
+from ccm_agent.agent.trust.authentication import Authenticator
 from ccm_agent.bus.signatures.snapshot import piece_key, place_of, read_piece
 from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.ports import KeyReader

@@ -14,26 +14,26 @@ from msgspec import Struct, field
 
 from ccm_agent.agent.cache.bundle_cache import BundleCache
 from ccm_agent.agent.cache.document_cache import CachedBuckets
+from ccm_agent.agent.cache.facts import AssignedFacts, FactCache
 from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
 from ccm_agent.agent.events.run_report import Shorten
-from ccm_agent.agent.node.facts import AssignedFacts, FactCache
-from ccm_agent.agent.node.presence import NodePresence
-from ccm_agent.agent.process.config import Settings
-from ccm_agent.agent.process.state_folder import (
+from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
+from ccm_agent.agent.runs.checkpoints import Checkpoints
+from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.agent.state.presence import NodePresence
+from ccm_agent.agent.state.request_log import DecisionLog, RequestLog
+from ccm_agent.agent.state.settings import Settings
+from ccm_agent.agent.state.state_folder import (
     LEDGER,
     determine_identity,
     machine_id,
     read_status,
     state_began,
 )
-from ccm_agent.agent.requests.authentication import Authenticator
-from ccm_agent.agent.requests.request_log import DecisionLog, RequestLog
-from ccm_agent.agent.requests.revision_guard import RevisionGuard
-from ccm_agent.agent.requests.snapshot_reader import SnapshotReader
-from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
-from ccm_agent.agent.runs.checkpoints import Checkpoints
-from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.agent.trust.authentication import Authenticator
+from ccm_agent.agent.trust.revision_guard import RevisionGuard
+from ccm_agent.agent.trust.snapshot_reader import SnapshotReader
 from ccm_agent.bus.signatures.node_key import NodeKey
 from ccm_agent.bus.signatures.node_state import StateReaderRef
 from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Trust
