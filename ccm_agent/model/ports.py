@@ -484,7 +484,7 @@ class Records(Protocol):
 
 
 class Locks(Protocol):
-    """Locks that processes of this host share, by name: "package", "service"."""
+    """Locks that processes of this host share, by name: "accounts", "package", "service"."""
 
     def hold(self, name: str) -> AbstractAsyncContextManager[None]:
         """

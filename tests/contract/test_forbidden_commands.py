@@ -189,6 +189,7 @@ STARTERS = {
     "health/goss/kernel.py": "tools of the host",
     "resources/package/providers/tool.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",
+    "resources/account_tools.py": "tools of the host",
     "engine/stoppable_runner.py": "passes on what another module starts",
     "cli/completion_values.py": "tools of the host, for the shell of the user",
 }

@@ -15,6 +15,7 @@ from ccm_agent.bus.access.credentials import new_account, user_credentials
 from ccm_agent.bus.access.permissions import Role, operator_permissions
 from ccm_agent.bus.connection.settings import DEFAULT_SERVER
 from ccm_agent.model.errors import NotFoundError, UsageError
+from ccm_agent.resources.catalog import Catalog
 from ccm_agent.version import VERSION
 from ccm_ctl.__main__ import VERBS, main
 from ccm_ctl.app import ConnectionOptions, bus_settings
@@ -221,7 +222,7 @@ def test_every_command_has_help_with_examples(verb: str) -> None:
     assert f"ccmctl {verb}" in said.out.partition("Examples:")[2]
 
 
-@pytest.mark.parametrize("type_name", ["apply", "archive", "exec", "file", "package", "scaffold", "service"])
+@pytest.mark.parametrize("type_name", Catalog().names())
 def test_help_of_a_type_has_an_example_of_it(type_name: str) -> None:
     desk = Desk(FakeNode("web1", {"role": "web"}))
     examples = desk.ccmctl("ensure", type_name, "--help").out.partition("Examples:")[2]

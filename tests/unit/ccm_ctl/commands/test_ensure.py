@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ccm_agent.resources.catalog import Catalog
 from tests.support.controller import Desk, FakeNode, event
 
 OWNED = "owner=root group=root"
@@ -84,7 +85,7 @@ def test_the_output_of_a_command_is_shown_with_equal_nodes_folded() -> None:
         ("package x --force", "--force: no such flag, did you mean `--unchecked`?"),
         (
             "zzzzzz x",
-            "unknown resource type `zzzzzz`; known types: apply, archive, exec, file, package, scaffold, service, "
+            f"unknown resource type `zzzzzz`; known types: {', '.join(Catalog().names())}, "
             "and --unchecked sends a type that only newer agents have",
         ),
         ("fiel x", "unknown resource type `fiel`, did you mean `file`?"),

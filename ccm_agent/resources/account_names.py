@@ -1,0 +1,78 @@
+"""Names and numbers of users and groups, as properties of resources: what is refused before anything is changed."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_agent.model.errors import Place, PropertyError
+
+LARGEST_ID = (1 << 32) - 2
+"""The next number means "unchanged" to chown(2)."""
+
+NAME_LENGTH = 32
+"""The most that the shadow tools accept; it is also the width of a name in utmp(5)."""
+
+LIST_LENGTH = 100_000
+"""Characters of a joined list of names. The kernel limits one argument to 131,072 bytes."""
+
+AccountId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
+"""The number of a user or group."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?", re.ASCII)
+
+
+def check_name(name: str, what: str, field: str) -> None:
+    """
+    Refuse a name that the shadow tools or the account files could misread.
+
+    Args:
+        name: The name.
+        what: "user" or "group".
+        field: The property that contains it.
+
+    Raises:
+        PropertyError: It is not a valid name.
+    """
+    place = Place(path=f"$.{field}")
+    if len(name) > NAME_LENGTH:
+        shown = f"{name[:NAME_LENGTH]}…"
+        raise PropertyError(
+            f"the {what} name {shown!r} has {len(name)} characters; at most {NAME_LENGTH} are allowed",
+            place=place,
+        )
+    if not _NAME.fullmatch(name):
+        raise PropertyError(
+            f"invalid {what} name {name!r}: it must begin with a letter, a digit or `_`, and contain only letters, digits "
+            "and `_.-`",
+            place=place,
+        )
+    if name.isdigit():
+        raise PropertyError(f"invalid {what} name {name!r}: programs would read it as a number", place=place)
+
+
+def check_names(names: list[str] | None, what: str, field: str) -> None:
+    """Refuse a list of names that contains an invalid one, or that is too long for one argument; see `check_name`."""
+    for name in names or ():
+        check_name(name, what, field)
+    if len(",".join(names or ())) > LIST_LENGTH:
+        raise PropertyError(
+            f"`{field}` is too long: its {len(names or ())} names have more than {LIST_LENGTH} characters",
+            place=Place(path=f"$.{field}"),
+        )
+
+
+def check_exclusive(names: list[str] | None, *, is_exclusive: bool, field: str) -> None:
+    """Refuse `<field>_exclusive` without the list that it is about."""
+    if is_exclusive and names is None:
+        raise PropertyError(
+            f"`{field}_exclusive` needs `{field}`; use `{field}: []` for none",
+            place=Place(path=f"$.{field}_exclusive"),
+        )
+
+
+def merge(found: list[str], wanted: list[str], *, is_exclusive: bool) -> list[str]:
+    """Return the list that a resource wants: exactly its own names, or its own in addition to the current ones. Sorted."""
+    return sorted(set(wanted) if is_exclusive else {*found, *wanted})

@@ -1,0 +1,64 @@
+"""
+Runs the shadow tools (groupadd, usermod and so on), one at a time.
+
+Source: the manual pages of shadow 4.13 (Debian 12), section "exit values".
+"""
+
+from __future__ import annotations
+
+from ccm_agent.model.errors import CommandError, LockError
+from ccm_agent.model.ports import Command, Completed, Locks, Runner
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+LIMIT_S = 120
+"""The tools wait 15 s for a lock. usermod changes the owner of all files in a home directory, which takes longer."""
+
+SAID_CHARACTERS = 1000
+
+LOCK_WORDS = ("cannot lock", "try again later")
+
+
+class AccountRunner:
+    """
+    The shadow tools of a host.
+
+    Args:
+        runner: Runs them.
+        locks: Gives the host's lock for accounts, so that two runs of this program wait for each other.
+    """
+
+    def __init__(self, runner: Runner, locks: Locks) -> None:
+        self._runner = runner
+        self._locks = locks
+
+    async def run(self, what: str, *argv: str, stdin: bytes | None = None, limit_s: float = LIMIT_S) -> None:
+        """
+        Run a tool.
+
+        Args:
+            what: The beginning of an error: "could not create the group web".
+            argv: The tool and its arguments. Errors do not quote them.
+            stdin: Its input, which may be secret.
+
+        Raises:
+            LockError: Another program holds the lock of the account files.
+            CommandError: The tool failed, or was killed because it hangs.
+        """
+        async with self._locks.hold("accounts"):
+            done = await self._runner.run(
+                Command(argv=argv, search_path=SEARCH_PATH, stdin=stdin, time_limit_s=limit_s)
+            )
+        if done.timed_out:
+            raise CommandError(f"{what}: {argv[0]} ran for {limit_s:g} s and was killed, because it hangs")
+        if done.code:
+            _refuse(done, what, argv[0])
+
+
+def _refuse(done: Completed, what: str, tool: str) -> None:
+    said = (done.stderr + done.stdout).decode(errors="replace").strip()[-SAID_CHARACTERS:]
+    if any(word in said for word in LOCK_WORDS):
+        raise LockError(
+            f"{what}: another program holds the lock of the account files: {said}; try again when it has ended"
+        )
+    raise CommandError(f"{what}: {said or f'{tool} failed with exit status {done.code}'}", output=said)

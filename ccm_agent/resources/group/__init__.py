@@ -1,0 +1,45 @@
+"""The group type: local groups and their members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ccm_agent.resources.contract import (
+    CommandLine,
+    Probe,
+    ProviderSpec,
+    ResourceContext,
+    ResourceType,
+    UndoRules,
+)
+from ccm_agent.resources.group.model import GroupProperties, GroupState
+from ccm_agent.resources.group.resource import check, decide, reach
+from ccm_agent.resources.group.undo import earlier, identify
+
+
+def _make_shadow(context: ResourceContext) -> Any:
+    from ccm_agent.resources.group.providers.shadow import Shadow
+
+    return Shadow(context.runner, context.files, context.port("locks"))
+
+
+def _has_shadow(facts: Mapping[str, Any], probe: Probe) -> bool:
+    return probe.has_program("groupadd")
+
+
+TYPE: ResourceType[GroupProperties, GroupState] = ResourceType(
+    name="group",
+    summary="Local groups and their members.",
+    properties=GroupProperties,
+    state=GroupState,
+    decide=decide,
+    check=check,
+    ensure=("present", "absent"),
+    default_ensure="present",
+    is_extension=True,
+    reach=reach,
+    undo=UndoRules(earlier=earlier, identify=identify),
+    command=CommandLine(examples=("web --gid 900", "docker --members alice --members bob", "games absent")),
+    providers=(ProviderSpec(name="shadow", make=_make_shadow, rank=10, is_usable=_has_shadow),),
+)

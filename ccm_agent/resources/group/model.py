@@ -1,0 +1,51 @@
+"""Properties and state of a group resource."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+from ccm_agent.resources.account_names import AccountId
+
+
+class GroupProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A group in /etc/group."""
+
+    name: Annotated[str, Meta(description="Name of the group.")]
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
+    gid: Annotated[AccountId | None, Meta(description="Number of the group. Not managed by default.")] = None
+    system: Annotated[
+        bool, Meta(description="Take the number of a new group from the range of system groups.")
+    ] = False
+    members: Annotated[
+        list[str] | None,
+        Meta(description="Users that are members. Other members stay, unless `members_exclusive` is set."),
+    ] = None
+    members_exclusive: Annotated[
+        bool, Meta(description="Remove all members that `members` does not list.")
+    ] = False
+
+
+class GroupMetadata(Struct, kw_only=True, omit_defaults=True):
+    """
+    A group in /etc/group.
+
+    Attributes:
+        name: The group's name.
+        provider: The provider that read the state.
+        gid: Its number; -1 if it does not exist.
+        members: Its members, sorted. Users whose primary group it is are not listed there.
+    """
+
+    name: str
+    provider: str
+    gid: int = -1
+    members: list[str] = []
+
+
+class GroupState(CommonState, kw_only=True):
+    """The current state; `ensure` is "present" or "absent"."""
+
+    metadata: GroupMetadata

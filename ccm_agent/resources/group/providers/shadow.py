@@ -1,0 +1,83 @@
+"""
+Groups with the shadow tools: groupadd, groupmod, groupdel and gpasswd.
+
+Source: groupadd(8), groupmod(8), groupdel(8), gpasswd(1); shadow 4.13 (Debian 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Files, Locks, Runner
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.account_files import GROUP, entries, members_of, number, read_accounts
+from ccm_agent.resources.account_tools import AccountRunner
+from ccm_agent.resources.group.model import GroupMetadata, GroupProperties, GroupState
+
+PROVIDER = "shadow"
+PROTOCOL = "io.choria.ccm.v1.resource.group.state"
+FIELDS = 4
+
+
+class Shadow:
+    """Groups of a system with the shadow tools; see `GroupProvider`."""
+
+    def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
+        self._runner = AccountRunner(runner, locks)
+        self._files = files
+
+    async def status(self, wanted: GroupProperties) -> GroupState:
+        return (await self.look_ahead([wanted]))[0]
+
+    async def look_ahead(self, wanted: Sequence[GroupProperties]) -> list[GroupState]:
+        text = await read_accounts(self._files, GROUP)
+        found = entries(text, {one.name for one in wanted}, FIELDS)
+        return [state(one.name, found.get(one.name)) for one in wanted]
+
+    async def create(self, wanted: GroupProperties) -> None:
+        options = ["-g", str(wanted.gid)] if wanted.gid is not None else []
+        if wanted.system:
+            options.append("-r")
+        name = wanted.name
+        try:
+            await self._runner.run(f"could not create the group {name}", "groupadd", *options, "--", name)
+        except CommandError as err:
+            if f"group '{name}' already exists" not in err.output:
+                raise
+            raise CommandError(
+                f"could not create the group {name}: it exists, but not in {GROUP}, so a directory service provides it; "
+                "only local groups are managed",
+                output=err.output,
+            ) from err
+
+    async def set_gid(self, name: str, gid: int) -> None:
+        await self._runner.run(
+            f"could not change the gid of the group {name}", "groupmod", "-g", str(gid), "--", name
+        )
+
+    async def add_members(self, name: str, members: Sequence[str]) -> None:
+        for member in members:
+            what = f"could not add {member} to the group {name}"
+            await self._runner.run(what, "gpasswd", "-a", member, "--", name)
+
+    async def set_members(self, name: str, members: Sequence[str]) -> None:
+        what = f"could not set the members of the group {name}"
+        await self._runner.run(what, "gpasswd", "-M", ",".join(members), "--", name)
+
+    async def remove(self, name: str) -> None:
+        await self._runner.run(f"could not remove the group {name}", "groupdel", "--", name)
+
+
+def state(name: str, entry: list[str] | None) -> GroupState:
+    """Return the state that an entry of /etc/group describes; None: there is none."""
+    metadata = GroupMetadata(name=name, provider=PROVIDER)
+    if entry is not None:
+        metadata.gid, metadata.members = number(entry[2]), members_of(entry)
+    return GroupState(
+        protocol=PROTOCOL,
+        type="group",
+        name=name,
+        ensure=ABSENT if entry is None else PRESENT,
+        metadata=metadata,
+    )

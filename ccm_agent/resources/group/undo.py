@@ -1,0 +1,37 @@
+"""What undoes the change of a group: its number and members before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.group.model import GroupProperties, GroupState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: GroupProperties, found: GroupState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    if found.ensure == ABSENT:
+        return EarlierState(properties={"ensure": ABSENT})
+    properties = {
+        "ensure": PRESENT,
+        "gid": found.metadata.gid,
+        "members": found.metadata.members,
+        "members_exclusive": True,
+    }
+    return EarlierState(properties=properties)
+
+
+def identify(state: GroupState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return {
+        "ensure": state.ensure,
+        "gid": str(state.metadata.gid),
+        "members": ",".join(state.metadata.members),
+    }
