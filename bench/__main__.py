@@ -15,6 +15,9 @@ import sys
 
 import bench
 
+SHELL_ONLY = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+"""Without them a command reads compiled modules and writes its output in blocks, as it does where it is installed."""
+
 
 def main(arguments: list[str]) -> int:
     """Run and print; the exit status."""
@@ -23,6 +26,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--nodes", type=int, metavar="N", help="Size of the fleet of `simulate`. [20000]")
     options = parser.parse_args(arguments)
     chosen: list[str] = options.names
+    for variable in SHELL_ONLY:
+        os.environ.pop(variable, None)
     if options.nodes is not None:
         os.environ["BENCH_NODES"] = str(options.nodes)  # modules read their settings when they are imported
     names = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "measure")]

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.applied import apply_run
-from bench.measure import BIN, ENVIRONMENT, Line
+from bench.measure import BIN, Line
 from bench.node_processes import node_processes
 from bench.secured import credentials_of
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
@@ -38,7 +38,7 @@ def ccmctl(server: NatsServer, *arguments: str) -> str:
 def initialized_fleet() -> Iterator[tuple[NatsServer, dict[str, str], Path]]:
     """A broker on which everything is made, the environment in which a command finds it, and the home of that environment."""
     with temporary_server() as server, tempfile.TemporaryDirectory() as home:
-        kept = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(("NATS_", "CCM_"))}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("NATS_", "CCM_"))}
         environ = {
             **kept,
             "NATS_URL": server.url,

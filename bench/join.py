@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.accounts import raise_file_limit
-from bench.measure import BIN, ENVIRONMENT, Line
+from bench.measure import BIN, Line
 from bench.secured import secured_server
 from ccm_agent.bus.connection.connection import Connection
 from ccm_agent.bus.connection.settings import settings_for
@@ -97,7 +97,7 @@ def join_service(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     creds, log = folder / "joiner.creds", folder / "service.log"
     creds.touch(mode=0o600)
     creds.write_text(ccmctl("operator", "add", "joiner", "--join", "--facts"))
-    environ = {**ENVIRONMENT, **os.environ, "CCM_CREDS": str(creds), "CCM_OPERATOR": "joiner"}
+    environ = {**os.environ, "CCM_CREDS": str(creds), "CCM_OPERATOR": "joiner"}
     with log.open("wb") as out:
         child = subprocess.Popen(
             [str(BIN / "ccmctl"), "join", "serve"],
@@ -126,7 +126,6 @@ def ccmctl(*words: str) -> str:
     """What a command prints."""
     done = subprocess.run(
         [str(BIN / "ccmctl"), *words],
-        env={**ENVIRONMENT, **os.environ},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

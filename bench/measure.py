@@ -13,8 +13,6 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-"""Compiled modules are kept, as they are where a program is installed."""
 ROUNDS = 15
 """Rounds of what takes milliseconds; what takes seconds says its own number."""
 
@@ -57,7 +55,7 @@ def seconds(
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env={**ENVIRONMENT, **(env or {})},
+        env={**os.environ, **(env or {})},
         cwd=cwd,
         check=False,
     )

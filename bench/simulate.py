@@ -18,7 +18,7 @@ import msgspec
 import nkeys
 from msgspec import Struct
 
-from bench.measure import ENVIRONMENT, TOP, Line, ratio
+from bench.measure import TOP, Line, ratio
 from bench.secured import secured_server
 from ccm_agent.bus.connection.settings import BusSettings, settings_for
 from ccm_agent.bus.layout import FACTS, NODES
@@ -208,7 +208,6 @@ def run_measured(url: str, words: Sequence[str]) -> Cost:
             [sys.executable, "-c", program, "--server", url, *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            env={**ENVIRONMENT, **os.environ},
             cwd=TOP,
             check=False,
         )
