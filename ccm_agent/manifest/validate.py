@@ -43,6 +43,7 @@ def common_checks(kind: AnyType) -> list[Callable[[CommonProperties], None]]:
         _check_health,
         _check_registrations,
         _check_tags,
+        lambda wanted: _check_behavior(kind, wanted),
     ]
 
 
@@ -169,6 +170,13 @@ def _check_tags(wanted: CommonProperties) -> None:
             raise PropertyError(
                 f"`{tag}` is not a valid tag: {TAG_RULE}", place=Place(path=f"$.tags[{number}]")
             )
+
+
+def _check_behavior(kind: AnyType, wanted: CommonProperties) -> None:
+    if wanted.ignore:
+        from ccm_agent.resources.ignored import check_ignore
+
+        check_ignore(kind, wanted)
 
 
 def _check_references(references: Sequence[str], field: str) -> None:

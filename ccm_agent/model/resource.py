@@ -80,6 +80,14 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     control: Annotated[
         Control | None, Untemplated, Meta(description="Conditions under which the resource is managed.")
     ] = None
+    ignore: Annotated[
+        list[str],
+        Extension,
+        Meta(
+            description="Properties that are set when the resource is created, and left as they are afterwards: they are not "
+            "compared or changed."
+        ),
+    ] = []
     tags: Annotated[
         list[str], Extension, Meta(description="Words by which `--tags` and `--skip-tags` select resources.")
     ] = []

@@ -420,6 +420,8 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
             allows the type only by name, and a restricted plan does not read its state.
         undo: How its changes are undone; None: they cannot be.
+        ignorable: What `ignore` may name: properties, each with the values of properties by which it is not managed in a resource
+            that exists.
         command: The command line of `ccm ensure TYPE`.
     """
 
@@ -449,6 +451,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
     status_name: Callable[[str], str] | None = None
     reach: Callable[[P], HostAccess] | None = None
     undo: UndoRules | None = None
+    ignorable: Mapping[str, Mapping[str, Any]] = {}
     command: CommandLine = CommandLine()
 
     @property

@@ -24,7 +24,7 @@ from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import OUTPUT_TAIL, TRANSACTION_EVENT, Outcome, TransactionEvent
 from ccm_agent.model.records.undo import CHANGED_SINCE
-from ccm_agent.model.resource import CommonState
+from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import Decision, DecisionContext, ResolvedResource, StepResult
 
@@ -341,11 +341,11 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
     kind = declared.kind
     if declared.refused is not None:
         raise declared.refused
-    found, decision, triggered_by = await _decide(declared, provider, run)
+    wanted, found, decision, triggered_by = await _decide(declared, provider, run)
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
         # the state was read a long time ago
         run.forget()
-        found, decision, triggered_by = await _decide(declared, provider, run)
+        wanted, found, decision, triggered_by = await _decide(declared, provider, run)
     if decision.steps and (why := await run.undo.why_left(declared, provider)):
         event.skipped, event.error, event.code = True, [why], CHANGED_SINCE
         return
@@ -358,7 +358,11 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
             message, changed = _noop_message(decision, kind.noop_separator), True
         else:
             state = await run.undo.record(
-                declared, provider, found, decision, lambda: _act(declared, provider, run, decision, event)
+                declared,
+                provider,
+                found,
+                decision,
+                lambda: _act(declared, wanted, provider, run, decision, event),
             )
             changed = kind.has_changed is None or kind.has_changed(found, state)
             if not changed:
@@ -379,18 +383,27 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
 
 async def _decide(
     declared: ResolvedResource, provider: Any, run: RunContext
-) -> tuple[CommonState, Decision, str]:
-    """Read the state and decide the steps; also returns the subscribed resource that has changed."""
+) -> tuple[CommonProperties, CommonState, Decision, str]:
+    """
+    Read the state and decide the steps.
+
+    Also returns the properties without those that are ignored, and the subscribed resource that has changed.
+    """
     found = await run.look(declared, provider)
+    wanted = declared.wanted
+    if wanted.ignore:
+        from ccm_agent.resources.ignored import without_ignored
+
+        wanted = without_ignored(declared.kind, wanted, found)
     # after the look, which runs guards: as in Choria CCM they run even if a subscribed resource does not exist
     triggered_by = _trigger(declared, run)
     context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)
-    decision = declared.kind.decide(declared.wanted, found, context)
+    decision = declared.kind.decide(wanted, found, context)
     if decision.unknown:
         raise run.unknown(decision.unknown)
     if decision.error is not None:
         raise decision.error
-    return found, decision, triggered_by
+    return wanted, found, decision, triggered_by
 
 
 def _trigger(declared: ResolvedResource, run: RunContext) -> str:
@@ -417,10 +430,15 @@ def _noop_message(decision: Decision, joint: str) -> str:
 
 
 async def _act(
-    declared: ResolvedResource, provider: Any, run: RunContext, decision: Decision, event: TransactionEvent
+    declared: ResolvedResource,
+    wanted: CommonProperties,
+    provider: Any,
+    run: RunContext,
+    decision: Decision,
+    event: TransactionEvent,
 ) -> CommonState:
     """Run the steps and read the state again; DesiredStateError if it is still not the desired one."""
-    kind, wanted = declared.kind, declared.wanted
+    kind = declared.kind
     if not kind.contains_manifest:
         await run.changing(declared)
         run.forget()

@@ -7,7 +7,7 @@ from typing import Any
 
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType, UndoRules
 from ccm_agent.resources.file.command import COMMAND
-from ccm_agent.resources.file.model import FileProperties, FileState
+from ccm_agent.resources.file.model import KEEP, FileProperties, FileState
 from ccm_agent.resources.file.resource import (
     check,
     check_when_applied,
@@ -40,6 +40,13 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
     status_name=posixpath.abspath,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),
+    ignorable={
+        "content": {"replace": False},
+        "source": {"replace": False},
+        "owner": {"owner": KEEP},
+        "group": {"group": KEEP},
+        "mode": {"mode": "xxx"},
+    },
     providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
     command=COMMAND,
 )

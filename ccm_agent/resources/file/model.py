@@ -106,6 +106,11 @@ class FileProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True,
         return self.content is not None or self.source != ""
 
     @property
+    def replaces_content(self) -> bool:
+        """Whether different content of an existing file is replaced."""
+        return self.replace and "content" not in self.ignore and "source" not in self.ignore
+
+    @property
     def is_url(self) -> bool:
         """Whether the source is a URL."""
         return self.source.startswith(SCHEMES)

@@ -280,7 +280,9 @@ def _attributes(wanted: FileProperties, found: FileState) -> str:
     if not is_same_owner(wanted.group, metadata.group, metadata.gid):
         return f"group mismatch: found {metadata.group or 'none'}, wanted {wanted.group}"
     mode = f"{wanted.mode_bits:04o}"
-    if metadata.mode != mode:
+    # `mode_bits` adds the right to enter a directory, also to a mode that is ignored
+    is_ignored = "mode" in wanted.ignore and wanted.mode == metadata.mode
+    if metadata.mode != mode and not is_ignored:
         return f"mode mismatch: found {metadata.mode or 'none'}, wanted {mode}"
     return ""
 

@@ -57,7 +57,7 @@ class PosixFile:
             raise FileError(
                 f"{wanted.name} is a FIFO, socket or device; only files, directories and symlinks to them can be managed"
             )
-        if wanted.is_url and wanted.ensure == PRESENT and (wanted.replace or state.ensure == ABSENT):
+        if wanted.is_url and wanted.ensure == PRESENT and (wanted.replaces_content or state.ensure == ABSENT):
             state.source = await self._remote_source(wanted)
         return state
 
@@ -189,7 +189,7 @@ def _how_large(wanted: Sequence[FileProperties], sources: Sequence[str]) -> dict
     largest: dict[str, list[int | str]] = {}
     for one, source in zip(wanted, sources, strict=True):
         own = largest.setdefault(one.name, [])
-        if one.ensure != PRESENT or not one.manages_content or not one.replace:
+        if one.ensure != PRESENT or not one.manages_content or not one.replaces_content:
             own.append(DIGEST_BYTES)
         elif source:
             own.append(source)
