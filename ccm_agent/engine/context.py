@@ -50,7 +50,7 @@ from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, 
 from ccm_agent.resources.converge import would_have_changed
 
 if TYPE_CHECKING:
-    from ccm_agent.resources.converge import ResourceUndo
+    from ccm_agent.resources.run_context import ResourceUndo
     from ccm_agent.templates.env import Environment
 
 MANIFEST_LIMIT_BYTES = 64 << 20

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
     from ccm_agent.model.secret import Masker
     from ccm_agent.model.selection import ResourceSelection
-    from ccm_agent.resources.converge import RunContext
+    from ccm_agent.resources.run_context import RunContext
 
 NAMED_LIMIT = 20
 """The number of requirements that a summary names."""

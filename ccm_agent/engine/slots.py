@@ -305,7 +305,7 @@ def _refusal(claim: SlotClaim, turn: SlotDecision) -> SlotError:
 
 class ManifestSlots:
     """
-    The slot of the current resource of one manifest; implements `resources.converge.ResourceSlots`.
+    The slot of the current resource of one manifest; implements `resources.run_context.ResourceSlots`.
 
     Args:
         keeper: Acquires slots; None: this program does not use slots.
@@ -332,7 +332,7 @@ class ManifestSlots:
         self._taken = ""
 
     async def take(self, declared: ResolvedResource) -> bool:
-        """See `resources.converge.ResourceSlots.take`."""
+        """See `resources.run_context.ResourceSlots.take`."""
         if self._noop:
             return False
         claim = self._claim(declared)
@@ -346,7 +346,7 @@ class ManifestSlots:
         return has_waited
 
     async def give_back(self, declared: ResolvedResource, event: TransactionEvent) -> None:
-        """See `resources.converge.ResourceSlots.give_back`."""
+        """See `resources.run_context.ResourceSlots.give_back`."""
         taken, self._taken = self._taken, ""
         if self._keeper is None or self._noop:
             return
@@ -358,7 +358,7 @@ class ManifestSlots:
             await self._keeper.recover(self._claim(declared).slot.name)
 
     def fail(self) -> None:
-        """See `resources.converge.ResourceSlots.fail`."""
+        """See `resources.run_context.ResourceSlots.fail`."""
         if self._keeper is not None and self._taken:
             self._keeper.fail(self._taken)
         self._taken = ""

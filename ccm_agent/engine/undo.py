@@ -39,7 +39,7 @@ SPECIAL_BITS = 0o7000
 
 class RunUndo:
     """
-    What one run records for its undo; see `resources.converge.ResourceUndo`.
+    What one run records for its undo; see `resources.run_context.ResourceUndo`.
 
     Args:
         files: The files of the host.

@@ -1,0 +1,150 @@
+"""What the flow of `converge.py` needs from the run that a resource belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from ccm_agent.model.errors import PolicyError
+from ccm_agent.model.health import HealthCheck, HealthResult
+from ccm_agent.model.outcome import TransactionEvent
+from ccm_agent.model.resource_diff import ResourceDiff
+from ccm_agent.resources.contract import Decision, ResolvedResource
+
+
+class ResourceSlots(Protocol):
+    """The slot of the fleet that a resource takes before it is changed. A noop takes none."""
+
+    async def take(self, declared: ResolvedResource) -> bool:
+        """
+        Take the slot; returns whether it had to wait, so that the host may have changed.
+
+        Raises:
+            SlotError: It is not available; the resource is not changed.
+        """
+        ...
+
+    async def give_back(self, declared: ResolvedResource, event: TransactionEvent) -> None:
+        """Release the slot if the resource and its health checks succeeded; otherwise keep it for a while."""
+        ...
+
+    def fail(self) -> None:
+        """The run ends at this resource: its slot is kept for a while."""
+        ...
+
+
+class ResourceUndo(Protocol):
+    """What the flow asks of the run: it records changes, so that they can be undone, and an undo leaves some resources alone."""
+
+    async def why_left(self, declared: ResolvedResource, provider: Any) -> str:
+        """Why an undo leaves a resource as it is, which it would change; "" if it does not, and in other runs."""
+        ...
+
+    async def record(
+        self,
+        declared: ResolvedResource,
+        provider: Any,
+        found: Any,
+        decision: Decision,
+        change: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        """
+        Change a resource, and record the states before and after; returns the state after.
+
+        A state that cannot be kept is recorded as such, and the change is made.
+        """
+        ...
+
+
+class RunContext(Protocol):
+    """What the flow needs from the run that a resource belongs to."""
+
+    @property
+    def noop(self) -> bool: ...
+    @property
+    def health_check_only(self) -> bool: ...
+    @property
+    def checks_planned(self) -> bool: ...
+    @property
+    def slots(self) -> ResourceSlots: ...
+    @property
+    def undo(self) -> ResourceUndo: ...
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the run is a plan or check that runs no commands of the manifest."""
+        ...
+
+    async def refusal(self, declared: ResolvedResource) -> PolicyError | None:
+        """Return why the node's policy forbids the resource, as far as its properties are known now; None if it does not."""
+        ...
+
+    def unknown(self, why: str) -> PolicyError:
+        """Return the error for what a restricted run cannot know."""
+        ...
+
+    def now(self) -> datetime:
+        """Return wall-clock time, UTC."""
+        ...
+
+    async def provider(self, declared: ResolvedResource) -> tuple[str, Any]:
+        """Return name and object of the provider that manages the resource here; NoProviderError if none can."""
+        ...
+
+    async def holds(self, expression: str, declared: ResolvedResource) -> bool:
+        """Whether a control expression is true; ExpressionError if it is not boolean or fails."""
+        ...
+
+    async def finalize(self, declared: ResolvedResource) -> None:
+        """
+        Render the pending fields.
+
+        Raises:
+            InputError: A template fails.
+            BusError: A template needs an answer that the broker did not give.
+            PolicyError: A template reads something that the node's policy forbids.
+        """
+        ...
+
+    def is_unmet(self, reference: str, declared: ResolvedResource) -> bool:
+        """Whether a required resource failed or had unmet requirements; ManifestError if it has no outcome yet."""
+        ...
+
+    def has_changed(self, reference: str, declared: ResolvedResource) -> bool:
+        """Whether a subscribed resource changed; ManifestError if it has no outcome yet."""
+        ...
+
+    def is_owed(self, reference: str, declared: ResolvedResource) -> bool:
+        """Whether a subscribed resource changed in an earlier run and this resource has not been refreshed since."""
+        ...
+
+    async def changing(self, declared: ResolvedResource) -> None:
+        """
+        Record, before the resource changes, that its subscribers must be refreshed.
+
+        Raises:
+            HostError: That cannot be recorded. The resource is not changed, because its subscribers could be forgotten.
+        """
+        ...
+
+    async def look(self, declared: ResolvedResource, provider: Any) -> Any:
+        """Return the state from `status`, which may have been read ahead together with others."""
+        ...
+
+    async def diff(
+        self, declared: ResolvedResource, provider: Any, found: Any, decision: Decision, triggered_by: str
+    ) -> ResourceDiff | None:
+        """Return what the steps of a decision change, masked; None if the run was not asked for diffs. Never raises."""
+        ...
+
+    def forget(self) -> None:
+        """Invalidate the states that were read ahead, because something on the host is about to change."""
+        ...
+
+    async def check(self, check: HealthCheck) -> HealthResult:
+        """Run a health check; PolicyError if the node's policy forbids it."""
+        ...
+
+    def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
+        """Record the duration of a health check."""
+        ...
