@@ -12,10 +12,10 @@ import click
 from ccm_agent.cli import options, output
 from ccm_agent.cli.error_report import report_manifest, report_reason
 from ccm_agent.cli.inputs import environment, more_facts
-from ccm_agent.cli.options import SelectionOptions
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import Option, examples
 from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.selection import SelectionOptions
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.outcome import NOT_SELECTED, SessionStart, SessionSummary, TransactionEvent

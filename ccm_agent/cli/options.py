@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ccm_agent.clikit.commands import BaseCommand, Group
-from ccm_agent.clikit.options import Options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-    from ccm_agent.model.selection import ResourceSelection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -150,24 +147,3 @@ def selection_flags(function: F) -> F:
     for name, more in reversed(SELECTION.items()):
         function = click.option(name, cls=Option, multiple=True, section="Resources", **more)(function)
     return function
-
-
-class SelectionOptions(Options, frozen=True, kw_only=True):
-    """The options of `selection_flags`."""
-
-    only: tuple[str, ...]
-    tags: tuple[str, ...]
-    skip_tags: tuple[str, ...]
-
-    def selection(self) -> ResourceSelection | None:
-        """
-        The part of the manifest that the options name; None for all of it.
-
-        Raises:
-            UsageError: One of them is neither a reference nor a tag.
-        """
-        if not (self.only or self.tags or self.skip_tags):
-            return None
-        from ccm_agent.model.selection import make_selection
-
-        return make_selection(self.only, self.tags, self.skip_tags)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ccm_agent.clikit.commands import Option
+from ccm_agent.clikit.options import Options
+
+if TYPE_CHECKING:
+    from ccm_agent.model.selection import ResourceSelection
 
 SELECTION: dict[str, dict[str, Any]] = {
     "--only": {
@@ -22,9 +26,30 @@ SELECTION: dict[str, dict[str, Any]] = {
         "help": "Skip resources with one of these tags.",
     },
 }
-"""The options, each with its settings. `model.selection.make_selection` reads their values."""
+"""The options, each with its settings."""
 
 
 def selection_options() -> list[click.Option]:
     """The options as objects."""
     return [Option([name], multiple=True, section="Resources", **more) for name, more in SELECTION.items()]
+
+
+class SelectionOptions(Options, frozen=True, kw_only=True):
+    """The options that select a part of a manifest."""
+
+    only: tuple[str, ...]
+    tags: tuple[str, ...]
+    skip_tags: tuple[str, ...]
+
+    def selection(self) -> ResourceSelection | None:
+        """
+        The part of the manifest that the options name; None for all of it.
+
+        Raises:
+            UsageError: One of them is neither a reference nor a tag.
+        """
+        if not (self.only or self.tags or self.skip_tags):
+            return None
+        from ccm_agent.model.selection import make_selection
+
+        return make_selection(self.only, self.tags, self.skip_tags)

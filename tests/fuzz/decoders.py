@@ -73,7 +73,7 @@ EXEMPT = {
     "ccm_agent.resources.scaffold.providers.post:_split_command": "`split_words`, which is a target",
     "ccm_agent.model.codec:decode_as": "`decode_document`, which is a target, then the conversion of `parse_config`",
     "ccm_agent.model.formats.moments:parse_moment": _TYPED,
-    "ccm_ctl.commands.runs.apply:parse_deadline": "`parse_moment`",
+    "ccm_ctl.commands.runs.targets:parse_deadline": "`parse_moment`",
     "ccm_ctl.commands.events.events:_parse_where": _TYPED,
     "ccm_ctl.commands.events.notify:_rule": _TYPED,
     "ccm_ctl.commands.schedules.schedule:parse_when": _TYPED,

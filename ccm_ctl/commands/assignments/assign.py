@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import BusError, UsageError
 from ccm_agent.model.exits import Exit
@@ -22,24 +23,24 @@ from ccm_ctl.commands.assignments.assignment_options import (
     choose_scope,
     counts_for,
     diff_assignments,
-    not_both,
     print_assigned,
     read_fleet,
     scope_option,
 )
 from ccm_ctl.commands.assignments.conflicts import check_name, refuse_overlaps
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.rollouts.rollout_options import is_rollout, is_unasked_rollout, rollout_options
-from ccm_ctl.commands.runs.apply import parse_deadline
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
+    ManifestOptions,
+    TargetOptions,
     confirm,
     manifest_options,
     message_option,
+    parse_deadline,
     refuse_older_agents,
     target_options,
-    target_spec,
     yes_option,
 )
 from ccm_ctl.fleet.assignments.staging import check_settled
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.model.formats.moments import GivenTime
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
     from ccm_ctl.fleet.assignments.bundles import Inside
@@ -56,6 +58,27 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.data.git_commit import GitCommit
     from ccm_ctl.fleet.nodes.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
+
+
+class AssignOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl assign`."""
+
+    name: str
+    path: str
+    nodes: TargetOptions
+    mode: str | None
+    noop: bool
+    interval: int | None
+    deadline: GivenTime | None
+    source: ManifestOptions
+    follow_data: bool
+    refresh: bool
+    scope: str
+    move: bool
+    beside: bool
+    message: str
+    yes: bool
+    rollout: RolloutFlags
 
 
 @verb(
@@ -110,7 +133,8 @@ if TYPE_CHECKING:
         *rollout_options(),
     ],
 )
-def assign(application: Application, name: str, path: str, **options: Any) -> Exit:
+@takes(AssignOptions)
+def assign(application: Application, given: AssignOptions) -> Exit:
     """
     Assign a manifest to nodes. They converge on it until it is unassigned.
 
@@ -127,89 +151,70 @@ def assign(application: Application, name: str, path: str, **options: Any) -> Ex
     from ccm_ctl.fleet.content import as_bundle
     from ccm_ctl.fleet.data.git_commit import read_commit
 
-    check_name(name)
-    not_both(options, "move", "beside")
-    not_both(options, "mode", "noop")
-    if options["refresh"]:
-        return _refresh(application, name, path, options)
+    path, source = given.path, given.source
+    check_name(given.name)
+    if given.move and given.beside:
+        raise UsageError("--move and --beside exclude each other")
+    if given.mode and given.noop:
+        raise UsageError("--mode and --noop exclude each other")
+    if given.refresh:
+        return _refresh(application, given)
     if not path:
         raise UsageError("no manifest given; name a file or directory, or use --refresh")
-    if options["scope"]:
+    if given.scope:
         raise UsageError("--scope works only with --refresh; use --targets to select the nodes")
-    content = as_bundle(read_checked(application, path, options["manifest"], force=options["force"]))
+    content = as_bundle(read_checked(application, path, source.manifest, force=source.force))
 
     async def work(fleet: Fleet) -> Exit:
-        return await _assign(
-            application, fleet, name, content, await read_commit(content, Path(path)), options
-        )
+        return await _assign(application, fleet, content, await read_commit(content, Path(path)), given)
 
     return application.run(work)
 
 
 async def _assign(
-    application: Application,
-    fleet: Fleet,
-    name: str,
-    content: Content,
-    commit: GitCommit | None,
-    options: dict[str, Any],
+    application: Application, fleet: Fleet, content: Content, commit: GitCommit | None, given: AssignOptions
 ) -> Exit:
     from ccm_ctl.fleet.assignments.assignments import read_assignments
     from ccm_ctl.fleet.assignments.bundles import look_into
     from ccm_ctl.fleet.nodes.discovery import lasting_scope, resolve
 
-    inventory, resolved = await resolve(fleet, target_spec(options), is_whole=True)
+    inventory, resolved = await resolve(fleet, given.nodes.spec(), is_whole=True)
     refuse_older_agents(resolved, "an assignment")
     known = await read_assignments(fleet)
     await known.fill_in(fleet, inventory)
     assert content.bundle is not None
     assignment = Assignment(
-        name=name,
+        name=given.name,
         scope=lasting_scope(inventory, resolved),
         bundle=content.bundle,
         targets=resolved.targets,
         where=resolved.where,
         manifest=content.name,
-        data=list(options["data"]),
-        data_revision=0 if options["follow_data"] else await fleet.data.revision(),
-        mode="plan" if options["noop"] else options["mode"] or "apply",
-        interval_s=float(options["interval"] or 0),
-        deadline=parse_deadline(options["deadline"], fleet.clock.now()) if options["deadline"] else None,
+        data=list(given.source.data),
+        data_revision=0 if given.follow_data else await fleet.data.revision(),
+        mode="plan" if given.noop else given.mode or "apply",
+        interval_s=float(given.interval or 0),
+        deadline=parse_deadline(given.deadline, fleet.clock.now()) if given.deadline else None,
         commit=commit.commit if commit else "",
         commit_dirty=commit is not None and commit.is_dirty,
     )
-    gone = _moved(known, assignment, options)
+    gone = _moved(known, assignment, given)
     numbers = await _check_data(fleet, assignment)
     assignment = msgspec.structs.replace(assignment, data_numbers=numbers)
     inside = await asyncio.to_thread(look_into, content.packed, content.bundle.manifest)
     own = [Authored.from_files()]
     change = _Change(application, fleet, inventory, known, assignment, inside, gone, content.packed, own)
-    return await change.make(options)
+    return await change.make(given)
 
 
-def _refresh(application: Application, name: str, path: str, options: dict[str, Any]) -> Exit:
+def _refresh(application: Application, given: AssignOptions) -> Exit:
     """Pin an existing assignment to the current data."""
-    said = [
-        word
-        for word in (
-            "targets",
-            "where",
-            "all",
-            "mode",
-            "noop",
-            "data",
-            "follow_data",
-            "manifest",
-            "interval",
-            "move",
-        )
-        if options[word]
-    ]
-    if path or said:
+    source = (given.path, given.source.data, given.source.manifest, given.follow_data)
+    if any((*source, given.mode, given.noop, given.interval, given.move)) or not given.nodes.spec().is_empty:
         raise UsageError(
             "--refresh re-pins the existing assignment to the current data; omit FILE and targets"
         )
-    scope = choose_scope(options["scope"])
+    name, scope = given.name, choose_scope(given.scope)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.assignments.assignment_history import verify_newest
@@ -225,12 +230,10 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
                 f"{name}: it has no pinned data to refresh: it was assigned with --follow-data, or when no data was stored; "
                 "its nodes use the newest data"
             )
-        now = fleet.clock.now()
-        deadline = parse_deadline(options["deadline"], now) if options["deadline"] else None
         assignment = msgspec.structs.replace(
             old,
             data_revision=await fleet.data.revision(),
-            deadline=deadline,
+            deadline=parse_deadline(given.deadline, fleet.clock.now()) if given.deadline else None,
             rolled_back_from=0,
             number=0,
             rollout="",
@@ -240,12 +243,12 @@ def _refresh(application: Application, name: str, path: str, options: dict[str, 
         assignment = msgspec.structs.replace(assignment, data_numbers=numbers)
         inside = await read_inside(fleet, old.bundle)
         change = _Change(application, fleet, inventory, known, assignment, inside, [], b"", [base])
-        return await change.make(options)
+        return await change.make(given)
 
     return application.run(work)
 
 
-def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) -> list[Standing]:
+def _moved(known: Assignments, assignment: Assignment, given: AssignOptions) -> list[Standing]:
     """
     Return the assignments that `--move` removes.
 
@@ -258,11 +261,11 @@ def _moved(known: Assignments, assignment: Assignment, options: dict[str, Any]) 
     layer = find_layer(assignment.scope)
     named = known.named(assignment.name)
     others = [one for one in named if one.assignment.scope != assignment.scope]
-    if options["move"]:
+    if given.move:
         return others
     beside = [one for one in others if one.layer == layer != "node"]
     was_answered = len(others) < len(named)  # assigned in both places already: --beside was given then
-    if beside and not options["beside"] and not was_answered:
+    if beside and not given.beside and not was_answered:
         where = " and ".join(format_scope(one.assignment.scope) for one in beside)
         raise UsageError(
             f"{assignment.name}: already assigned to {where}, and this is for {format_scope(assignment.scope)}; "
@@ -330,14 +333,14 @@ class _Change:
         self._inside, self._gone, self._packed, self._base = inside, gone, packed, base
         self._after = known.with_one(self._standing).without(one.key for one in gone)
 
-    async def make(self, options: dict[str, Any]) -> Exit:
+    async def make(self, given: AssignOptions) -> Exit:
         """Check, ask, and store the assignment, or start its rollout."""
         from ccm_agent.bus.subjects import format_scope
         from ccm_ctl.fleet.assignments.assignments import remove_assignment, store_assignment
 
         application, fleet, name = self._application, self._fleet, self._standing.name
-        is_staged, message = is_rollout(options), options["message"]
-        await check_settled(fleet, self._before, may_be_aborted=not is_staged)
+        flags, message = given.rollout, given.message
+        await check_settled(fleet, self._before, may_be_aborted=not flags.is_rollout)
         nodes = counts_for(self._inventory, self._after, self._standing)
         await refuse_overlaps(application, fleet, self._inventory, self._after, self._standing, self._inside)
         if self._before and not self._gone and self._is_same(self._before):
@@ -348,15 +351,13 @@ class _Change:
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK
         await self._tell(nodes)
-        await warn_of_open(application, fleet, nodes, is_refused=is_unasked_rollout(options))
-        rollout = (
-            AssignmentRollout(application, fleet, self._inventory, nodes, options) if is_staged else None
-        )
+        await warn_of_open(application, fleet, nodes, is_refused=flags.is_unasked(yes=given.yes))
+        rollout = self._in_waves(nodes, given) if flags.is_rollout else None
         if not await confirm(
             application,
-            f"assign {name} {'in waves ' if is_staged else ''}to",
+            f"assign {name} {'in waves ' if flags.is_rollout else ''}to",
             build_target_set(self._inventory, nodes),
-            yes=options["yes"],
+            yes=given.yes,
         ):
             return NOT_AGREED
         await self._put_bundle()
@@ -373,6 +374,13 @@ class _Change:
                 ) from err
         print_assigned(application, standing, nodes, was="assigned")
         return Exit.OK
+
+    def _in_waves(self, nodes: list[str], given: AssignOptions) -> AssignmentRollout:
+        if given.mode == "plan" or given.noop:
+            raise UsageError("--mode plan changes nothing, so it needs no waves; omit the rollout options")
+        if given.move:
+            raise UsageError("--move removes the assignment from its current targets at once, without waves")
+        return AssignmentRollout(self._application, self._fleet, self._inventory, nodes, given.rollout)
 
     async def _put_bundle(self) -> None:
         if self._packed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -10,7 +10,6 @@ from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.records.rollout_records import RolloutState
 from ccm_agent.model.wire import MANIFEST_APPLY, AssignmentStage, ManifestRequest
-from ccm_ctl.commands.rollouts.rollout_options import make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.exits import Exit
     from ccm_agent.model.records.rollout_records import RolloutPlan
     from ccm_ctl.app import Application
+    from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags
     from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
     from ccm_ctl.fleet.nodes.nodes import Inventory
     from ccm_ctl.fleet.ports import Fleet
@@ -36,7 +36,7 @@ class AssignmentRollout:
         fleet: The bus.
         inventory: The nodes.
         nodes: The nodes that the assignment applies to.
-        options: Of the command.
+        flags: Its waves and limits.
 
     Raises:
         UsageError: The options make no sense, or an agent is too old.
@@ -48,19 +48,15 @@ class AssignmentRollout:
         fleet: Fleet,
         inventory: Inventory,
         nodes: list[str],
-        options: dict[str, Any],
+        flags: RolloutFlags,
     ) -> None:
         from ccm_ctl.commands.assignments.assignment_options import build_target_set
 
-        if options["mode"] == "plan" or options["noop"]:
-            raise UsageError("--mode plan changes nothing, so it needs no waves; omit the rollout options")
-        if options["move"]:
-            raise UsageError("--move removes the assignment from its current targets at once, without waves")
         self._application, self._fleet = application, fleet
-        self._options = options
+        self._flags = flags
         _refuse_older_agents(inventory, nodes)
         self._targets = build_target_set(inventory, nodes)
-        self._plan: tuple[RolloutPlan, list[str]] = make_plan(options, inventory, self._targets)
+        self._plan: tuple[RolloutPlan, list[str]] = flags.make_plan(inventory, self._targets)
 
     async def start(
         self,
@@ -82,7 +78,6 @@ class AssignmentRollout:
             base: What the new revision was made from.
         """
         from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
-        from ccm_ctl.commands.runs.apply import parse_deadline
         from ccm_ctl.fleet.assignments.assignment_history import verify_newest
         from ccm_ctl.fleet.assignments.assignments import store_assignment
         from ccm_ctl.fleet.assignments.staging import hold_back, next_number
@@ -107,11 +102,11 @@ class AssignmentRollout:
             message=message,
         )
         launch = prepare(fleet, request, resolved, "assign", assignment.name, base=base)
-        run, at = launch.record.run, self._options["start_at"]
+        run = launch.record.run
         state = RolloutState(
             run=run,
             plan=plan,
-            start_at=parse_deadline(at, fleet.clock.now(), "--at") if at else None,
+            start_at=self._flags.starts(fleet.clock.now()),
             deadline_s=START_WITHIN_S,
         )
 
@@ -126,7 +121,7 @@ class AssignmentRollout:
             state,
             offline_ok=True,
             prepare=store,
-            detach=self._options["detach"],
+            detach=self._flags.detach,
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ccm_agent.clikit.text import ago, clock, one_line, plural, short_id
-from ccm_agent.model.errors import ProtocolError, UsageError
+from ccm_agent.model.errors import ProtocolError
 from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.fleet.assignments.assignment_description import (
     format_commit,
@@ -235,17 +235,6 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
         "rollout": (assignment.next or assignment).rollout or None,
         "next_digest": assignment.next.bundle.digest if assignment.next else None,
     }
-
-
-def not_both(options: dict[str, Any], one: str, other: str) -> None:
-    """
-    Refuse two options that exclude each other.
-
-    Raises:
-        UsageError: Both were given.
-    """
-    if options[one] and options[other]:
-        raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
 
 
 def print_assigned(application: Application, standing: Standing, nodes: list[str], *, was: str) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
 from ccm_agent.bus.signatures.sealing import check_secret_name
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import fold_names, one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.secret_values import make_value, read_value
-from ccm_ctl.commands.rollouts.rollout_options import is_unasked_rollout, make_plan, rollout_options
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
 from ccm_ctl.render import records
@@ -37,6 +38,20 @@ START_WITHIN_S = 3600.0
 
 NODES_SHOWN = 10
 """Nodes that keep an old value and are named."""
+
+
+class RotateOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl secret rotate`."""
+
+    name: str
+    command: str | None
+    file: str | None
+    path: str | None
+    resume: bool
+    message: str
+    yes: bool
+    keys: str
+    rollout: RolloutFlags
 
 
 @verb(
@@ -66,27 +81,28 @@ NODES_SHOWN = 10
         *rollout_options(),
     ],
 )
-def rotate(application: Application, name: str, keys: str, **options: Any) -> Exit:
+@takes(RotateOptions)
+def rotate(application: Application, given: RotateOptions) -> Exit:
     """
     Replace a value in waves: nodes take the new one and converge.
 
     The old one is removed when no node uses it, by their signed records. Requires `--data`, `--apply` and `--maintain`.
     Exit code 3: it is still used.
     """
+    name, command = given.name, given.command
     check_secret_name(name)
-    command, file, is_resumed = options["command"], options["file"], options["resume"]
-    if sum((command is not None, file is not None, is_resumed)) > 1:
+    if sum((command is not None, given.file is not None, given.resume)) > 1:
         raise UsageError("use one of --with, --file and --resume")
-    content = _read_manifest(application, options["path"])
-    value = None if command is not None or is_resumed else read_value(file)
+    content = _read_manifest(application, given.path)
+    value = None if command is not None or given.resume else read_value(given.file)
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.keys.secret_rotation import SecretRotation, find_rotation
 
-        job = _Job(application, fleet, SecretRotation(fleet), name, content, options)
+        job = _Job(application, fleet, SecretRotation(fleet), content, given)
         running = await find_rotation(fleet, name)
-        if is_resumed:
-            return await job.resume(running, _sealing_key(application, keys))
+        if given.resume:
+            return await job.resume(running, _sealing_key(application, given.keys))
         if running is not None:
             raise UsageError(
                 f"{name}: run {short_id(running.record.run)} brings another value to its nodes; complete it with "
@@ -105,16 +121,15 @@ class _Job:
         application: Application,
         fleet: Fleet,
         rotation: SecretRotation,
-        name: str,
         content: Content | None,
-        options: dict[str, Any],
+        given: RotateOptions,
     ) -> None:
         self._content = content
         self._application = application
         self._fleet = fleet
         self._rotation = rotation
-        self._name = name
-        self._options = options
+        self._name = given.name
+        self._given = given
 
     async def start(self, value: Secret | None, command: str | None) -> Exit:
         """Store a new value and bring it to the nodes. Nothing is stored if the rollout could not start."""
@@ -126,19 +141,15 @@ class _Job:
         if prepared is not None:
             launch, _ = prepared
             await check_own_rights(self._fleet, launch)
-            is_refused = is_unasked_rollout(self._options)
+            is_refused = self._given.rollout.is_unasked(yes=self._given.yes)
             await warn_of_open(self._application, self._fleet, nodes, is_refused=is_refused)
         question = f"Replace {name} on {plural(len(nodes), 'node')}: {fold_names(nodes)}?"
-        if (
-            nodes
-            and not self._options["yes"]
-            and not await terminal.ask(one_line(question), otherwise="--yes")
-        ):
+        if nodes and not self._given.yes and not await terminal.ask(one_line(question), otherwise="--yes"):
             return NOT_AGREED
         if value is None:
             assert command is not None
             value = await make_value(command)
-        done = await self._rotation.add_revision(name, value, self._options["message"])
+        done = await self._rotation.add_revision(name, value, self._given.message)
         for node, problem in sorted(done.problems.items()):
             terminal.warn(f"{node}: {name} is not sealed to it: {problem}")
         return await self._bring()
@@ -155,8 +166,8 @@ class _Job:
             self._application,
             self._fleet,
             running,
-            detach=self._options["detach"],
-            alongside=self._options["alongside"],
+            detach=self._given.rollout.detach,
+            alongside=self._given.rollout.alongside,
         )
         is_over = await find_rotation(self._fleet, self._name) is None
         # nodes that have failed before it was resumed were not asked again
@@ -166,7 +177,6 @@ class _Job:
         """Bring the newest revision to the nodes that may use an older one."""
         from ccm_agent.model.records.rollout_records import RolloutState
         from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
-        from ccm_ctl.commands.runs.apply import parse_deadline
 
         state = await self._rotation.settle(self._name)
         if not state.present:
@@ -174,11 +184,11 @@ class _Job:
         launch, plan = await self._prepare(list(state.waiting), state.revision)
         if self._content is not None:
             await self._fleet.manifests.put(self._content.digest, self._content.packed)
-        at = self._options["start_at"]
+        flags = self._given.rollout
         rollout = RolloutState(
             run=launch.record.run,
             plan=plan,
-            start_at=parse_deadline(at, self._fleet.clock.now(), "--at") if at else None,
+            start_at=flags.starts(self._fleet.clock.now()),
             deadline_s=START_WITHIN_S,
         )
         code = await start_rollout(
@@ -187,7 +197,7 @@ class _Job:
             launch,
             rollout,
             offline_ok=True,
-            detach=self._options["detach"],
+            detach=flags.detach,
         )
         return await self._finish(code)
 
@@ -200,7 +210,7 @@ class _Job:
         proof = stored.document.verified(f"store it again with `ccmctl secret put {self._name}`")
         inventory, found = await resolve(self._fleet, TargetSpec(targets=stored.head.targets))
         resolved = _only(found, nodes)
-        plan, order = make_plan(self._options, inventory, resolved)
+        plan, order = self._given.rollout.make_plan(inventory, resolved)
         launch = prepare_own(self._fleet, self._request(), resolved.in_order(order), "rotate", self._name)
         record = replace(launch.record, secret=SecretStage(name=self._name, revision=revision))
         return replace(launch, record=record, base=[*launch.base, proof]), plan
@@ -213,7 +223,7 @@ class _Job:
             ManifestRequest,
         )
 
-        message, content = self._options["message"], self._content
+        message, content = self._given.message, self._content
         if content is None:
             why = f"the secret {self._name} has a new value"
             return MaintenanceRequest(protocol=NODE_CONVERGE, why=why, message=message)
@@ -226,7 +236,7 @@ class _Job:
         )
 
     async def _finish(self, code: Exit) -> Exit:
-        if self._options["detach"]:
+        if self._given.rollout.detach:
             return code
         return self._show(await self._rotation.settle(self._name), code)
 

@@ -9,15 +9,19 @@ import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.options import Options
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.secret import mask_urls
 from ccm_ctl.commands.runs.open_rollouts import alongside_option
+from ccm_ctl.commands.runs.targets import parse_deadline
 from ccm_ctl.fleet.rollout import plan
 from ccm_ctl.fleet.rollout.plan import RolloutDefinition, RolloutFile, RolloutOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
+    from ccm_agent.model.formats.moments import GivenTime
     from ccm_agent.model.records.rollout_records import RolloutPlan
     from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 
@@ -35,6 +39,89 @@ _SIZED = {
     ),
     "lost": ("--max-lost", "Pause when more nodes than this are lost. N or P%. [0 in a rollout]"),
 }
+
+
+class RolloutFlags(Options, frozen=True, kw_only=True):
+    """The options of `rollout_options`; some commands lack those with a default."""
+
+    batch: str
+    canary: int | None
+    bake: int | None
+    gate: str
+    failed: str
+    unreachable: str
+    lost: str
+    wave_failed: str
+    wave_unreachable: str
+    wave_lost: str
+    splay: int | None
+    rollout: str | None
+    start_within: int | None = None
+    start_at: GivenTime | None = None
+    alongside: bool = False
+    detach: bool = False
+
+    @property
+    def is_rollout(self) -> bool:
+        """Any option was given that makes a run a rollout."""
+        return bool(self.start_at or self.detach) or self.has_waves
+
+    @property
+    def has_waves(self) -> bool:
+        """Waves, gates or limits were given, not only when it starts and who drives it."""
+        return bool(self.rollout) or self._written().is_rollout
+
+    def is_unasked(self, *, yes: bool) -> bool:
+        """It is a rollout, and its operator is not asked and has not agreed to another one on the same nodes."""
+        return self.is_rollout and yes and not self.alongside
+
+    def starts(self, now: datetime) -> datetime | None:
+        """
+        When it begins; None for at once.
+
+        Raises:
+            UsageError: The time has passed.
+        """
+        return parse_deadline(self.start_at, now, "--at") if self.start_at else None
+
+    def make_plan(self, inventory: Inventory, resolved: TargetSet) -> tuple[RolloutPlan, list[str]]:
+        """
+        The waves of a run, and the nodes that are present in the order of the waves.
+
+        Raises:
+            UsageError: The options or the file make no sense; nothing was sent.
+        """
+        return plan.make_plan(self.definition(), inventory, resolved)
+
+    def definition(self) -> RolloutDefinition:
+        """
+        What the options say, with the content of the rollout file.
+
+        Raises:
+            UsageError: A file and other options were given.
+            InputError: The file cannot be read.
+        """
+        written = self._written()
+        if not self.rollout:
+            return RolloutDefinition(options=written)
+        if written.is_rollout:
+            raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
+        return RolloutDefinition(file=_read_file(Path(self.rollout)))
+
+    def _written(self) -> RolloutOptions:
+        return RolloutOptions(
+            batch=self.batch,
+            canary=self.canary or 0,
+            bake_s=float(self.bake or 0),
+            gate=self.gate,
+            failed=self.failed,
+            unreachable=self.unreachable,
+            lost=self.lost,
+            wave_failed=self.wave_failed,
+            wave_unreachable=self.wave_unreachable,
+            wave_lost=self.wave_lost,
+            splay_s=float(self.splay or 0),
+        )
 
 
 def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> list[click.Parameter]:
@@ -96,52 +183,6 @@ def rollout_options(*, can_detach: bool = True, is_scheduled: bool = False) -> l
     return options
 
 
-def is_rollout(options: dict[str, Any]) -> bool:
-    """Any option was given that makes a run a rollout."""
-    return (
-        bool(options["rollout"] or options.get("start_at") or options.get("detach"))
-        or _written(options).is_rollout
-    )
-
-
-def is_unasked_rollout(options: dict[str, Any]) -> bool:
-    """The options make a rollout, and its operator is not asked and has not agreed to another one on the same nodes."""
-    return is_rollout(options) and options["yes"] and not options["alongside"]
-
-
-def has_waves(options: dict[str, Any]) -> bool:
-    """Waves, gates or limits were given, not only when it starts and who drives it."""
-    return bool(options["rollout"]) or _written(options).is_rollout
-
-
-def make_plan(
-    options: dict[str, Any], inventory: Inventory, resolved: TargetSet
-) -> tuple[RolloutPlan, list[str]]:
-    """
-    The waves of a run, and the nodes that are present in the order of the waves.
-
-    Raises:
-        UsageError: The options or the file make no sense; nothing was sent.
-    """
-    return plan.make_plan(define_rollout(options), inventory, resolved)
-
-
-def define_rollout(options: dict[str, Any]) -> RolloutDefinition:
-    """
-    What the options say, with the content of the rollout file.
-
-    Raises:
-        UsageError: A file and other options were given.
-        InputError: The file cannot be read.
-    """
-    written = _written(options)
-    if not options["rollout"]:
-        return RolloutDefinition(options=written)
-    if written.is_rollout:
-        raise UsageError("--rollout: the file has waves and limits; leave out the other rollout options")
-    return RolloutDefinition(file=_read_file(Path(options["rollout"])))
-
-
 def refuse_credentials(words: Sequence[str]) -> None:
     """
     Refuse words of a request that a rollout must not store.
@@ -152,22 +193,6 @@ def refuse_credentials(words: Sequence[str]) -> None:
     for word in words:
         if (masked := mask_urls(word)) != word:
             raise UsageError(f"{masked}: a rollout stores its request, so a URL must not contain credentials")
-
-
-def _written(options: dict[str, Any]) -> RolloutOptions:
-    return RolloutOptions(
-        batch=options["batch"],
-        canary=options["canary"] or 0,
-        bake_s=float(options["bake"] or 0),
-        gate=options["gate"],
-        failed=options["failed"],
-        unreachable=options["unreachable"],
-        lost=options["lost"],
-        wave_failed=options["wave_failed"],
-        wave_unreachable=options["wave_unreachable"],
-        wave_lost=options["wave_lost"],
-        splay_s=float(options["splay"] or 0),
-    )
 
 
 def _read_file(path: Path) -> RolloutFile:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from ccm_agent.clikit.selection import selection_options
+from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.selection import SelectionOptions, selection_options
 from ccm_agent.clikit.text import fold_names
 from ccm_agent.model.bundle import PartialManifest
 from ccm_agent.model.errors import UsageError
-from ccm_agent.model.selection import make_selection
 from ccm_agent.model.wire import (
     MANIFEST_APPLY,
     MANIFEST_CHECK,
@@ -23,22 +22,18 @@ from ccm_agent.model.wire import (
 )
 from ccm_ctl.commands.assignments.conflicts import assignment_name, warn_of_assignments
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.rollouts.rollout_options import (
-    is_rollout,
-    is_unasked_rollout,
-    make_plan,
-    refuse_credentials,
-    rollout_options,
-)
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import (
     NOT_AGREED,
+    ManifestOptions,
+    RunOptions,
     confirm,
     diff_option,
     manifest_options,
+    parse_deadline,
     require_agents,
     run_options,
-    target_spec,
 )
 
 if TYPE_CHECKING:
@@ -51,12 +46,36 @@ if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.commands.runs.plan_impact import PlanImpact
     from ccm_ctl.fleet.content import Content
+    from ccm_ctl.fleet.nodes.discovery import TargetSpec
     from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.runs.plan_file import PlanFile
     from ccm_ctl.fleet.runs.proof import RunProof
     from ccm_ctl.fleet.runs.run import Run
     from ccm_ctl.fleet.runs.run_request import Launch
+
+
+class ManifestRunOptions(Options, frozen=True, kw_only=True):
+    """The options that `apply` and `plan` share. `plan` has no `--diff` because it always shows it; `apply` has no `--out`."""
+
+    start: RunOptions
+    timeout: int | None
+    selected: SelectionOptions
+    rollout: RolloutFlags
+    source: ManifestOptions
+    name: str
+    events: str
+    diff: bool = True
+    out: str | None = None
+
+
+class ApplyRunOptions(ManifestRunOptions, frozen=True, kw_only=True):
+    """The options of `ccmctl apply`."""
+
+    path: str | None
+    noop: bool
+    plan: str | None
+    monitor_only: bool
 
 
 def event_options() -> list[click.Parameter]:
@@ -109,7 +128,8 @@ _ACTIONS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CH
         *event_options(),
     ],
 )
-def apply(application: Application, path: str | None, **options: Any) -> Exit:
+@takes(ApplyRunOptions)
+def apply(application: Application, given: ApplyRunOptions) -> Exit:
     """
     Apply a manifest to nodes and show the result of each node.
 
@@ -121,51 +141,54 @@ def apply(application: Application, path: str | None, **options: Any) -> Exit:
     """
     from ccm_ctl.commands.runs.manifest_check import read_checked
 
-    if options["noop"] and options["monitor_only"]:
+    if given.noop and given.monitor_only:
         raise UsageError("--noop and --monitor-only cannot be combined")
-    selection = make_selection(options["only"], options["tags"], options["skip_tags"])
-    if options["plan"]:
-        return _apply_plan(application, path, options)
+    given.selected.selection()  # refuses malformed options before anything is read
+    if given.plan:
+        return _apply_plan(application, given, given.plan)
+    path, source = given.path, given.source
     if path is None:
         raise UsageError("missing argument 'FILE|DIR', or --plan FILE; see `ccmctl apply --help`")
-    action = "plan" if options["noop"] else "check" if options["monitor_only"] else "apply"
-    content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
+    action = "plan" if given.noop else "check" if given.monitor_only else "apply"
+    content = read_checked(application, path, source.manifest, given.name, force=source.force)
 
     async def work(fleet: Fleet) -> Exit:
-        return await send_manifest(
-            application, fleet, path, content, action, {**options, "selection": selection}
-        )
+        return await send_manifest(application, fleet, path, content, action, given)
 
     return application.run(work)
 
 
-def _apply_plan(application: Application, path: str | None, options: dict[str, Any]) -> Exit:
+def _apply_plan(application: Application, given: ApplyRunOptions, file: str) -> Exit:
     """Apply a saved plan, which says what is applied and where."""
     from ccm_ctl.fleet.content import Content
     from ccm_ctl.fleet.runs.plan_file import decode_plan, load_planned, read_plan
 
-    said = ["targets", "where", "all", "limit", "noop", "monitor_only", "manifest", "data", "name"]
-    said += ["only", "tags", "skip_tags"]
-    if also := ["FILE|DIR"] * (path is not None) + [
-        f"--{one.replace('_', '-')}" for one in said if options[one]
-    ]:
+    nodes, part = given.start.nodes, given.selected
+    others = {
+        "FILE|DIR": given.path is not None,
+        "--targets": nodes.targets,
+        "--where": nodes.where,
+        "--all": nodes.all,
+        "--limit": given.start.limit,
+        "--noop": given.noop,
+        "--monitor-only": given.monitor_only,
+        "--manifest": given.source.manifest,
+        "--data": given.source.data,
+        "--name": given.name,
+        "--only": part.only,
+        "--tags": part.tags,
+        "--skip-tags": part.skip_tags,
+    }
+    if also := [name for name, value in others.items() if value]:
         raise UsageError(f"--plan already names the manifest and the nodes; leave out {', '.join(also)}")
 
-    body = read_plan(options["plan"])
+    body = read_plan(file)
 
     async def work(fleet: Fleet) -> Exit:
-        plan = decode_plan(body, options["plan"], fleet.clock.now())
+        plan = decode_plan(body, file, fleet.clock.now())
         packed = await load_planned(fleet, plan)
         content = Content(name=plan.name, digest=plan.bundle.digest, bundle=plan.bundle, packed=packed)
-        return await send_manifest(
-            application,
-            fleet,
-            "",
-            content,
-            "apply",
-            options | {"data": plan.data, "selection": None},
-            plan=plan,
-        )
+        return await send_manifest(application, fleet, "", content, "apply", given, plan=plan)
 
     return application.run(work)
 
@@ -176,7 +199,7 @@ async def send_manifest(
     path: str,
     content: Content,
     action: str,
-    options: dict[str, Any],
+    given: ManifestRunOptions,
     *,
     plan: PlanFile | None = None,
     impact: PlanImpact | None = None,
@@ -188,12 +211,13 @@ async def send_manifest(
     from ccm_ctl.fleet.runs.plan_file import resolve_plan
     from ccm_ctl.fleet.runs.run_request import prepare_own
 
-    out = options.get("out")
+    out, start, flags = given.out, given.start, given.rollout
+    data = list(given.source.data if plan is None else plan.data)
     if plan is not None:
         inventory, resolved = await resolve_plan(fleet, plan)
     else:
-        inventory, resolved = await resolve(fleet, target_spec(options), is_whole=impact is not None)
-    selection: ResourceSelection | None = options["selection"]
+        inventory, resolved = await resolve(fleet, start.spec, is_whole=impact is not None)
+    selection = given.selected.selection()
     if selection is not None:
         require_agents(
             inventory,
@@ -203,12 +227,12 @@ async def send_manifest(
         )
     if impact is not None:
         impact.prepare(inventory, resolved)
-    is_gradual = impact is None and "rollout" in options and is_rollout(options)
-    rollout = make_plan(options, inventory, resolved) if is_gradual else None
+    is_gradual = impact is None and flags.is_rollout
+    rollout = flags.make_plan(inventory, resolved) if is_gradual else None
     if rollout is not None or out:
         # another driver can only send again what is stored
         content = as_bundle(content)
-        refuse_credentials(options["data"])
+        refuse_credentials(data)
 
     async def store(protocol: str, *, diff: bool, is_preview: bool = False) -> ManifestRequest:
         if content.bundle is not None:
@@ -217,13 +241,13 @@ async def send_manifest(
             protocol=protocol,
             name=content.name,
             digest=content.digest,
-            events=options["events"],
-            data=list(options["data"]),
-            deadline=parse_deadline(options["deadline"], fleet.clock.now()),
+            events=given.events,
+            data=data,
+            deadline=parse_deadline(start.deadline, fleet.clock.now()),
             diff=diff,
             keep=bool(out) and not is_preview,
             plan=plan.run if plan is not None and not is_preview else "",
-            message=options["message"],
+            message=start.message,
         )
         return _with_content(request, content, selection)
 
@@ -231,20 +255,22 @@ async def send_manifest(
         launch = prepare_own(
             fleet, await store(MANIFEST_PLAN, diff=True, is_preview=True), resolved, "plan", content.name
         )
-        await start_and_watch(application, fleet, launch, offline_ok=True, timeout_s=options["timeout"])
+        await start_and_watch(application, fleet, launch, offline_ok=True, timeout_s=given.timeout)
 
     if action == "apply":
         await warn_of_assignments(application, fleet, inventory, resolved.nodes, content)
-        await warn_of_open(application, fleet, resolved.nodes, is_refused=is_unasked_rollout(options))
-        what, yes = _question(content, selection), options["yes"]
-        if not await confirm(application, what, resolved, yes=yes, preview=preview):
+        await warn_of_open(application, fleet, resolved.nodes, is_refused=flags.is_unasked(yes=start.yes))
+        what = _question(content, selection)
+        if not await confirm(application, what, resolved, yes=start.yes, preview=preview):
             return NOT_AGREED
-    request = await store(_ACTIONS[action], diff=options["diff"])
+    request = await store(_ACTIONS[action], diff=given.diff)
     launch = prepare_own(fleet, request, resolved, action, content.name)
-    save = _plan_saver(application, launch, content, options, inventory) if out else None
+    save = _plan_saver(application, launch, content, start.spec, data, inventory, out) if out else None
     del inventory  # the records of the nodes take as much memory as a run, which can last for hours
     if rollout is not None:
-        return await roll_out(application, fleet, launch, rollout, options)
+        return await roll_out(
+            application, fleet, launch, rollout, flags, start.deadline, offline_ok=start.offline_ok
+        )
 
     is_whole = selection is None and plan is None
 
@@ -258,28 +284,30 @@ async def send_manifest(
         application,
         fleet,
         launch,
-        offline_ok=options["offline"] == "ok",
-        timeout_s=options["timeout"],
-        offer=_offer(path, content, resolved, options) if action == "apply" and is_whole else "",
+        offline_ok=start.offline_ok,
+        timeout_s=given.timeout,
+        offer=_offer(path, content, resolved, given.source) if action == "apply" and is_whole else "",
         on_end=end,
     )
 
 
 def _plan_saver(
-    application: Application, launch: Launch, content: Content, options: dict[str, Any], inventory: Inventory
+    application: Application,
+    launch: Launch,
+    content: Content,
+    spec: TargetSpec,
+    data: list[str],
+    inventory: Inventory,
+    out: str,
 ) -> Callable[[Run, RunProof | None], Awaitable[None]]:
     """What writes the plan to the file of `--out` once the nodes have made it."""
     from ccm_ctl.fleet.runs.plan_file import make_plan_file, write_plan
-
-    out = str(options["out"])
 
     async def save(run: Run, proof: RunProof | None) -> None:
         bundle = content.bundle
         assert bundle is not None
         distrusted = _distrusted(run, proof)
-        saved, left_out = make_plan_file(
-            launch, bundle, list(options["data"]), run, inventory, target_spec(options), distrusted
-        )
+        saved, left_out = make_plan_file(launch, bundle, data, run, inventory, spec, distrusted)
         await asyncio.to_thread(write_plan, out, saved)
         application.terminal.note(
             f"saved: {out}; apply it with: {shlex.join(['ccmctl', 'apply', '--plan', out])}"
@@ -336,56 +364,37 @@ async def roll_out(
     fleet: Fleet,
     launch: Launch,
     rollout: tuple[RolloutPlan, list[str]],
-    options: dict[str, Any],
-    prepare: Callable[[], Awaitable[None]] | None = None,
+    flags: RolloutFlags,
+    deadline: GivenTime,
+    *,
+    offline_ok: bool = False,
 ) -> Exit:
-    """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `make_plan`."""
+    """Start a prepared run as a rollout: `rollout` is its plan and its nodes, from `RolloutFlags.make_plan`."""
     from ccm_agent.model.records.rollout_records import RolloutState
     from ccm_ctl.commands.rollouts.rollout_drive import start_rollout
 
     plan, order = rollout
-    now, text = fleet.clock.now(), options["start_at"]
+    now = fleet.clock.now()
     state = RolloutState(
         run=launch.record.run,
         plan=plan,
-        start_at=parse_deadline(text, now, "--at") if text else None,
-        deadline_s=(parse_deadline(options["deadline"], now) - now).total_seconds(),
+        start_at=flags.starts(now),
+        deadline_s=(parse_deadline(deadline, now) - now).total_seconds(),
     )
     # the record lists the nodes in the order of the waves
     launch = msgspec.structs.replace(launch, resolved=launch.resolved.in_order(order))
-    return await start_rollout(
-        application,
-        fleet,
-        launch,
-        state,
-        offline_ok=options["offline"] == "ok",
-        prepare=prepare,
-        detach=options["detach"],
-    )
+    return await start_rollout(application, fleet, launch, state, offline_ok=offline_ok, detach=flags.detach)
 
 
-def _offer(path: str, content: Content, resolved: TargetSet, options: dict[str, Any]) -> str:
+def _offer(path: str, content: Content, resolved: TargetSet, source: ManifestOptions) -> str:
     """Return the command that assigns the manifest to the same nodes."""
     words = ["ccmctl", "assign", assignment_name(content.name), path]
     for option, values in (
         ("--targets", resolved.targets),
         ("--where", [resolved.where] if resolved.where else []),
-        ("--manifest", [options["manifest"]] if options["manifest"] else []),
-        ("--data", options["data"]),
+        ("--manifest", [source.manifest] if source.manifest else []),
+        ("--data", source.data),
     ):
         for value in values:
             words += [option, value]
     return shlex.join([*words, "--all"] if not resolved.targets and not resolved.where else words)
-
-
-def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") -> datetime:
-    """
-    The time that an option means, UTC.
-
-    Raises:
-        UsageError: It has passed.
-    """
-    moment = given.after(now)
-    if moment <= now:
-        raise UsageError(f"{option} {given.written}: this time has passed")
-    return moment

@@ -9,16 +9,24 @@ import msgspec
 
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.clikit.commands import Argument
+from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.properties import Properties
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_agent.model.wire import RESOURCE_ENSURE, EnsureRequest
 from ccm_ctl.commands.assignments.conflicts import warn_of_resources
 from ccm_ctl.commands.command_tree import PROGRAM, CtlCommand, verb
 from ccm_ctl.commands.runs import properties
-from ccm_ctl.commands.runs.apply import parse_deadline
 from ccm_ctl.commands.runs.manifest_check import check_properties
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
-from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
+from ccm_ctl.commands.runs.targets import (
+    NOT_AGREED,
+    RunOptions,
+    confirm,
+    diff_option,
+    parse_deadline,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +91,20 @@ class Ensure(CtlCommand):
             ) from err
 
 
+class EnsureRunOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl ensure`."""
+
+    type_name: str
+    name: str
+    words: tuple[str, ...]
+    start: RunOptions
+    timeout: int | None
+    prop: tuple[str, ...]
+    diff: bool
+    unchecked: bool
+    properties: Properties
+
+
 @verb(
     "ensure",
     kind=Ensure,
@@ -116,19 +138,20 @@ class Ensure(CtlCommand):
         ),
     ],
 )
-def ensure(application: Application, type_name: str, name: str, **options: Any) -> Exit:
+@takes(EnsureRunOptions)
+def ensure(application: Application, given: EnsureRunOptions) -> Exit:
     """
     Manage a single resource on nodes.
 
     `ccmctl ensure TYPE --help` lists the values of ENSURE and the properties of a type. Properties are written
     --KEY VALUE, KEY=VALUE or --prop KEY=VALUE.
     """
-    unchecked = options["unchecked"]
+    type_name, start = given.type_name, given.start
     is_known = type_name in properties.type_names()
-    wanted = properties.take_flags(type_name, options) if is_known else {}
-    read_properties(type_name, [*options["words"]], options["prop"], wanted, unchecked=unchecked)
-    wanted["name"] = name
-    if not unchecked:
+    wanted = properties.take_flags(type_name, given.properties) if is_known else {}
+    read_properties(type_name, given.words, given.prop, wanted, unchecked=given.unchecked)
+    wanted["name"] = given.name
+    if not given.unchecked:
         check_properties(type_name, wanted)
 
     async def work(fleet: Fleet) -> Exit:
@@ -136,28 +159,24 @@ def ensure(application: Application, type_name: str, name: str, **options: Any) 
         from ccm_ctl.fleet.nodes.discovery import resolve
         from ccm_ctl.fleet.runs.run_request import prepare
 
-        inventory, resolved = await resolve(fleet, target_spec(options))
-        title = f"{type_name}#{name}"
+        inventory, resolved = await resolve(fleet, start.spec)
+        title = f"{type_name}#{given.name}"
         await warn_of_resources(application, fleet, inventory, resolved.nodes, [title])
         await warn_of_open(application, fleet, resolved.nodes)
-        if not await confirm(application, f"ensure {title} on", resolved, yes=options["yes"]):
+        if not await confirm(application, f"ensure {title} on", resolved, yes=start.yes):
             return NOT_AGREED
-        deadline = parse_deadline(options["deadline"], fleet.clock.now())
+        deadline = parse_deadline(start.deadline, fleet.clock.now())
         request = EnsureRequest(
             protocol=RESOURCE_ENSURE,
             type=type_name,
             properties=wanted,
             deadline=deadline,
-            diff=options["diff"],
-            message=options["message"],
+            diff=given.diff,
+            message=start.message,
         )
         launch = prepare(fleet, request, resolved, "ensure", title, base=[Authored.from_arguments()])
         return await start_and_watch(
-            application,
-            fleet,
-            launch,
-            offline_ok=options["offline"] == "ok",
-            timeout_s=options["timeout"],
+            application, fleet, launch, offline_ok=start.offline_ok, timeout_s=given.timeout
         )
 
     return application.run(work)

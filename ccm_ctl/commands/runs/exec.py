@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -11,21 +11,16 @@ from msgspec import Struct
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.clikit.commands import Argument
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import one_line, shortened
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.secret import mask_urls
 from ccm_agent.model.wire import RESOURCE_EXEC, ExecRequest
 from ccm_ctl.commands.command_tree import CtlCommand, verb
-from ccm_ctl.commands.rollouts.rollout_options import (
-    is_rollout,
-    is_unasked_rollout,
-    make_plan,
-    refuse_credentials,
-    rollout_options,
-)
-from ccm_ctl.commands.runs.apply import parse_deadline, roll_out
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials, rollout_options
+from ccm_ctl.commands.runs.apply import roll_out
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
-from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, run_options, target_spec
+from ccm_ctl.commands.runs.targets import NOT_AGREED, RunOptions, confirm, parse_deadline, run_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +81,16 @@ class Exec(CtlCommand):
         return "The program and its arguments. Options of `exec` must precede them."
 
 
+class ExecRunOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl exec`."""
+
+    words: tuple[str, ...]
+    start: RunOptions
+    rollout: RolloutFlags
+    timeout: int
+    shell: bool
+
+
 @verb(
     "exec",
     kind=Exec,
@@ -115,7 +120,8 @@ class Exec(CtlCommand):
         ),
     ],
 )
-def exec(application: Application, words: tuple[str, ...], **options: Any) -> Exit:
+@takes(ExecRunOptions)
+def exec(application: Application, given: ExecRunOptions) -> Exit:
     """
     Run a command on nodes, and show its output.
 
@@ -126,33 +132,36 @@ def exec(application: Application, words: tuple[str, ...], **options: Any) -> Ex
     Exit codes: 0 the command succeeded on all nodes; 1 nothing was sent; 2 it failed on a node, or a node refused; 3 a node was
     offline, unreachable, lost or expired.
     """
-    argv = command_of(words, is_shell=options["shell"])
-    _notice_misplaced(application, words, target_spec(options), click.get_current_context().meta[MISPLACED])
+    words, start, flags = given.words, given.start, given.rollout
+    argv = command_of(words, is_shell=given.shell)
+    _notice_misplaced(application, words, start.spec, click.get_current_context().meta[MISPLACED])
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.commands.runs.run_view import start_and_watch
         from ccm_ctl.fleet.nodes.discovery import resolve
         from ccm_ctl.fleet.runs.run_request import prepare
 
-        inventory, resolved = await resolve(fleet, target_spec(options))
-        rollout = make_plan(options, inventory, resolved) if is_rollout(options) else None
+        inventory, resolved = await resolve(fleet, start.spec)
+        rollout = flags.make_plan(inventory, resolved) if flags.is_rollout else None
         if rollout is not None:
             refuse_credentials(argv)
         title = title_of(words)
-        await warn_of_open(application, fleet, resolved.nodes, is_refused=is_unasked_rollout(options))
-        if not await confirm(application, f"run `{title}` on", resolved, yes=options["yes"]):
+        await warn_of_open(application, fleet, resolved.nodes, is_refused=flags.is_unasked(yes=start.yes))
+        if not await confirm(application, f"run `{title}` on", resolved, yes=start.yes):
             return NOT_AGREED
         request = ExecRequest(
             protocol=RESOURCE_EXEC,
             argv=argv,
-            timeout_s=float(options["timeout"]),
-            deadline=parse_deadline(options["deadline"], fleet.clock.now()),
-            message=options["message"],
+            timeout_s=float(given.timeout),
+            deadline=parse_deadline(start.deadline, fleet.clock.now()),
+            message=start.message,
         )
         launch = prepare(fleet, request, resolved, "exec", title, base=[Authored.from_arguments()])
         if rollout is not None:
-            return await roll_out(application, fleet, launch, rollout, options)
-        return await start_and_watch(application, fleet, launch, offline_ok=options["offline"] == "ok")
+            return await roll_out(
+                application, fleet, launch, rollout, flags, start.deadline, offline_ok=start.offline_ok
+            )
+        return await start_and_watch(application, fleet, launch, offline_ok=start.offline_ok)
 
     return application.run(work)
 

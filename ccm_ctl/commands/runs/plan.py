@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.selection import selection_options
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
-from ccm_agent.model.selection import make_selection
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.runs.apply import event_options, send_manifest
-from ccm_ctl.commands.runs.plan_impact import PlanImpact, check_impact, impact_options
-from ccm_ctl.commands.runs.targets import manifest_options, run_options, target_spec
+from ccm_ctl.commands.runs.apply import ManifestRunOptions, event_options, send_manifest
+from ccm_ctl.commands.runs.plan_impact import PlanImpact, impact_options
+from ccm_ctl.commands.runs.targets import manifest_options, run_options
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+
+
+class PlanRunOptions(ManifestRunOptions, frozen=True, kw_only=True):
+    """The options of `ccmctl plan`."""
+
+    path: str
+    impact: bool
+    stored: bool
 
 
 @verb(
@@ -42,7 +50,8 @@ if TYPE_CHECKING:
         *impact_options(),
     ],
 )
-def plan(application: Application, path: str, **options: Any) -> Exit:
+@takes(PlanRunOptions)
+def plan(application: Application, given: PlanRunOptions) -> Exit:
     """
     Show what a manifest would change on nodes, line by line.
 
@@ -55,21 +64,31 @@ def plan(application: Application, path: str, **options: Any) -> Exit:
     from ccm_ctl.fleet.nodes.discovery import resolve
     from ccm_ctl.fleet.runs.plan_file import check_out
 
-    check_impact(options)
-    if options["out"]:
-        check_out(options["out"])
-    content = read_checked(application, path, options["manifest"], options["name"], force=options["force"])
-    selection = make_selection(options["only"], options["tags"], options["skip_tags"])
-    if options["out"] and selection is not None:
+    _check_impact(given)
+    if given.out:
+        check_out(given.out)
+    path, source = given.path, given.source
+    content = read_checked(application, path, source.manifest, given.name, force=source.force)
+    if given.selected.selection() is not None and given.out:
         raise UsageError("--out saves plans of whole manifests; leave out --only, --tags and --skip-tags")
-    options |= {"diff": True, "selection": selection}
 
     async def work(fleet: Fleet) -> Exit:
-        impact = PlanImpact(application, fleet, content, options) if options["impact"] else None
-        if impact is None or not options["stored"]:
-            return await send_manifest(application, fleet, path, content, "plan", options, impact=impact)
-        impact.prepare(*await resolve(fleet, target_spec(options), is_whole=True))
+        impact = PlanImpact(application, fleet, content, given.rollout) if given.impact else None
+        if impact is None or not given.stored:
+            return await send_manifest(application, fleet, path, content, "plan", given, impact=impact)
+        impact.prepare(*await resolve(fleet, given.start.spec, is_whole=True))
         await impact.show_stored()
         return Exit.OK
 
     return application.run(work)
+
+
+def _check_impact(given: PlanRunOptions) -> None:
+    if given.stored and not given.impact:
+        raise UsageError("--stored requires --impact")
+    if given.stored and given.out:
+        raise UsageError("--stored runs no plan, so there is nothing to save; leave out --out")
+    if given.rollout.is_rollout and not given.impact:
+        raise UsageError(
+            "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services"
+        )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.commands import Option
-from ccm_agent.model.errors import UsageError
-from ccm_ctl.commands.rollouts.rollout_options import is_rollout, make_plan, rollout_options
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -49,23 +48,6 @@ def impact_options() -> list[click.Parameter]:
     ]
 
 
-def check_impact(options: dict[str, Any]) -> None:
-    """
-    Refuse options that need `--impact`, or that exclude each other.
-
-    Raises:
-        UsageError: With what to write instead.
-    """
-    if options["stored"] and not options["impact"]:
-        raise UsageError("--stored requires --impact")
-    if options["stored"] and options["out"]:
-        raise UsageError("--stored runs no plan, so there is nothing to save; leave out --out")
-    if is_rollout(options) and not options["impact"]:
-        raise UsageError(
-            "a plan runs on all nodes at the same time; add --impact to see what these rollout options mean for services"
-        )
-
-
 class PlanImpact:
     """
     Works out the impact of one plan.
@@ -74,17 +56,15 @@ class PlanImpact:
         application: Where to show it.
         fleet: The fleet.
         content: The manifest.
-        options: The options of the command line.
+        flags: How the change would be rolled out.
     """
 
-    def __init__(
-        self, application: Application, fleet: Fleet, content: Content, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, application: Application, fleet: Fleet, content: Content, flags: RolloutFlags) -> None:
         from ccm_ctl.fleet.impact.changes import read_resources
 
         self._terminal = application.terminal
         self._fleet = fleet
-        self._options = options
+        self._flags = flags
         self._resources = read_resources(content.document)
         self._rollout: tuple[RolloutPlan, list[str]] | None = None
 
@@ -96,7 +76,7 @@ class PlanImpact:
             UsageError: The rollout options or the file make no sense.
         """
         self._inventory, self._resolved = inventory, resolved
-        self._rollout = make_plan(self._options, inventory, resolved) if is_rollout(self._options) else None
+        self._rollout = self._flags.make_plan(inventory, resolved) if self._flags.is_rollout else None
 
     async def show_planned(self, run: Run, proof: RunProof | None) -> None:
         """Show the impact of what the nodes have planned."""

@@ -17,6 +17,7 @@ from ccm_agent.clikit.properties import (
     CONTROLS,
     EVERY_RESOURCE,
     SWITCH,
+    Properties,
     Property,
     control_options,
     property_option,
@@ -121,16 +122,16 @@ def _repeatable(option: click.Option) -> click.Option:
     return option
 
 
-def take_flags(type_name: str, options: dict[str, Any]) -> dict[str, Any]:
+def take_flags(type_name: str, options: Properties) -> Properties:
     """
-    The properties that flags gave, taken out of the options of a command.
+    The properties that the flags of a type gave; the values are taken out of `options`.
 
     Raises:
         UsageError: A value is not one of its kind.
     """
     given = {name.removeprefix(FLAG): options.pop(name) for name in list(options) if name.startswith(FLAG)}
     controls = take_controls(options, _COMMON)
-    found: dict[str, Any] = {}
+    found: Properties = {}
     for name, value in given.items():
         for one in value if isinstance(value, tuple) else () if value is None else (value,):
             add(found, type_name, name, one)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.durations import TimeOption
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import one_line, plural, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import COMPLIANT_STATES, MANIFEST_APPLY, ManifestRequest, NodeState, Request
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.rollouts.rollout_options import has_waves, is_rollout, make_plan, rollout_options
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.stored_runs import format_starter, run_argument
-from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, run_message_option, yes_option
+from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, parse_deadline, run_message_option, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -29,6 +30,18 @@ if TYPE_CHECKING:
 
 ENDS = tuple(str(state) for state in NodeState if state.is_final and state not in COMPLIANT_STATES)
 """The ends that can be retried; `skipped` only when it is named."""
+
+
+class RetryOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl run retry`."""
+
+    run: str
+    path: str | None
+    only: str
+    deadline: GivenTime
+    message: str
+    yes: bool
+    rollout: RolloutFlags
 
 
 @verb(
@@ -60,16 +73,8 @@ ENDS = tuple(str(state) for state in NodeState if state.is_final and state not i
         *rollout_options(),
     ],
 )
-def retry(
-    application: Application,
-    run: str,
-    path: str | None,
-    only: str,
-    deadline: GivenTime,
-    message: str,
-    yes: bool,
-    **options: Any,
-) -> Exit:
+@takes(RetryOptions)
+def retry(application: Application, given: RetryOptions) -> Exit:
     """
     Repeat a run on the nodes on which it did not succeed.
 
@@ -83,40 +88,38 @@ def retry(
     the run must have signed its record, and must still be allowed to send the same request to the same nodes. If not, start a new
     run. Exit codes are those of `ccmctl apply`.
     """
-    wanted = _states(only)
+    wanted, flags = _states(given.only), given.rollout
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_ctl.commands.runs.apply import parse_deadline, roll_out
+        from ccm_ctl.commands.runs.apply import roll_out
         from ccm_ctl.commands.runs.run_view import start_and_watch
         from ccm_ctl.fleet.runs.find_run import find_run
         from ccm_ctl.fleet.runs.run_again import known_ends, prepare_retry
 
-        recorded = await find_run(fleet, run)
-        until = parse_deadline(deadline, fleet.clock.now())
+        recorded = await find_run(fleet, given.run)
+        until = parse_deadline(given.deadline, fleet.clock.now())
         ends = await known_ends(fleet, recorded)
-        launch = await prepare_retry(fleet, recorded, wanted, until, path, ends, message=message)
-        waves = await _plan(fleet, recorded, launch, options)
+        launch = await prepare_retry(fleet, recorded, wanted, until, given.path, ends, message=given.message)
+        waves = await _plan(fleet, recorded, launch, flags)
         for sentence in _warnings(recorded, ends, wanted, waves):
             application.terminal.note(sentence)
         if launch.request.protocol == MANIFEST_APPLY:
-            is_refused = waves is not None and yes and not options["alongside"]
+            is_refused = waves is not None and given.yes and not flags.alongside
             await warn_of_open(application, fleet, launch.resolved.nodes, is_refused=is_refused)
         # of a run that no operator started, only the word of nodes says that it was a plan
         if launch.request.protocol == MANIFEST_APPLY and not await confirm(
-            application, format_retry(recorded, launch.request), launch.resolved, yes=yes
+            application, format_retry(recorded, launch.request), launch.resolved, yes=given.yes
         ):
             return NOT_AGREED
         if waves is not None:
-            return await roll_out(
-                application, fleet, launch, waves, {**options, "deadline": deadline, "offline": "fail"}
-            )
+            return await roll_out(application, fleet, launch, waves, flags, given.deadline)
         return await start_and_watch(application, fleet, launch, offline_ok=False)
 
     return application.run(work)
 
 
 async def _plan(
-    fleet: Fleet, recorded: Recorded, launch: Launch, options: dict[str, Any]
+    fleet: Fleet, recorded: Recorded, launch: Launch, flags: RolloutFlags
 ) -> tuple[RolloutPlan, list[str]] | None:
     """
     The waves of a retry, and its nodes in their order; None: it is no rollout.
@@ -130,8 +133,8 @@ async def _plan(
     from ccm_ctl.fleet.rollout.store import RolloutStore, require_verified
 
     found = await RolloutStore(fleet).look(recorded.record.run) if recorded.is_on_record else None
-    if has_waves(options) or (found is None and is_rollout(options)):
-        return make_plan(options, await read_verified(fleet, launch.resolved.nodes), launch.resolved)
+    if flags.has_waves or (found is None and flags.is_rollout):
+        return flags.make_plan(await read_verified(fleet, launch.resolved.nodes), launch.resolved)
     if found is None:
         return None
     plan = require_verified(found).value.plan

@@ -8,6 +8,7 @@ import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.options import Options
 from ccm_agent.clikit.text import fold_names, plural
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -17,13 +18,29 @@ from ccm_ctl.fleet.nodes.discovery import TargetSpec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
+    from ccm_agent.model.formats.moments import GivenTime
     from ccm_agent.model.wire import NodeRecord
     from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
 
 
 TARGETS = "Targets"
 """The section of options that select nodes."""
+
+
+class TargetOptions(Options, frozen=True, kw_only=True):
+    """The options of `target_options`."""
+
+    targets: tuple[str, ...]
+    where: str
+    all: bool = False
+
+    def spec(self, *, limit: int | None = None, node: str = "") -> TargetSpec:
+        """The nodes that they select."""
+        return TargetSpec(
+            targets=self.targets, where=self.where, everybody=self.all, limit=limit or 0, node=node
+        )
 
 
 def target_options(*, everybody: bool = True) -> list[click.Parameter]:
@@ -97,6 +114,14 @@ def _keep_rows(ctx: click.Context, _param: click.Parameter, value: bool) -> None
         application.terminal.merges = False
 
 
+class ManifestOptions(Options, frozen=True, kw_only=True):
+    """The options of `manifest_options`."""
+
+    manifest: str
+    data: tuple[str, ...]
+    force: bool
+
+
 def manifest_options() -> list[click.Parameter]:
     """Options of every command that sends a manifest."""
     return [
@@ -133,6 +158,27 @@ def _check_where(_ctx: click.Context, _param: click.Parameter, value: str) -> st
 
         parse_where(value)
     return value
+
+
+class RunOptions(Options, frozen=True, kw_only=True):
+    """The options of `run_options`. Commands differ in `--timeout`, and have it themselves."""
+
+    nodes: TargetOptions
+    limit: int | None = None
+    deadline: GivenTime
+    message: str
+    yes: bool = False
+    offline: str
+
+    @property
+    def spec(self) -> TargetSpec:
+        """The nodes that they select."""
+        return self.nodes.spec(limit=self.limit)
+
+    @property
+    def offline_ok(self) -> bool:
+        """Whether offline nodes do not count for the exit code."""
+        return self.offline == "ok"
 
 
 def run_options(*, asks: bool = True) -> list[click.Parameter]:
@@ -180,6 +226,19 @@ def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> Targ
         node=options.get("node") or "",
     )
     return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
+
+
+def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") -> datetime:
+    """
+    The time that an option means, UTC.
+
+    Raises:
+        UsageError: It has passed.
+    """
+    moment = given.after(now)
+    if moment <= now:
+        raise UsageError(f"{option} {given.written}: this time has passed")
+    return moment
 
 
 def refuse_older_agents(resolved: TargetSet, what: str) -> None:

@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.text import short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignments.conflicts import warn_of_resources
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.runs.apply import parse_deadline
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.stored_runs import format_heading, run_argument
-from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, diff_option, run_options, target_spec
+from ccm_ctl.commands.runs.targets import (
+    NOT_AGREED,
+    RunOptions,
+    confirm,
+    diff_option,
+    parse_deadline,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -25,6 +32,17 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.runs.proof import RunProof
     from ccm_ctl.fleet.runs.run import Run
     from ccm_ctl.fleet.runs.run_request import Launch
+
+
+class UndoOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl undo`."""
+
+    run: str
+    start: RunOptions
+    timeout: int | None
+    redo: bool
+    noop: bool
+    diff: bool
 
 
 @verb(
@@ -43,7 +61,8 @@ if TYPE_CHECKING:
         diff_option(),
     ],
 )
-def undo(application: Application, run: str, **options: Any) -> Exit:
+@takes(UndoOptions)
+def undo(application: Application, given: UndoOptions) -> Exit:
     """
     Undo what a run changed: content, mode and owner of files, and versions of packages.
 
@@ -57,28 +76,29 @@ def undo(application: Application, run: str, **options: Any) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        return await _undo(application, fleet, run, options)
+        return await _undo(application, fleet, given)
 
     return application.run(work)
 
 
-async def _undo(application: Application, fleet: Fleet, word: str, options: dict[str, Any]) -> Exit:
+async def _undo(application: Application, fleet: Fleet, given: UndoOptions) -> Exit:
     from ccm_ctl.fleet.runs.undo import find_undoable, nodes_to_apply_again, resolve_undo
     from ccm_ctl.render.reapplied import format_starter
 
-    recorded = await find_undoable(fleet, word, redo=options["redo"])
-    if not options["yes"] and not options["noop"] and not application.terminal.can_ask:
+    start = given.start
+    recorded = await find_undoable(fleet, given.run, redo=given.redo)
+    if not start.yes and not given.noop and not application.terminal.can_ask:
         raise UsageError("cannot ask before the undo without a terminal; use --yes, or --noop for the plan")
     application.terminal.note(format_heading(recorded, fleet.clock.now()).partition("\n")[0])
-    targets = await resolve_undo(fleet, recorded, target_spec(options))
+    targets = await resolve_undo(fleet, recorded, start.spec)
     resolved = targets.nodes
     if again := nodes_to_apply_again(recorded, targets):
         application.terminal.warn(format_starter(recorded.cause, recorded.origin, again))
     else:
         await warn_of_resources(application, fleet, targets.inventory, targets.known, targets.changed)
-    if options["noop"] or not options["yes"]:
-        code, would_change = await _plan(application, fleet, recorded, resolved, options)
-        if options["noop"]:
+    if given.noop or not start.yes:
+        code, would_change = await _plan(application, fleet, recorded, resolved, given)
+        if given.noop:
             return code
         if not would_change:
             found = "there is nothing to undo on these nodes now"
@@ -88,14 +108,14 @@ async def _undo(application: Application, fleet: Fleet, word: str, options: dict
             return code
     await warn_of_open(application, fleet, resolved.nodes)
     what = f"undo {short_id(recorded.record.run)} on"
-    if not await confirm(application, what, resolved, yes=options["yes"]):
+    if not await confirm(application, what, resolved, yes=start.yes):
         return NOT_AGREED
-    launch = _launch(fleet, recorded, resolved, options, is_plan=False)
-    return await _watch(application, fleet, launch, options)
+    launch = _launch(fleet, recorded, resolved, given, is_plan=False)
+    return await _watch(application, fleet, launch, given)
 
 
 async def _plan(
-    application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any]
+    application: Application, fleet: Fleet, recorded: Recorded, resolved: TargetSet, given: UndoOptions
 ) -> tuple[Exit, bool]:
     """Show what would come back; the exit code, and whether something would change, or may on a node that is away."""
     from ccm_ctl.fleet.runs.undo import would_undo
@@ -105,34 +125,34 @@ async def _plan(
     async def note(run: Run, _proof: RunProof | None) -> None:
         nodes.extend(run.nodes.values())
 
-    launch = _launch(fleet, recorded, resolved, options, is_plan=True)
-    code = await _watch(application, fleet, launch, options, on_end=note)
+    launch = _launch(fleet, recorded, resolved, given, is_plan=True)
+    code = await _watch(application, fleet, launch, given, on_end=note)
     return code, any(map(would_undo, nodes))
 
 
 def _launch(
-    fleet: Fleet, recorded: Recorded, resolved: TargetSet, options: dict[str, Any], *, is_plan: bool
+    fleet: Fleet, recorded: Recorded, resolved: TargetSet, given: UndoOptions, *, is_plan: bool
 ) -> Launch:
     from ccm_ctl.fleet.runs.undo import prepare_undo
 
-    deadline = parse_deadline(options["deadline"], fleet.clock.now())
+    deadline = parse_deadline(given.start.deadline, fleet.clock.now())
     return prepare_undo(
         fleet,
         recorded,
         resolved,
         deadline,
         is_plan=is_plan,
-        diff=options["diff"],
-        message=options["message"],
+        diff=given.diff,
+        message=given.start.message,
     )
 
 
 async def _watch(
-    application: Application, fleet: Fleet, launch: Launch, options: dict[str, Any], **hooks: Any
+    application: Application, fleet: Fleet, launch: Launch, given: UndoOptions, **hooks: Any
 ) -> Exit:
     from ccm_ctl.commands.runs.run_view import start_and_watch
 
-    offline_ok = options["offline"] == "ok"
+    offline_ok, timeout_s = given.start.offline_ok, given.timeout
     return await start_and_watch(
-        application, fleet, launch, offline_ok=offline_ok, timeout_s=options["timeout"], **hooks
+        application, fleet, launch, offline_ok=offline_ok, timeout_s=timeout_s, **hooks
     )

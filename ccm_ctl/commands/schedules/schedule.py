@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.verified import Authored
 from ccm_agent.clikit.durations import Duration, TimeOption
+from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.text import clock, fold_names, one_line
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
@@ -26,8 +27,13 @@ from ccm_ctl.commands.runs.targets import (
     refuse_older_agents,
     run_message_option,
     target_options,
-    target_spec,
     yes_option,
+)
+from ccm_ctl.commands.schedules.schedule_rollout import (
+    ScheduleAddOptions,
+    is_scheduled_rollout,
+    make_rollout,
+    run_rollout_now,
 )
 from ccm_ctl.commands.schedules.schedule_status import status_command
 from ccm_ctl.render import records
@@ -109,7 +115,8 @@ def schedule(application: Application) -> None:
         yes_option(),
     ],
 )
-def _add(application: Application, name: str, path: str, **options: Any) -> Exit:
+@takes(ScheduleAddOptions)
+def _add(application: Application, given: ScheduleAddOptions) -> Exit:
     """
     Add a schedule with the manifest in its current form. Replaces a schedule with the same name and targets.
 
@@ -117,16 +124,13 @@ def _add(application: Application, name: str, path: str, **options: Any) -> Exit
     server (`ccmctl rollout serve`) starts and drives.
     """
     from ccm_ctl.commands.runs.manifest_check import read_checked
-    from ccm_ctl.commands.schedules.schedule_rollout import is_scheduled_rollout
 
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r}: no name of a schedule; use letters, digits, `-` and `_`")
-    when, zone = parse_when(
-        options["cron"], options["tz"], options["every"], options["at"], datetime.now(UTC)
-    )
-    store = _store_rollout if is_scheduled_rollout(options) else _store
-    content = read_checked(application, path, options["manifest"], force=options["force"])
-    new = _NewSchedule(name=name, content=content, when=when, zone=zone, options=options)
+    if not _NAME.fullmatch(given.name):
+        raise UsageError(f"{given.name!r}: no name of a schedule; use letters, digits, `-` and `_`")
+    when, zone = parse_when(given.cron, given.tz, given.every, given.at, datetime.now(UTC))
+    store = _store_rollout if is_scheduled_rollout(given) else _store
+    content = read_checked(application, given.path, given.source.manifest, force=given.source.force)
+    new = _NewSchedule(name=given.name, content=content, when=when, zone=zone, given=given)
 
     async def work(broker: Broker) -> Exit:
         return await store(application, broker, new)
@@ -141,7 +145,7 @@ class _NewSchedule(Struct, frozen=True, kw_only=True):
     content: Content
     when: str
     zone: str
-    options: dict[str, Any]
+    given: ScheduleAddOptions
 
     @property
     def words(self) -> str:
@@ -150,7 +154,7 @@ class _NewSchedule(Struct, frozen=True, kw_only=True):
 
     def ends(self, fleet: Fleet) -> datetime:
         """When its signature ends, if it is stored now."""
-        return fleet.clock.now() + timedelta(seconds=self.options["valid_for"])
+        return fleet.clock.now() + timedelta(seconds=self.given.valid_for)
 
 
 async def _store(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
@@ -163,13 +167,13 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
             "make one for each --targets"
         )
     [scope] = resolved.scopes
-    request = _request(fleet.operator, new.content, resolved, new.options)
+    request = _request(fleet.operator, new, resolved)
     place = await schedules.place(request.protocol, scope, new.name)
     older = _older_agents(inventory, resolved) if place.has_own_subject else []
     if older:
         terminal.warn(_format_refusal(new.name, scope, older))
     what = f"schedule {new.content.name}, {new.words}, for"
-    if not await confirm(application, what, resolved, yes=new.options["yes"]):
+    if not await confirm(application, what, resolved, yes=new.given.yes):
         return NOT_AGREED
     if new.content.bundle is not None:
         await fleet.manifests.put(new.content.digest, new.content.packed)
@@ -184,16 +188,15 @@ async def _store(application: Application, broker: Broker, new: _NewSchedule) ->
 async def _store_rollout(application: Application, broker: Broker, new: _NewSchedule) -> Exit:
     """Ask, and store the schedule of a rollout."""
     from ccm_ctl.commands.rollouts.rollout_servers import tell_servers
-    from ccm_ctl.commands.schedules.schedule_rollout import make_rollout
     from ccm_ctl.fleet.content import as_bundle
 
     schedules, fleet, content = _open(broker), broker.fleet, as_bundle(new.content)
     inventory, resolved = await _resolve(fleet, new)
-    rollout = make_rollout(fleet, content, inventory, resolved, new.options)
+    rollout = make_rollout(fleet, content, inventory, resolved, new.given)
     await schedules.check_rollout(new.name)
     waves = one_line(str(rollout.definition))
     what = f"schedule a rollout of {content.name}, {new.words}, {waves}, on"
-    if not await confirm(application, what, resolved, yes=new.options["yes"]):
+    if not await confirm(application, what, resolved, yes=new.given.yes):
         return NOT_AGREED
     await fleet.manifests.put(content.digest, content.packed)
     ends = new.ends(fleet)
@@ -219,7 +222,7 @@ async def _resolve(fleet: Fleet, new: _NewSchedule) -> tuple[Inventory, TargetSe
     """The nodes that match now, and their agents know schedules."""
     from ccm_ctl.fleet.nodes.discovery import resolve
 
-    inventory, resolved = await resolve(fleet, target_spec(new.options))
+    inventory, resolved = await resolve(fleet, new.given.nodes.spec())
     refuse_older_agents(resolved, "a schedule")
     return inventory, resolved
 
@@ -269,22 +272,21 @@ def _older_agents(inventory: Inventory, resolved: TargetSet) -> list[str]:
     return [node.name for node in nodes if node.record is not None and not node.record.own_schedules]
 
 
-def _request(
-    operator: str, content: Content, resolved: TargetSet, options: dict[str, Any]
-) -> ManifestRequest:
+def _request(operator: str, new: _NewSchedule, resolved: TargetSet) -> ManifestRequest:
     """Build the stored request: it has no run ID and no times, because those differ each time."""
+    content, given = new.content, new.given
     return ManifestRequest(
-        protocol=MANIFEST_PLAN if options["noop"] else MANIFEST_APPLY,
+        protocol=MANIFEST_PLAN if given.noop else MANIFEST_APPLY,
         targets=resolved.targets,
         where=resolved.where,
         requester=operator,
-        deadline_s=choose_deadline_s(options["deadline"], catch_up=options["catch_up"]),
-        catch_up=options["catch_up"],
+        deadline_s=choose_deadline_s(given.deadline, catch_up=given.catch_up),
+        catch_up=given.catch_up,
         name=content.name,
         manifest=content.text,
         bundle=content.bundle,
         digest=content.digest,
-        data=list(options["data"]),
+        data=list(given.source.data),
         cause="schedule",
     )
 
@@ -378,7 +380,6 @@ def _run(application: Application, name: str, message: str, yes: bool, alongside
         import msgspec
 
         from ccm_ctl.commands.runs.run_view import start_and_watch
-        from ccm_ctl.commands.schedules.schedule_rollout import run_rollout_now
         from ccm_ctl.fleet.nodes.discovery import requested_targets, resolve
         from ccm_ctl.fleet.runs.run_request import prepare
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from ccm_agent.clikit.options import Options
 from ccm_agent.clikit.text import clock, one_line, short_id
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
-from ccm_ctl.commands.rollouts.rollout_options import (
-    define_rollout,
-    is_rollout,
-    refuse_credentials,
-)
+from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials
+from ccm_ctl.commands.runs.targets import ManifestOptions, TargetOptions
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
+    from ccm_agent.model.formats.moments import GivenTime
     from ccm_agent.model.records.rollout_records import ScheduledStart, ScheduleStarts
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.content import Content
@@ -35,18 +34,37 @@ GRACE_S = 10.0
 """A server that is there begins a start within seconds."""
 
 
-def is_scheduled_rollout(options: dict[str, Any]) -> bool:
+class ScheduleAddOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl schedule add`."""
+
+    name: str
+    path: str
+    nodes: TargetOptions
+    cron: str
+    tz: str
+    every: int | None
+    at: GivenTime | None
+    valid_for: int
+    deadline: int | None
+    catch_up: bool
+    noop: bool
+    rollout: RolloutFlags
+    source: ManifestOptions
+    yes: bool
+
+
+def is_scheduled_rollout(given: ScheduleAddOptions) -> bool:
     """
     Whether the options of `schedule add` make a rollout.
 
     Raises:
         UsageError: They contradict each other.
     """
-    if not is_rollout(options):
-        if options["start_within"] is not None:
+    if not given.rollout.is_rollout:
+        if given.rollout.start_within is not None:
             raise UsageError("--start-within belongs to a rollout; add --batch, --canary or --rollout")
         return False
-    if options["catch_up"]:
+    if given.catch_up:
         raise UsageError(
             "--catch-up cannot be combined with a rollout, which includes nodes that return while it is in progress"
         )
@@ -54,7 +72,7 @@ def is_scheduled_rollout(options: dict[str, Any]) -> bool:
 
 
 def make_rollout(
-    fleet: Fleet, content: Content, inventory: Inventory, resolved: TargetSet, options: dict[str, Any]
+    fleet: Fleet, content: Content, inventory: Inventory, resolved: TargetSet, given: ScheduleAddOptions
 ) -> ScheduledRollout:
     """
     What is stored and signed. The waves are tried on the nodes that are present now.
@@ -65,20 +83,20 @@ def make_rollout(
     from ccm_ctl.fleet.rollout.plan import make_plan
     from ccm_ctl.fleet.rollout.scheduled import START_WITHIN_S, ScheduledRollout
 
-    refuse_credentials(options["data"])
-    definition = define_rollout(options)
+    refuse_credentials(given.source.data)
+    definition = given.rollout.definition()
     make_plan(definition, inventory, resolved)
     request = ManifestRequest(
-        protocol=MANIFEST_PLAN if options["noop"] else MANIFEST_APPLY,
+        protocol=MANIFEST_PLAN if given.noop else MANIFEST_APPLY,
         targets=resolved.targets,
         where=resolved.where,
         requester=fleet.operator,
         name=content.name,
         bundle=content.bundle,
         digest=content.digest,
-        data=list(options["data"]),
+        data=list(given.source.data),
     )
-    within, deadline = options["start_within"], options["deadline"]
+    within, deadline = given.rollout.start_within, given.deadline
     return ScheduledRollout(
         request=request,
         scope=" ".join(resolved.scopes),

@@ -19,7 +19,7 @@ from ccm_agent.model.ports import IncomingRequest
 from ccm_agent.model.records.stamped import Stamped
 from ccm_agent.model.wire import SESSION_ANSWER, SESSION_PROGRESS, Answer, Progress
 from ccm_agent.testing.memory_bus import MemoryBroker, MemoryBus, MemoryRequests
-from ccm_ctl.commands.runs.apply import parse_deadline
+from ccm_ctl.commands.runs.targets import parse_deadline
 from ccm_ctl.fleet.runs import run as run_module
 from tests.support.controller import NOW, Desk, FakeNode, event
 
