@@ -22,9 +22,10 @@ DIGITS = 19
 """The most digits of a size or subscription ID, which are 64-bit numbers."""
 
 _END = b"\r\n"
+_DELIVERIES = (b"MSG", b"HMSG")
 
 
-class _Delivery(Struct):
+class _Delivery(Struct, gc=False):
     """A message whose control line has been read."""
 
     subject: bytes
@@ -54,33 +55,42 @@ class Parser:
             nats.errors.ProtocolError: The other end is not a NATS server.
         """
         self._buffer += data
-        while self._buffer:
-            if self._delivery is not None:
-                if len(self._buffer) < self._delivery.size + len(_END):
-                    return
-                await self._deliver(self._delivery)
-                continue
-            end = self._buffer.find(_END)
-            if end < 0:
-                if len(self._buffer) > LINE_LIMIT_BYTES:
-                    raise _protocol_error()
-                return
-            line = bytes(self._buffer[:end])
-            del self._buffer[: end + len(_END)]
+        while (line := self._next()) is not None:
             await self._take(line)
 
-    async def _deliver(self, delivery: _Delivery) -> None:
-        content = bytes(self._buffer[: delivery.size])
-        del self._buffer[: delivery.size + len(_END)]
-        self._delivery = None
-        headers, body = content[: delivery.headers_size], content[delivery.headers_size :]
-        await self._client._process_msg(delivery.sid, delivery.subject, delivery.reply, body, headers or None)
+    def _next(self) -> bytes | None:
+        """Deliver messages up to the next line of another kind, and return that line; None: more bytes are needed."""
+        waiting = self._delivery
+        if waiting is not None and len(self._buffer) < waiting.size + len(_END):
+            return None
+        data, at = bytes(self._buffer), 0
+        try:
+            while at < len(data):
+                if (delivery := self._delivery) is not None:
+                    body_at, end = at + delivery.headers_size, at + delivery.size
+                    if len(data) < end + len(_END):
+                        break
+                    self._delivery = None
+                    block, body, at = data[at:body_at], data[body_at:end], end + len(_END)
+                    self._client.deliver(delivery.sid, delivery.subject, delivery.reply, body, block)
+                    continue
+                end = data.find(_END, at)
+                if end < 0:
+                    if len(data) - at > LINE_LIMIT_BYTES:
+                        raise _protocol_error()
+                    break
+                line, at = data[at:end], end + len(_END)
+                word, _, rest = line.partition(b" ")
+                if word not in _DELIVERIES:
+                    return line
+                self._delivery = _delivery(rest.split(b" "), has_headers=word == b"HMSG")
+        finally:
+            del self._buffer[:at]
+        return None
 
     async def _take(self, line: bytes) -> None:
         word, _, rest = line.partition(b" ")
-        if word in (b"MSG", b"HMSG"):
-            self._delivery = _delivery(rest.split(b" "), has_headers=word == b"HMSG")
-        elif word == b"PING":
+        if word == b"PING":
             await self._client._process_ping()
         elif word == b"PONG":
             await self._client._process_pong()
@@ -104,21 +114,21 @@ def _info(text: bytes) -> dict[str, Any]:
 
 def _delivery(fields: list[bytes], *, has_headers: bool) -> _Delivery:
     """`subject sid [reply] [size of the headers] size`; the third is there with headers alone."""
-    sizes = 2 if has_headers else 1
-    numbers = [*fields[1:2], *fields[-sizes:]]
-    if len(fields) - sizes not in (2, 3) or not all(map(_is_number, numbers)):
+    first_size = len(fields) - (2 if has_headers else 1)
+    numbers = (fields[1], *fields[first_size:]) if first_size in (2, 3) else ()
+    # one check for all, because every message has two or three
+    if not (all(numbers) and b"".join(numbers).isdigit() and max(map(len, numbers)) <= DIGITS):
+        raise _protocol_error()
+    headers_size, size = int(fields[first_size]) if has_headers else 0, int(fields[-1])
+    if headers_size > size:
         raise _protocol_error()
     return _Delivery(
         subject=fields[0],
         sid=int(fields[1]),
-        reply=fields[2] if len(fields) - sizes == 3 else b"",
-        headers_size=int(fields[-2]) if has_headers else 0,
-        size=int(fields[-1]),
+        reply=fields[2] if first_size == 3 else b"",
+        headers_size=headers_size,
+        size=size,
     )
-
-
-def _is_number(text: bytes) -> bool:
-    return text.isdigit() and len(text) <= DIGITS
 
 
 def _protocol_error() -> Exception:

@@ -45,15 +45,8 @@ class Subscription:
             with contextlib.suppress(Exception):
                 await theirs.unsubscribe()
 
-    def _deliver(self, theirs: Any) -> None:
+    def _deliver(self, message: Message) -> None:
         try:
-            self._on_message(convert_message(theirs))
+            self._on_message(message)
         except Exception:  # noqa: BLE001 - a callback's fault must not end the subscription
-            self._limited.exception("a message could not be handled", extra={"subject": theirs.subject})
-
-
-def convert_message(theirs: Any) -> Message:
-    """Convert a message of nats-py."""
-    return Message(
-        subject=theirs.subject, body=theirs.data, headers=theirs.headers or {}, reply=theirs.reply or ""
-    )
+            self._limited.exception("a message could not be handled", extra={"subject": message.subject})

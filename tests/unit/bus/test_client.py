@@ -63,7 +63,7 @@ async def given(client: BusClient, subject: bytes, reply: bytes, headers: bytes)
     """What a subscription is told of one message."""
     told = list[object]()
     await client.listen(">", told.append)
-    await client._process_msg(1, subject, reply, b"body", headers)
+    client.deliver(1, subject, reply, b"body", headers)
     return told
 
 
@@ -126,7 +126,7 @@ async def test_messages_for_several_subscriptions_are_reported_in_the_order_in_w
         await client.listen(subject, lambda message: told.append(message.subject))
 
     for number, subject in ((1, b"a"), (2, b"b"), (1, b"a"), (2, b"b")):
-        await client._process_msg(number, subject, b"", b"", b"")
+        client.deliver(number, subject, b"", b"", b"")
 
     assert told == ["a", "b", "a", "b"]
 

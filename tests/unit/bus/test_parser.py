@@ -18,7 +18,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.given: list[tuple[Any, ...]] = []
 
-    async def _process_msg(self, *message: Any) -> None:
+    def deliver(self, *message: Any) -> None:
         self.given.append(message)
 
     async def _process_ping(self) -> None:
@@ -49,9 +49,9 @@ STREAM = (
 )
 GIVEN: list[tuple[Any, ...]] = [
     ("info", {"version": "2.15.0"}),
-    (7, b"a.b", b"", b"hi", None),
+    (7, b"a.b", b"", b"hi", b""),
     ("ping",),
-    (7, b"a.b", b"_INBOX.x", b"", None),
+    (7, b"a.b", b"_INBOX.x", b"", b""),
     (8, b"a.b", b"", b"hi", b"NATS/1.0\r\n\r\n"),
     (9, b"a", b"r", b"", b"NATS/1.0 404\r\n"),
     ("pong",),
@@ -74,13 +74,14 @@ async def test_pieces_may_end_anywhere(size: int) -> None:
 async def test_a_subject_may_have_any_byte_that_a_server_lets_through(char: bytes) -> None:
     line = b"MSG a%s5 7 r%s1 2\r\nhi\r\n" % (char, char)
 
-    assert await parsed(line) == [(7, b"a%s5" % char, b"r%s1" % char, b"hi", None)]
+    assert await parsed(line) == [(7, b"a%s5" % char, b"r%s1" % char, b"hi", b"")]
 
 
 @pytest.mark.parametrize(
     "line",
     [
         b"HTTP/1.1 400 Bad Request\r\n", b"MSG a 7\r\n", b"MSG a x 2\r\n", b"MSG a 7 r s 2\r\n", b"HMSG a 7 2\r\n", b"\r\n",
+        b"HMSG a 7 3 2\r\n", b"MSG a 7 \r\n",
         b"INFO {\xff}\r\n", b"INFO []\r\n", b"INFO " + b"[" * 100_000 + b"\r\n", b"MSG a 7 " + b"9" * 5000 + b"\r\n",
     ],
 )  # fmt: skip
@@ -121,4 +122,4 @@ async def test_a_message_of_any_bytes_is_read_as_it_was(
         at += size
     pieces.append(stream[at:])
 
-    assert await parsed(*pieces) == [(7, subject, b"", body, None)]
+    assert await parsed(*pieces) == [(7, subject, b"", body, b"")]
