@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccm_agent.manifest.build import ResourceBuilder
-from ccm_agent.model.errors import CcmError
+from ccm_agent.model.errors import CcmError, TimeLimitError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
 from ccm_agent.model.records.undo import EarlierFile, EarlierState, UndoEntry, UndoLog, UndoRecord
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 DIRECTORY = "directory"
 """The `ensure` of a directory."""
+
+LOOK_LIMIT_S = 30.0
+"""How long a look may take after a resource exceeded its time limit: its tool may hang again."""
 
 SPECIAL_BITS = 0o7000
 """setuid, setgid and sticky bit: the type `file` does not manage them."""
@@ -107,8 +110,9 @@ class RunUndo:
         await self._log.before(self._run, entry)
         try:
             state = await change()
-        except CcmError:
-            await self._left(self._log, declared, entry, found, await _look(declared, provider))
+        except CcmError as err:
+            limit_s = LOOK_LIMIT_S if isinstance(err, TimeLimitError) else None
+            await self._left(self._log, declared, entry, found, await _look(declared, provider, limit_s))
             raise
         await self._left(self._log, declared, entry, found, state)
         return state
@@ -249,11 +253,12 @@ def _why_not(look: FileInfo) -> str:
     return ""
 
 
-async def _look(declared: ResolvedResource, provider: Any) -> Any:
-    """Return the state after a failed change; None if it cannot be read."""
+async def _look(declared: ResolvedResource, provider: Any, limit_s: float | None) -> Any:
+    """Return the state after a failed change; None if it cannot be read, or not within the limit."""
     try:
-        return await provider.status(declared.wanted)
-    except CcmError:
+        async with asyncio.timeout(limit_s):
+            return await provider.status(declared.wanted)
+    except (CcmError, TimeoutError):
         return None
 
 

@@ -177,6 +177,10 @@ def _check_behavior(kind: AnyType, wanted: CommonProperties) -> None:
         from ccm_agent.resources.ignored import check_ignore
 
         check_ignore(kind, wanted)
+    if wanted.timeout and "timeout" in kind.rules.limits_resource:
+        from ccm_agent.resources.time_limit import check_timeout
+
+        check_timeout(kind, wanted)
 
 
 def _check_references(references: Sequence[str], field: str) -> None:

@@ -22,6 +22,7 @@ Every error that this project raises on purpose, in one tree.
     │   ├── LockError             another process holds a needed lock
     │   ├── FactUnavailableError  a fact cannot be read on this host
     │   ├── NoProviderError       no provider of a type works on this host
+    │   ├── TimeLimitError        a resource took longer than its `timeout`
     │   └── DesiredStateError     a resource was changed but is still not in its desired state
     ├── BusError                  the broker, or what came over it
     │   ├── BusUnavailableError   cannot connect to the broker
@@ -274,6 +275,12 @@ class NoProviderError(HostError):
     """No provider of a resource type works on this host, or the requested one does not."""
 
     code = "host.no_provider"
+
+
+class TimeLimitError(HostError):
+    """A resource took longer than its `timeout`; its programs were ended."""
+
+    code = "host.timeout"
 
 
 class DesiredStateError(HostError):

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_agent.model.formats.field_rules import Extension, Untemplated
+from ccm_agent.model.formats.field_rules import Extension, LimitsResource, Untemplated
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.records.registration import RegistrationEntry
 
@@ -88,6 +88,15 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
             "compared or changed."
         ),
     ] = []
+    timeout: Annotated[
+        str,
+        LimitsResource,
+        Extension,
+        Meta(
+            description="Time limit for looking at the resource and changing it, such as `5m`. After that its programs are ended "
+            "and it fails."
+        ),
+    ] = ""
     tags: Annotated[
         list[str], Extension, Meta(description="Words by which `--tags` and `--skip-tags` select resources.")
     ] = []

@@ -26,7 +26,9 @@ from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.resources.contract import Decision, DecisionContext, ResolvedResource, StepResult
 
 if TYPE_CHECKING:
-    from ccm_agent.resources.run_context import RunContext
+    from collections.abc import Awaitable
+
+    from ccm_agent.resources.run_context import Limit, RunContext, T
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +177,7 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
 async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
     """Look, decide, act, verify. Errors go into the event."""
     try:
-        await _reach(declared, provider, run, event)
+        await _reach(declared, provider, run, event, _limit_of(declared))
     except PolicyError as err:
         _deny(event, err)
     except CcmError as err:
@@ -183,6 +185,20 @@ async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, eve
     except Exception as err:  # a bug in one resource must not stop the others
         log.exception("a resource failed with an unexpected error", extra={"resource": declared.reference})
         _fail(event, f"internal error: {type(err).__name__}: {err}", "ccm.internal")
+
+
+def _limit_of(declared: ResolvedResource) -> Limit:
+    """Return what limits the time of a resource."""
+    wanted = declared.wanted
+    if not wanted.timeout or "timeout" not in declared.kind.rules.limits_resource:
+        return _unlimited
+    from ccm_agent.resources.time_limit import TimeLimit
+
+    return TimeLimit(wanted.timeout).run
+
+
+def _unlimited(work: Awaitable[T]) -> Awaitable[T]:
+    return work
 
 
 def _fail(event: TransactionEvent, message: str, code: str, output: str = "") -> None:
@@ -200,15 +216,17 @@ def _deny(event: TransactionEvent, refused: PolicyError) -> None:
         _fail(event, str(refused), refused.code)
 
 
-async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
+async def _reach(
+    declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent, limited: Limit
+) -> None:
     kind = declared.kind
     if declared.refused is not None:
         raise declared.refused
-    wanted, found, decision, triggered_by = await _decide(declared, provider, run)
+    wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run))
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
         # the state was read a long time ago
         run.forget()
-        wanted, found, decision, triggered_by = await _decide(declared, provider, run)
+        wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run))
     if decision.steps and (why := await run.undo.why_left(declared, provider)):
         event.skipped, event.error, event.code = True, [why], CHANGED_SINCE
         return
@@ -225,7 +243,7 @@ async def _reach(declared: ResolvedResource, provider: Any, run: RunContext, eve
                 provider,
                 found,
                 decision,
-                lambda: _act(declared, wanted, provider, run, decision, event),
+                lambda: limited(_act(declared, wanted, provider, run, decision, event)),
             )
             changed = kind.has_changed is None or kind.has_changed(found, state)
             if not changed:

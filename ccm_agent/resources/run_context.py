@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ccm_agent.model.errors import PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import Decision, ResolvedResource
+
+T = TypeVar("T")
+
+
+class Limit(Protocol):
+    """Limits the time of a part of a resource's flow; raises TimeLimitError."""
+
+    def __call__(self, work: Awaitable[T], /) -> Awaitable[T]: ...
 
 
 class ResourceSlots(Protocol):

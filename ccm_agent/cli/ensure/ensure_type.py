@@ -84,6 +84,7 @@ def command_for(kind: AnyType, run: Ensure) -> click.Command:
 def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
     """Arguments and flags of a type's properties, and the names of those that take K=V."""
     line, known = kind.command, _properties(kind)
+    every = _EVERY - ({"timeout"} - kind.rules.limits_resource)
     required = {line.arguments[0], *line.required}
     parameters: list[click.Parameter] = [
         Argument(
@@ -97,8 +98,8 @@ def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
     taken = {flag.field for flag in line.flags if flag.field} | set(line.arguments) | set(line.hidden)
     flags = [flag for flag in line.flags if flag.field not in line.arguments]
     for name, what in known.items():
-        if name not in taken and what.kind and (name not in _EVERY or name in _PLACEHOLDERS):
-            placeholder = _PLACEHOLDERS.get(name, "") if name in _EVERY else ""
+        if name not in taken and what.kind and (name not in every or name in _PLACEHOLDERS):
+            placeholder = _PLACEHOLDERS.get(name, "") if name in every else ""
             flags.append(Flag(field=name, names=(f"--{name.replace('_', '-')}",), placeholder=placeholder))
     maps: list[str] = []
     for flag in flags:
@@ -106,7 +107,7 @@ def _parameters(kind: AnyType) -> tuple[list[click.Parameter], list[str]]:
         what = Property(about=flag.help or what.about, kind=flag.kind or what.kind or TEXT)
         name = flag.field or flag.names[0].lstrip("-").replace("-", "_")
         maps += [name] if what.kind == MAP else []
-        section = EVERY_RESOURCE if flag.field in _EVERY else section_of(kind.name)
+        section = EVERY_RESOURCE if flag.field in every else section_of(kind.name)
         parameters.append(
             property_option(
                 [*flag.names, name], what, section=section, metavar=flag.placeholder, default=flag.default

@@ -61,6 +61,10 @@ class RunsCommand(FieldMarker):
     """The value contains commands that the resource runs. The node's policy decides about them."""
 
 
+class LimitsResource(FieldMarker):
+    """The value is the time limit of the whole resource. A type that declares the field again gives it another meaning."""
+
+
 class Extension(FieldMarker):
     """Choria CCM does not have this property; `ccm lint --strict-ccm` reports it."""
 
@@ -108,6 +112,7 @@ class FieldRules(Struct, frozen=True, kw_only=True):
     publish_digest: frozenset[str]
     publish_names: frozenset[str]
     commands: frozenset[str]
+    limits_resource: frozenset[str]
     extensions: frozenset[str]
     extension_values: Mapping[str, frozenset[str]]
     aliases: Mapping[str, str]
@@ -141,6 +146,7 @@ def field_rules(properties: type[Struct]) -> FieldRules:
         publish_digest=having(PublishDigest),
         publish_names=having(PublishNames),
         commands=having(RunsCommand),
+        limits_resource=having(LimitsResource),
         extensions=having(Extension),
         extension_values={
             name: one.values

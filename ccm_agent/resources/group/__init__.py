@@ -39,6 +39,7 @@ TYPE: ResourceType[GroupProperties, GroupState] = ResourceType(
     default_ensure="present",
     is_extension=True,
     reach=reach,
+    ignorable={"gid": {"gid": None}, "members": {"members": None, "members_exclusive": False}},
     undo=UndoRules(earlier=earlier, identify=identify),
     command=CommandLine(examples=("web --gid 900", "docker --members alice --members bob", "games absent")),
     providers=(ProviderSpec(name="shadow", make=_make_shadow, rank=10, is_usable=_has_shadow),),

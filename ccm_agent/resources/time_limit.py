@@ -1,0 +1,75 @@
+"""`timeout`: the time limit of a resource whose type has no time limit of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import NoReturn, TypeVar
+
+from ccm_agent.model.errors import DocumentError, Place, PropertyError, TimeLimitError
+from ccm_agent.model.formats.durations import format_duration, parse_duration
+from ccm_agent.model.resource import CommonProperties
+from ccm_agent.resources.contract import AnyType
+
+T = TypeVar("T")
+
+LONGEST_S = 24 * 3600.0
+"""The longest `timeout`: a typing error such as `5M`, five months, is no limit."""
+
+
+class TimeLimit:
+    """
+    The time that a resource has left. Waiting for a slot of the fleet is not part of it.
+
+    Args:
+        written: The value of `timeout`.
+    """
+
+    def __init__(self, written: str) -> None:
+        self._whole_s = self._left_s = parse_duration(written)
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """
+        Do a part of what the resource takes.
+
+        Cancelling it ends the programs that it runs, with their process groups. A file operation in progress ends first.
+
+        Raises:
+            TimeLimitError: The time is over.
+        """
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            async with asyncio.timeout(self._left_s) as limit:
+                return await work
+        except TimeoutError as err:
+            if not limit.expired():
+                raise
+            raise TimeLimitError(
+                f"it took longer than its `timeout` of {format_duration(self._whole_s)} and was ended"
+            ) from err
+        finally:
+            self._left_s = max(0.0, self._left_s - (loop.time() - begun))
+
+
+def check_timeout(kind: AnyType, wanted: CommonProperties) -> None:
+    """
+    Refuse a time limit that is none.
+
+    Raises:
+        PropertyError: With its place.
+    """
+    if kind.contains_manifest:
+        _refuse(f"`{kind.name}` has no `timeout`: set it for the resources of the child manifest")
+    try:
+        seconds = parse_duration(wanted.timeout)
+    except DocumentError as err:
+        _refuse(err.message)
+    if not 0 < seconds <= LONGEST_S:
+        _refuse(
+            f"`timeout` is `{wanted.timeout}`: it must be more than 0 and at most {format_duration(LONGEST_S)}"
+        )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path="$.timeout"))
