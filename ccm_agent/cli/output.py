@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.cells import Style, paint
 from ccm_agent.clikit.text import counted, one_line, plural, span
 from ccm_agent.model.noop_words import noop_words
 from ccm_agent.model.outcome import Outcome, SessionSummary, TransactionEvent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccm_agent.clikit.table import Style, paint
+from ccm_agent.clikit.cells import Style, paint
 from ccm_agent.clikit.text import one_line, plural, safe, size
 
 if TYPE_CHECKING:

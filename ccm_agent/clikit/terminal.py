@@ -15,14 +15,14 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ccm_agent.clikit import records
-from ccm_agent.clikit.table import UNLIMITED, Style, paint, table
+from ccm_agent.clikit.cells import UNLIMITED, Style, paint
 from ccm_agent.clikit.text import one_line, safe, safe_drawn
 from ccm_agent.model.errors import CcmError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccm_agent.clikit.table import Cell, Column
+    from ccm_agent.clikit.cells import Cell, Column
 
 _CLEAR = "\r\x1b[2K"
 
@@ -78,11 +78,24 @@ class Terminal:
             self._write(self.out, safe_drawn(text, color=self.style.color))
 
     def table(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], otherwise: str = ""
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Sequence[str | Cell]],
+        otherwise: str = "",
+        *,
+        unit: str = "rows",
+        narrow: str = "",
+        is_worst_last: bool = False,
     ) -> None:
-        """Print a table for people, or `otherwise` when it has no rows; nothing with `--json`."""
-        if not self.json:
-            self.show(table(columns, rows, self.style) or otherwise)
+        """Print a table for people, or `otherwise` when it has no rows; nothing with `--json`. For the rest see `draw`."""
+        from ccm_agent.clikit.table import draw
+
+        if self.json:
+            return
+        if not rows:
+            self.show(otherwise)
+        for piece in draw(columns, rows, self.style, unit=unit, narrow=narrow, is_worst_last=is_worst_last):
+            self.show(piece)
 
     def record(self, kind: str, /, **fields: Any) -> None:
         """Print a record for programs; nothing without `--json`. It is buffered until the next `flush`."""
@@ -183,8 +196,8 @@ class Terminal:
         color = not self._environ.get("NO_COLOR") and (is_forced or self._environ.get("TERM") != "dumb")
         if not stream.isatty():
             return Style(width=UNLIMITED, color=color and is_forced, merges=None if self.merges else False)
-        width = max(_columns(self._environ, stream), 20)
-        return Style(width=width, color=color, merges=self.merges)
+        columns, lines = _size(self._environ, stream)
+        return Style(width=max(columns, 20), color=color, merges=self.merges, height=lines)
 
     def _write(self, stream: TextIO, text: str) -> None:
         live = self._live
@@ -198,15 +211,18 @@ class Terminal:
         stream.flush()
 
 
-def _columns(environ: Mapping[str, str], stream: TextIO) -> int:
-    """Return the width of a terminal as `shutil` does, which is slow to import."""
-    given = environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
+def _size(environ: Mapping[str, str], stream: TextIO) -> tuple[int, int]:
+    """Return the width and height of a terminal as `shutil` does, which is slow to import."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
+        found = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):  # a terminal in a test
-        return 80
+        found = os.terminal_size((0, 0))
+    columns, lines = (_number(environ.get(name, "")) for name in ("COLUMNS", "LINES"))
+    return columns or found.columns or 80, lines or found.lines or 24
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 async def _line_of(stream: TextIO) -> str:

@@ -31,6 +31,8 @@ def safe(text: str) -> str:
 
     Control characters are shown as their code (`\\x1b`), so that what a node said can neither move the cursor nor hide a line.
     """
+    if text.isprintable():  # nothing that _UNPRINTABLE has is
+        return text
     text = text.replace("\r\n", "\n")
     return _UNPRINTABLE.sub(
         lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text

@@ -173,6 +173,7 @@ def run_report(
         [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
         [_row(group, plan=plan) for group in _groups(results, merges=style.merges is not False)],
         style,
+        is_worst_last=True,
     )
     blocks = output_blocks(((one.node, one.outputs) for one in results), output, style)
     blocks += _failure_blocks(results, style)

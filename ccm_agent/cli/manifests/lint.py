@@ -141,7 +141,7 @@ class _Linter:
         return new, left
 
     def _show(self, path: str, text: str, finding: Finding) -> None:
-        from ccm_agent.clikit.table import paint
+        from ccm_agent.clikit.cells import paint
         from ccm_agent.manifest.findings import format_finding
 
         self._levels[finding.level] += 1

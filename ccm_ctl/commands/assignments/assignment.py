@@ -241,7 +241,7 @@ def _show(
     now: datetime,
     bringing: Mapping[str, BringingRollout],
 ) -> None:
-    from ccm_agent.clikit.table import Column
+    from ccm_agent.clikit.table import Column, Rows
     from ccm_agent.clikit.text import plural
 
     terminal = application.terminal
@@ -252,7 +252,7 @@ def _show(
         if line := format_rollout(one, found, rollout):
             terminal.show(f"{line}\n")
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
-    for node in ordered:
+    for node in ordered if terminal.json else ():
         terminal.record(records.STANDING, **standing_fields(node))
     columns = [
         Column("NODE", names=True),
@@ -261,7 +261,13 @@ def _show(
         Column("DATA", right=True, spare=1),
     ]
     columns += [Column("SINCE"), Column("WHY", fold=True)]
-    terminal.table(columns, [_row(node, now) for node in ordered])
+    terminal.table(
+        columns,
+        Rows(ordered, lambda node: _row(node, now)),
+        unit="nodes",
+        narrow="--lagging",
+        is_worst_last=True,
+    )
     if not found and bringing:
         return  # the line about the rollout has the number of nodes
     states = ", ".join(f"{count} {state}" for state, count in count_states(found).items())

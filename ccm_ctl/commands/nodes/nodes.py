@@ -30,7 +30,7 @@ def list_nodes(application: Application, **options: Any) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
-        from ccm_agent.clikit.table import Column
+        from ccm_agent.clikit.table import Column, Rows
         from ccm_agent.clikit.text import natural, plural
         from ccm_ctl.fleet.nodes.discovery import resolve
         from ccm_ctl.fleet.nodes.inventory import read_inventory, read_twins
@@ -51,7 +51,7 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         conditions = await read_conditions(fleet, inventory, found)
         now = fleet.clock.now()
         twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
-        for node in found:
+        for node in found if terminal.json else ():
             terminal.record(
                 records.NODE, **node_fields(node, conditions[node.name]), agents=twins.get(node.name)
             )
@@ -63,8 +63,8 @@ def list_nodes(application: Application, **options: Any) -> Exit:
             Column("LAST RUN"),
         ]
         columns += [Column("VERSION", spare=1), Column("NOTE", fold=True)]
-        rows = [_row(node, conditions[node.name], twins.get(node.name, []), now) for node in found]
-        terminal.table(columns, rows, NOBODY)
+        rows = Rows(found, lambda node: _row(node, conditions[node.name], twins.get(node.name, []), now))
+        terminal.table(columns, rows, NOBODY, unit="nodes", narrow="-t")
         if not found:
             return Exit.OK
         absent = sum(not node.is_present for node in found)

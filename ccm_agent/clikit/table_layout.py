@@ -1,0 +1,188 @@
+"""How a table is laid out: which columns are shown, how wide they are, and how long texts are folded within them."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ccm_agent.clikit.cells import UNLIMITED, paint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ccm_agent.clikit.cells import Cell, Column, Style
+
+GAP = 2
+"""Between two columns."""
+
+FOLDED_WIDTH = 16
+"""Columns narrower than this are hard to read: columns that can be spared are left out first."""
+
+LEAST_WIDTH = 8
+"""No column is made narrower than this for columns that keep their width, such as IDs and times."""
+
+NARROW = 60
+"""Below this width a table that does not fit is printed as a block per row."""
+
+_GAP = " " * GAP
+
+_WORD = re.compile(r"\s*\S+\s*")
+
+
+class PlacedColumns(Struct, frozen=True, kw_only=True):
+    """
+    Where the texts of a row are written.
+
+    Attributes:
+        columns: All columns.
+        kept: The positions of those that are shown.
+        widths: Their widths; [] for a block of lines for each row.
+        style: Width and color.
+    """
+
+    columns: Sequence[Column]
+    kept: Sequence[int]
+    widths: Sequence[int]
+    style: Style
+
+    @property
+    def head(self) -> str:
+        """The titles; "" for blocks, which have them in each row."""
+        return (
+            self._lines([(self.columns[place].title, "strong") for place in self.kept]) if self.widths else ""
+        )
+
+    def row(self, cells: Sequence[Cell]) -> str:
+        """The lines of a row."""
+        if not self.widths:
+            return self._block(cells)
+        return self._lines([(cells[place].full, cells[place].meaning) for place in self.kept])
+
+    def _lines(self, texts: Sequence[tuple[str, str]]) -> str:
+        is_limited = self.style.width < UNLIMITED
+        for (text, _), width in zip(texts, self.widths, strict=True):
+            if "\n" in text or (is_limited and cell_width(text) > width):
+                break
+        else:
+            return self._line(texts)
+        folded = [
+            wrap(text, width if is_limited else max(width, cell_width(text)))
+            for (text, _), width in zip(texts, self.widths, strict=True)
+        ]
+        meanings = [meaning for _, meaning in texts]
+        lines = zip_longest(*folded, fillvalue="")
+        return "".join(self._line(list(zip(line, meanings, strict=True))) for line in lines)
+
+    def _line(self, texts: Sequence[tuple[str, str]]) -> str:
+        parts = []
+        for place, width, (text, meaning) in zip(self.kept, self.widths, texts, strict=True):
+            pad = " " * (width - cell_width(text))
+            shown = paint(text, meaning, self.style) if meaning else text
+            parts.append(f"{pad}{shown}" if self.columns[place].right else f"{shown}{pad}")
+        return f"{_GAP.join(parts).rstrip()}\n"
+
+    def _block(self, cells: Sequence[Cell]) -> str:
+        """The first column, then a line for each of the others that has a text, and an empty line below."""
+        first, *rest = self.kept
+        style = self.style
+        indent = 2 + max((len(self.columns[place].title) for place in rest), default=0) + GAP
+        head = wrap(cells[first].full, max(style.width, LEAST_WIDTH))
+        lines = [paint(line, "strong", style) for line in head]
+        for place in rest:
+            cell = cells[place]
+            label = f"  {self.columns[place].title}".ljust(indent)
+            for line in wrap(cell.full, max(style.width - indent, LEAST_WIDTH)) if cell.full else ():
+                lines.append(f"{label}{paint(line, cell.meaning, style)}")
+                label = " " * indent
+        return "".join(f"{line.rstrip()}\n" for line in lines) + ("\n" if rest else "")
+
+
+def lay_out(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Style, *, is_sample: bool = False
+) -> PlacedColumns:
+    """
+    Lay a table out by its rows. Columns without a text are left out, unless these rows are only a sample.
+
+    Where the columns do not fit, those that can be spared are left out, then foldable ones get narrower. Where that does not
+    help, every column is folded, or on a narrow terminal each row is a block: no text is cut off.
+    """
+    places = range(len(columns))
+    widths = [max((cell_width(row[place].full) for row in rows), default=0) for place in places]
+    kept = [place for place in places if widths[place] or is_sample]
+    widths = [max(width, cell_width(columns[place].title)) for place, width in enumerate(widths)]
+
+    def needed(folded: int) -> int:
+        """The width of all columns if foldable ones are folded to a width."""
+        least = (min(widths[place], folded) if columns[place].fold else widths[place] for place in kept)
+        return sum(least) + GAP * (len(kept) - 1)
+
+    if style.width < min(NARROW, needed(UNLIMITED)):
+        return PlacedColumns(columns=columns, kept=kept, widths=[], style=style)
+    while kept and needed(FOLDED_WIDTH) > style.width:
+        least = max(kept, key=lambda place: columns[place].spare)
+        if not columns[least].spare:
+            break
+        kept.remove(least)
+    own = [widths[place] for place in kept]
+    if style.width < UNLIMITED and needed(UNLIMITED) > style.width:
+        fits = needed(LEAST_WIDTH) <= style.width
+        lowest = [
+            (min(width, LEAST_WIDTH) if columns[place].fold else width) if fits else 1
+            for place, width in zip(kept, own, strict=True)
+        ]
+        own = _narrow(own, lowest, style.width - GAP * (len(kept) - 1))
+    return PlacedColumns(columns=columns, kept=kept, widths=own, style=style)
+
+
+def _narrow(widths: Sequence[int], lowest: Sequence[int], limit: int) -> list[int]:
+    """Take from the widest columns until all fit together, and from none below its lowest width."""
+    found = [min(width, max(limit, low)) for width, low in zip(widths, lowest, strict=True)]
+    while sum(found) > limit:
+        spare = [place for place, width in enumerate(found) if width > lowest[place]]
+        if not spare:
+            break
+        found[max(spare, key=lambda place: found[place])] -= 1
+    return found
+
+
+def cell_width(text: str) -> int:
+    """The columns that a text takes on a terminal; of several lines, the widest."""
+    if "\n" in text:
+        return max(map(cell_width, text.split("\n")))
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The lines of a safe text in a width. What has no space is broken, so that nothing is cut off."""
+    return [line for part in text.split("\n") for line in _wrapped(part, width)]
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    line, used = "", 0
+    for word in _WORD.findall(text):
+        rest = word.rstrip()
+        if used and used + cell_width(rest) > width:
+            yield line.rstrip()
+            line, used = "", 0
+        while cell_width(rest) > width:
+            head = _head(rest, width)
+            yield head
+            word, rest = word[len(head) :], rest[len(head) :]
+        line, used = (line + word, used + cell_width(word)) if rest else (line, used)
+    yield line.rstrip()
+
+
+def _head(text: str, width: int) -> str:
+    """As much of the beginning of a text as fits, at least one character."""
+    if text.isascii():
+        return text[:width]
+    from rich.cells import chop_cells
+
+    return next((piece for piece in chop_cells(text, width) if piece), text)
