@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.text import clock
 from ccm_agent.model.wire import NODE_DISABLE
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.nodes.maintenance import command_nodes, maintenance_options
+from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, command_nodes, maintenance_options
 
 if TYPE_CHECKING:
     from ccm_agent.model.exits import Exit
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
+
+
+class DisableOptions(MaintenanceOptions, frozen=True, kw_only=True):
+    """The options of `ccmctl disable`."""
+
+    for_s: int | None
 
 
 @verb(
@@ -34,7 +41,8 @@ if TYPE_CHECKING:
         ),
     ],
 )
-def disable(application: Application, for_s: int | None, **options: Any) -> Exit:
+@takes(DisableOptions)
+def disable(application: Application, given: DisableOptions) -> Exit:
     """
     Pause changes on nodes: they do not converge, and they refuse applies. Health checks continue.
 
@@ -44,10 +52,18 @@ def disable(application: Application, for_s: int | None, **options: Any) -> Exit
     """
 
     async def work(fleet: Fleet) -> Exit:
-        until = fleet.clock.now() + timedelta(seconds=for_s) if for_s else None
+        until = fleet.clock.now() + timedelta(seconds=given.for_s) if given.for_s else None
         words = f"until {clock(until)}, disable" if until else "disable"
         return await command_nodes(
-            application, fleet, NODE_DISABLE, options, verb=words, done="disabled", until=until
+            application,
+            fleet,
+            NODE_DISABLE,
+            given.nodes.spec(),
+            given.why,
+            yes=given.yes,
+            verb=words,
+            done="disabled",
+            until=until,
         )
 
     return application.run(work)

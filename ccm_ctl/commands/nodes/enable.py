@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.options import takes
 from ccm_agent.model.wire import NODE_ENABLE
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.nodes.maintenance import command_nodes, maintenance_options
+from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, command_nodes, maintenance_options
 
 if TYPE_CHECKING:
     from ccm_agent.model.exits import Exit
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     examples=["ccmctl enable -t node=web1", 'ccmctl enable -t role=db --why "migration is done" --yes'],
     options=maintenance_options(is_why_required=False),
 )
-def enable(application: Application, **options: Any) -> Exit:
+@takes(MaintenanceOptions)
+def enable(application: Application, given: MaintenanceOptions) -> Exit:
     """
     Let disabled nodes make changes again. They converge within seconds to minutes.
 
@@ -29,6 +31,9 @@ def enable(application: Application, **options: Any) -> Exit:
     """
 
     async def work(fleet: Fleet) -> Exit:
-        return await command_nodes(application, fleet, NODE_ENABLE, options, verb="enable", done="enabled")
+        spec, why, yes = given.nodes.spec(), given.why, given.yes
+        return await command_nodes(
+            application, fleet, NODE_ENABLE, spec, why, yes=yes, verb="enable", done="enabled"
+        )
 
     return application.run(work)

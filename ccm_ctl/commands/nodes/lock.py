@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.options import Options, takes
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
@@ -17,7 +18,8 @@ from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.wire import NODE_DISABLE
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import command_nodes
-from ccm_ctl.commands.runs.targets import require_agents, target_options, yes_option
+from ccm_ctl.commands.runs.targets import TargetOptions, require_agents, target_options, yes_option
+from ccm_ctl.fleet.nodes.discovery import TargetSpec
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -27,6 +29,35 @@ if TYPE_CHECKING:
 
 LIST = "list"
 """In place of a node: show what is locked."""
+
+
+class UnlockOptions(Options, frozen=True, kw_only=True):
+    """The options of `ccmctl unlock`."""
+
+    node: str
+    nodes: TargetOptions
+    resource: tuple[str, ...]
+    why: str
+    yes: bool
+
+    def spec(self) -> TargetSpec:
+        """
+        The nodes. With a selector both must match, so that a scope of the operator's role is used.
+
+        Raises:
+            UsageError: Nothing is selected.
+        """
+        if self.node and not self.nodes.targets:
+            return TargetSpec(targets=(f"node={self.node}",), where=self.nodes.where)
+        if self.nodes.spec().is_empty:
+            raise UsageError("no node named: write its name, or select nodes with --targets")
+        return self.nodes.spec(node=self.node)
+
+
+class LockOptions(UnlockOptions, frozen=True, kw_only=True):
+    """The options of `ccmctl lock`."""
+
+    for_s: int | None
 
 
 @verb(
@@ -53,9 +84,8 @@ LIST = "list"
         yes_option(),
     ],
 )  # fmt: skip
-def lock(
-    application: Application, node: str, resource: tuple[str, ...], for_s: int | None, **options: Any
-) -> Exit:
+@takes(LockOptions)
+def lock(application: Application, given: LockOptions) -> Exit:
     """
     Keep resources of a node from being changed for a time. Runs and assignments skip them; health checks continue.
 
@@ -64,23 +94,26 @@ def lock(
 
     Exit codes: 0 locked; 2 the node refused; 3 the node was offline or did not answer.
     """
-    if node == LIST:
+    if given.node == LIST:
         return application.run(lambda fleet: _list(application, fleet))
+    resource, for_s = given.resource, given.for_s
     check_references(resource)
-    wanted = node_options(node, options)
-    if not for_s or not wanted["why"].strip():
+    spec = given.spec()
+    if not for_s or not given.why.strip():
         raise UsageError("a lock needs --for and --why: until when, and what for")
     if for_s > LONGEST_LOCK_S:
         raise UsageError(f"--for: a lock can last at most {format_duration(LONGEST_LOCK_S)}")
 
     async def work(fleet: Fleet) -> Exit:
         until = fleet.clock.now() + timedelta(seconds=for_s)
-        change = LockChange(resources=list(resource), why=wanted["why"]) if resource else None
+        change = LockChange(resources=list(resource), why=given.why) if resource else None
         return await command_nodes(
             application,
             fleet,
             NODE_DISABLE,
-            wanted,
+            spec,
+            given.why,
+            yes=given.yes,
             verb=f"lock {', '.join(resource) or 'everything'} until {format_moment(until)} on",
             done="locked" if resource else "disabled",
             until=until,
@@ -89,20 +122,6 @@ def lock(
         )
 
     return application.run(work)
-
-
-def node_options(node: str, options: dict[str, Any]) -> dict[str, Any]:
-    """
-    The options with the node among the targets. With a selector both must match, so that a scope of the operator's role is used.
-
-    Raises:
-        UsageError: Nothing is selected.
-    """
-    if node and not options["targets"]:
-        return options | {"targets": [f"node={node}"]}
-    if not options["targets"] and not options["where"]:
-        raise UsageError("no node named: write its name, or select nodes with --targets")
-    return options | {"node": node}
 
 
 def check_references(resources: tuple[str, ...]) -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.options import Options
 from ccm_agent.clikit.text import fold_names, one_line, plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import AnswerState
-from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, target_options, target_spec, yes_option
+from ccm_ctl.commands.runs.targets import NOT_AGREED, TargetOptions, confirm, target_options, yes_option
 from ccm_ctl.fleet.nodes.discovery import resolve
 from ccm_ctl.fleet.nodes.node_commands import OFFLINE, REFUSED, SILENT, send_command
 from ccm_ctl.render import records
@@ -20,9 +21,18 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.records.maintenance import LockChange
     from ccm_ctl.app import Application
+    from ccm_ctl.fleet.nodes.discovery import TargetSpec
     from ccm_ctl.fleet.nodes.nodes import Inventory, TargetSet
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.runs.gather import Reply
+
+
+class MaintenanceOptions(Options, frozen=True, kw_only=True):
+    """The options of `maintenance_options`."""
+
+    nodes: TargetOptions
+    why: str
+    yes: bool
 
 
 def maintenance_options(*, is_why_required: bool) -> list[click.Parameter]:
@@ -40,8 +50,10 @@ async def command_nodes(
     application: Application,
     fleet: Fleet,
     protocol: str,
-    options: Mapping[str, Any],
+    spec: TargetSpec,
+    why: str,
     *,
+    yes: bool,
     verb: str,
     done: str,
     until: datetime | None = None,
@@ -56,7 +68,9 @@ async def command_nodes(
         application: Where to show it.
         fleet: The bus.
         protocol: NODE_DISABLE or NODE_ENABLE.
-        options: As given.
+        spec: The nodes.
+        why: The operator's reason.
+        yes: The operator agreed on the command line.
         verb: "disable" or "enable".
         done: The state of a node that did so, in a word.
         until: When disabled nodes are enabled again, or locks end.
@@ -64,12 +78,12 @@ async def command_nodes(
         check: Refuses nodes that cannot do it, before anything is sent.
         describe: Returns the state of a node that did so, and why, from the body of its answer; None: the state is `done`.
     """
-    inventory, resolved = await resolve(fleet, target_spec(dict(options)))
+    inventory, resolved = await resolve(fleet, spec)
     if check is not None:
         check(inventory, resolved)
-    if not await confirm(application, verb, resolved, yes=options["yes"]):
+    if not await confirm(application, verb, resolved, yes=yes):
         return NOT_AGREED
-    replies, silent = await send_command(fleet, protocol, resolved, options["why"], until, lock)
+    replies, silent = await send_command(fleet, protocol, resolved, why, until, lock)
     _show(application, resolved, replies, silent, describe or (lambda _body: (done, "")))
     if any(reply.answer.state == AnswerState.REFUSED for reply in replies.values()):
         return Exit.FAILED

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccm_agent.clikit.options import takes
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.nodes.node_removal import remove_nodes
-from ccm_ctl.commands.runs.targets import no_fold_option, target_options, target_spec
+from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 NOBODY = "no nodes yet; an agent appears here a few seconds after `ccm agent --config FILE` has connected to this broker\n"
 
 
-def list_nodes(application: Application, **options: Any) -> Exit:
+@takes(TargetOptions)
+def list_nodes(application: Application, given: TargetOptions) -> Exit:
     """List present and expected nodes. Without --targets, all nodes are listed."""
 
     async def work(fleet: Fleet) -> Exit:
@@ -38,7 +40,7 @@ def list_nodes(application: Application, **options: Any) -> Exit:
         from ccm_ctl.fleet.trust.node_state import mark_unverified, warn_of_length
 
         terminal = application.terminal
-        wish = target_spec(options)
+        wish = given.spec()
         if wish.is_empty:
             inventory = await read_inventory(fleet)
             found = list(inventory.nodes.values())

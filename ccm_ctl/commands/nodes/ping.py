@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ccm_agent.clikit.options import takes
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_PING
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.runs.targets import no_fold_option, target_options, target_spec
+from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
 from ccm_ctl.render import records
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     examples=["ccmctl ping", "ccmctl ping --targets role=web"],
     options=[*target_options(everybody=False), no_fold_option()],
 )
-def ping(application: Application, **options: Any) -> Exit:
+@takes(TargetOptions)
+def ping(application: Application, given: TargetOptions) -> Exit:
     """
     Check whether agents answer. Without --targets, all nodes are checked.
 
@@ -33,11 +35,12 @@ def ping(application: Application, **options: Any) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import plural
-        from ccm_ctl.fleet.nodes.discovery import resolve
+        from ccm_ctl.fleet.nodes.discovery import TargetSpec, resolve
         from ccm_ctl.fleet.runs.gather import gather
 
         terminal = application.terminal
-        _, resolved = await resolve(fleet, target_spec(options, otherwise_all=True))
+        spec = given.spec()
+        _, resolved = await resolve(fleet, TargetSpec(everybody=True) if spec.is_empty else spec)
         replies, silent = await gather(fleet, NODE_PING, resolved, lambda reply: _tell(terminal, reply))
         names = sorted({*resolved.nodes, *replies})
         for name in names:

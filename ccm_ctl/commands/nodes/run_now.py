@@ -8,12 +8,13 @@ import click
 import msgspec
 
 from ccm_agent.clikit.durations import Duration
+from ccm_agent.clikit.options import takes
 from ccm_agent.clikit.text import counted, one_line, short_id
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import FAILED_STATES, NodeState
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.nodes.maintenance import maintenance_options
-from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, no_fold_option, target_spec
+from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, maintenance_options
+from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, no_fold_option
 from ccm_ctl.fleet.nodes.node_commands import DONE, NOTHING
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import MEANINGS
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from ccm_ctl.fleet.ports import Fleet
 
 _WELL = (NodeState.STABLE, NodeState.CHANGED, NOTHING, DONE)
+
+
+class RunNowOptions(MaintenanceOptions, frozen=True, kw_only=True):
+    """The options of `ccmctl run-now`."""
+
+    wait: int
 
 
 @verb(
@@ -45,7 +52,8 @@ _WELL = (NodeState.STABLE, NodeState.CHANGED, NOTHING, DONE)
         no_fold_option(),
     ],
 )
-def run_now(application: Application, wait: int, **options: Any) -> Exit:
+@takes(RunNowOptions)
+def run_now(application: Application, given: RunNowOptions) -> Exit:
     """
     Have nodes converge now on their assignments and on the manifests of their configuration, and wait for the result.
 
@@ -59,12 +67,12 @@ def run_now(application: Application, wait: int, **options: Any) -> Exit:
         from ccm_ctl.fleet.nodes.node_commands import converge
 
         terminal = application.terminal
-        _, resolved = await resolve(fleet, target_spec(options))
-        if not await confirm(application, "converge now on", resolved, yes=options["yes"]):
+        _, resolved = await resolve(fleet, given.nodes.spec())
+        if not await confirm(application, "converge now on", resolved, yes=given.yes):
             return NOT_AGREED
         view = _View(application, len(resolved.nodes) - len(resolved.offline))
         application.interrupt_message = "stopped waiting; the nodes continue"
-        found = await converge(fleet, resolved, options["why"], wait, view.on_turn)
+        found = await converge(fleet, resolved, given.why, given.wait, view.on_turn)
         terminal.live("")
         application.interrupt_message = ""
         _show(application, found)

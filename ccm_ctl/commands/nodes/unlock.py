@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ccm_agent.clikit.options import takes
 from ccm_agent.model.records.maintenance import LockChange
 from ccm_agent.model.wire import NODE_DISABLE, NODE_ENABLE
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.commands.nodes.lock import check_references, node_options, require_locks
+from ccm_ctl.commands.nodes.lock import UnlockOptions, check_references, require_locks
 from ccm_ctl.commands.nodes.maintenance import command_nodes
-from ccm_ctl.commands.runs.targets import target_options, target_spec, yes_option
+from ccm_ctl.commands.runs.targets import target_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
         yes_option(),
     ],
 )
-def unlock(application: Application, node: str, resource: tuple[str, ...], **options: Any) -> Exit:
+@takes(UnlockOptions)
+def unlock(application: Application, given: UnlockOptions) -> Exit:
     """
     Let nodes change locked resources again. They are applied at the next convergence; `ccmctl run-now` has a node converge now.
 
@@ -45,13 +47,14 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
 
     Exit codes: 0 nothing of it is locked now; 2 a node refused; 3 a node was offline or did not answer.
     """
+    resource, why = given.resource, given.why
     check_references(resource)
-    wanted = node_options(node, options)
+    spec = given.spec()
 
     async def work(fleet: Fleet) -> Exit:
         from ccm_ctl.fleet.nodes.discovery import resolve
 
-        inventory, resolved = await resolve(fleet, target_spec(wanted))
+        inventory, resolved = await resolve(fleet, spec)
         nodes = [inventory.nodes[name].record for name in resolved.nodes]
         code: Exit | None = None
         if resource or any(record is not None and record.resource_locks for record in nodes):
@@ -59,18 +62,22 @@ def unlock(application: Application, node: str, resource: tuple[str, ...], **opt
                 application,
                 fleet,
                 NODE_DISABLE,
-                wanted,
+                spec,
+                why,
+                yes=given.yes,
                 verb=f"unlock {', '.join(resource) or 'everything'} on",
                 done="unlocked",
-                lock=LockChange(resources=list(resource), why=wanted["why"], release=True),
+                lock=LockChange(resources=list(resource), why=why, release=True),
                 check=require_locks,
                 describe=lambda body: _describe(body, resource),
             )
         is_disabled = any(record is None or record.disabled is not None for record in nodes)
         if code is not None and (code or resource or not is_disabled):
             return code
-        asked = wanted | {"yes": wanted["yes"] or code is not None}
-        return await command_nodes(application, fleet, NODE_ENABLE, asked, verb="enable", done="enabled")
+        yes = given.yes or code is not None
+        return await command_nodes(
+            application, fleet, NODE_ENABLE, spec, why, yes=yes, verb="enable", done="enabled"
+        )
 
     return application.run(work)
 

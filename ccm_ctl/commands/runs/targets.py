@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -214,18 +214,6 @@ def run_options(*, asks: bool = True) -> list[click.Parameter]:
             help="With `ok`, offline nodes do not cause exit code 3.",
         ),
     ]
-
-
-def target_spec(options: dict[str, Any], *, otherwise_all: bool = False) -> TargetSpec:
-    """Build the target spec from the options."""
-    wish = TargetSpec(
-        targets=tuple(options["targets"]),
-        where=options["where"],
-        everybody=bool(options.get("all")),
-        limit=options.get("limit") or 0,
-        node=options.get("node") or "",
-    )
-    return TargetSpec(everybody=True) if otherwise_all and wish.is_empty else wish
 
 
 def parse_deadline(given: GivenTime, now: datetime, option: str = "--deadline") -> datetime:
