@@ -22,6 +22,7 @@ def documents() -> dict[str, tuple[str, Any]]:
         "ccm_agent_disable": ("ccm agent disable", shown.DisableOutput),
         "ccm_agent_enable": ("ccm agent enable", shown.EnableOutput),
         "ccm_agent_policy_test": ("ccm agent policy test", PolicyExplanation),
+        "ccm_import": ("ccm import", shown.ImportOutput),
         "ccm_join": ("ccm join", shown.JoinOutput),
         "ccm_leave": ("ccm leave", shown.LeaveOutput),
         "ccm_registration_query": ("ccm registration query", list[shown.RegisteredService]),

@@ -1,6 +1,6 @@
 """
-The shape of each JSON document that `ccm agent`, `ccm join` and `ccm registration` print with `--json`. Schemas are generated
-from it.
+The shape of each JSON document that `ccm agent`, `ccm import`, `ccm join` and `ccm registration` print with `--json`. Schemas are
+generated from it.
 
 A field that is UNSET by default can be left out. Nothing imports this module at run time.
 """
@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ccm_agent.model.records.maintenance import ResourceLock
 from ccm_agent.model.wire import AssignmentState, Disabled, Progress
+from ccm_agent.resources.existing import LeftOutResource
 
 Time = Annotated[datetime, Meta(tz=True)]
 
@@ -190,6 +191,21 @@ class LeaveOutput(Struct, frozen=True, kw_only=True):
     removed: Annotated[list[str], Meta(description="Files that were removed.")]
     kept: Annotated[list[str], Meta(description="Files that stay.")]
     next: Annotated[list[str], Meta(description="Commands that an operator runs.")]
+
+
+class ImportedResource(Struct, frozen=True, kw_only=True):
+    """A resource in the manifest."""
+
+    type: Annotated[str, Meta(description="Its type.")]
+    name: Annotated[str, Meta(description="Its name.")]
+
+
+class ImportOutput(Struct, frozen=True, kw_only=True):
+    """What `ccm import` wrote, and what it left out."""
+
+    out: Annotated[str, Meta(description="The folder.")]
+    resources: Annotated[list[ImportedResource], Meta(description="The resources of the manifest, in order.")]
+    left_out: Annotated[list[LeftOutResource], Meta(description="What the manifest does not manage.")]
 
 
 class RegisteredService(Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ VERBS = {
     "fmt": "Format manifests and hiera data.",
     "help": "Show the help of a command.",
     "hiera": "Resolve hierarchical data.",
+    "import": "Write a manifest of what this host has.",
     "init": "Write a first manifest.",
     "join": "Join a fleet with a token.",
     "leave": "Leave the fleet.",
@@ -39,7 +40,7 @@ VERBS = {
 
 TASKS = {
     "Most used commands": ("apply", "lint", "ensure", "status", "facts", "agent"),
-    "Write manifests": ("init", "fmt", "eval", "hiera", "schema"),
+    "Write manifests": ("init", "import", "fmt", "eval", "hiera", "schema"),
     "Other commands": ("join", "leave", "session", "registration", "dev", "completion", "help"),
 }
 """The commands by task, in the order of the help screen."""
@@ -49,12 +50,12 @@ ALIASES = {"info": "status", "r": "registration", "reg": "registration"}
 FOLDERS = {
     "agent": ("agent",),
     "ensure": ("ensure",),
-    "manifests": ("dev", "eval", "fmt", "hiera", "init", "lint", "schema"),
+    "manifests": ("dev", "eval", "fmt", "hiera", "import", "init", "lint", "schema"),
     "services": ("registration",),
 }
 """The verbs by the folder of their module; those that are not listed are beside this module."""
 
-MODULES = {"eval": "evaluate"}
+MODULES = {"eval": "evaluate", "import": "import_host"}
 """Modules that are not called as their verb."""
 
 

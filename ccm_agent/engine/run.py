@@ -245,27 +245,29 @@ class LocalEngine:
             raise ManifestError(
                 f"the status of `{type_name}` resources is not supported: {kind.why_no_status}"
             )
-        state = await self._begin(options)
-        with state.secrets.kept_out_of_errors():
-            return await self._status(kind, name, state)
-
-    async def _status(self, kind: AnyType, name: str, state: SharedRunState) -> Any:
-        loaded = await self._empty(state)
-        if has_markers(name):
-            name = await asyncio.to_thread(loaded.expressions.text, name)
-        if kind.status_name is not None:
-            name = kind.status_name(name)
-        wanted = kind.properties(name=name, ensure=kind.default_ensure)
-        declared = ResolvedResource(kind=kind, wanted=wanted)
-        loaded.resources = [declared]
-        context = ManifestContext(
-            state, loaded, noop=True, health_check_only=False, apply_resources=_ResourceLoop().run
-        )
-        _, provider = await context.provider(declared)
-        found = await provider.status(wanted)
+        context = await self.context(options)
+        with context.state.secrets.kept_out_of_errors():
+            if has_markers(name):
+                name = await asyncio.to_thread(context.loaded.expressions.text, name)
+            if kind.status_name is not None:
+                name = kind.status_name(name)
+            wanted = kind.properties(name=name, ensure=kind.default_ensure)
+            declared = ResolvedResource(kind=kind, wanted=wanted)
+            context.loaded.resources = [declared]
+            _, provider = await context.provider(declared)
+            found = await provider.status(wanted)
         if found.timestamp is None:
             found.timestamp = self.deps.clock.now()
         return found
+
+    async def context(self, options: ApplyOptions) -> ManifestContext:
+        """Return the context of an empty manifest in the working directory, for resources that are only looked at."""
+        state = await self._begin(options)
+        with state.secrets.kept_out_of_errors():
+            loaded = await self._empty(state)
+        return ManifestContext(
+            state, loaded, noop=True, health_check_only=False, apply_resources=_ResourceLoop().run
+        )
 
     # ---- inside ----
 

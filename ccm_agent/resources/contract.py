@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ccm_agent.model.records.undo import EarlierState, Identity, KeepFile
     from ccm_agent.model.resource_diff import PropertyChange
     from ccm_agent.resources.changes import FileChange
+    from ccm_agent.resources.existing import ExistingResources
     from ccm_agent.templates.env import Environment
 
 P = TypeVar("P", bound=CommonProperties)
@@ -306,6 +307,7 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         is_usable: Whether it can work on this host. Called once for each run, in a thread; it must be quick.
         fits: Whether it is made for a host with these facts. Usable providers that fit come first. None: for any host.
         takes: Whether it can manage a resource with these properties; None: any.
+        find_existing: Lists what the host has, for `ccm import TYPE:ARGUMENT`; see `resources/existing.py`. None: no import.
     """
 
     name: str
@@ -314,6 +316,7 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
     is_usable: Callable[[Mapping[str, Any], Probe], bool] = _always
     fits: Callable[[Mapping[str, Any]], bool] | None = None
     takes: Callable[[Any], bool] | None = None
+    find_existing: Callable[[ResourceContext, str], Awaitable[ExistingResources]] | None = None
 
 
 class Flag(Struct, frozen=True, kw_only=True):
@@ -407,9 +410,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         has_changed: Whether the resource changed, from the states before and after; None: it changed if steps ran.
         is_extension: Choria CCM does not have this type; `ccm lint --strict-ccm` reports it.
         find_extensions: Finds extensions of Choria CCM in the properties as written, where the markers `Extension` and
-            `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks,
-            such as "does not support `x` in a `mode`".
-            None: there are none.
+            `ExtensionValues` are not enough: pairs of the field and what Choria CCM lacks ("does not support `x` in a `mode`").
         verify: Whether reading the state again shows that the steps worked.
         why_unverified: The reason if `verify` is False.
         stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.

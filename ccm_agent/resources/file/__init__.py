@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.resources.contract import ProviderSpec, ResourceContext, ResourceType, UndoRules
 from ccm_agent.resources.file.command import COMMAND
@@ -18,11 +18,20 @@ from ccm_agent.resources.file.resource import (
 )
 from ccm_agent.resources.file.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_posix(context: ResourceContext) -> Any:
     from ccm_agent.resources.file.providers.posix import PosixFile
 
     return PosixFile(context.files, context.directory, lambda: context.port("download"))
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.file.providers.existing import find_files
+
+    return await find_files(context, argument)
 
 
 TYPE: ResourceType[FileProperties, FileState] = ResourceType(
@@ -47,6 +56,6 @@ TYPE: ResourceType[FileProperties, FileState] = ResourceType(
         "group": {"group": KEEP},
         "mode": {"mode": "xxx"},
     },
-    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
+    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1, find_existing=_find_existing),),
     command=COMMAND,
 )

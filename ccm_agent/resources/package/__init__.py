@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import (
@@ -18,6 +18,9 @@ from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, check_when_applied, decide, has_changed, reach
 from ccm_agent.resources.package.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_apt(context: ResourceContext) -> Any:
     from ccm_agent.resources.package.providers.apt import Apt
@@ -29,6 +32,18 @@ def _make_dnf(context: ResourceContext) -> Any:
     from ccm_agent.resources.package.providers.dnf import Dnf
 
     return Dnf(context.runner, context.port("locks"))
+
+
+async def _find_with_apt(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.package.providers.existing import find_with_apt
+
+    return await find_with_apt(context, argument)
+
+
+async def _find_with_dnf(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.package.providers.existing import find_with_dnf
+
+    return await find_with_dnf(context, argument)
 
 
 def _family(facts: Mapping[str, Any]) -> str:
@@ -75,7 +90,21 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
         examples=("nginx", "nginx latest --noop", "telnet absent"),
     ),
     providers=(
-        ProviderSpec(name="apt", make=_make_apt, rank=10, is_usable=_has_apt, fits=_is_other),
-        ProviderSpec(name="dnf", make=_make_dnf, rank=20, is_usable=_has_dnf, fits=_is_red_hat),
+        ProviderSpec(
+            name="apt",
+            make=_make_apt,
+            rank=10,
+            is_usable=_has_apt,
+            fits=_is_other,
+            find_existing=_find_with_apt,
+        ),
+        ProviderSpec(
+            name="dnf",
+            make=_make_dnf,
+            rank=20,
+            is_usable=_has_dnf,
+            fits=_is_red_hat,
+            find_existing=_find_with_dnf,
+        ),
     ),
 )

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
 from ccm_agent.resources.service.command import COMMAND
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 from ccm_agent.resources.service.resource import check, check_when_applied, decide, reach
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_systemd(context: ResourceContext) -> Any:
     from ccm_agent.resources.service.providers.systemd import Systemd
 
     return Systemd(context.runner, context.port("locks"))
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.service.providers.existing import find_with_systemd
+
+    return await find_with_systemd(context, argument)
 
 
 def _has_systemctl(facts: Mapping[str, Any], probe: Probe) -> bool:
@@ -33,5 +42,13 @@ TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
     default_ensure=RUNNING,
     command=COMMAND,
     reach=reach,
-    providers=(ProviderSpec(name="systemd", make=_make_systemd, rank=10, is_usable=_has_systemctl),),
+    providers=(
+        ProviderSpec(
+            name="systemd",
+            make=_make_systemd,
+            rank=10,
+            is_usable=_has_systemctl,
+            find_existing=_find_existing,
+        ),
+    ),
 )

@@ -1,0 +1,159 @@
+"""`ccm import`: write a manifest of what this host has."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from msgspec import Struct
+
+from ccm_agent.cli import options
+from ccm_agent.cli.terminal import PROGRAM
+from ccm_agent.clikit.commands import examples
+from ccm_agent.clikit.options import Options, takes
+from ccm_agent.clikit.terminal import Terminal
+from ccm_agent.clikit.text import plural
+from ccm_agent.model.exits import Exit
+from ccm_agent.resources.existing import ExistingResource, LeftOutResource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccm_agent.app import App
+    from ccm_agent.cli.manifests.import_site import SiteWriter
+    from ccm_agent.model.outcome import TransactionEvent
+
+BETWEEN_TYPES = re.compile(r",(?=[a-z][a-z0-9_]*(?:[:,]|$))")
+MARKERS = ("{{", "{%", "{#")
+"""Text with these would be read as a template."""
+
+
+class ImportFlags(Options, frozen=True, kw_only=True):
+    """The options of `ccm import`."""
+
+    types: tuple[str, ...]
+    out: str
+    as_json: bool
+
+
+class ImportedResources(Struct, kw_only=True):
+    """
+    What was found of the types that were asked for.
+
+    Attributes:
+        resources: Each with its type, in the order of the manifest.
+        left_out: What the manifest does not manage, and why.
+    """
+
+    resources: list[tuple[str, ExistingResource]] = []
+    left_out: list[LeftOutResource] = []
+
+
+@click.command(
+    "import",
+    cls=options.CcmCommand,
+    epilog=examples(
+        "ccm import package,service --out site",
+        "ccm import package file:/etc/nginx --out nginx",
+    ),
+)
+@click.argument("types", metavar="TYPE[:ARGUMENT]...", nargs=-1, required=True)
+@click.option(
+    "--out", "-o", required=True, metavar="DIR", help="Folder to write. It must be empty or missing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@takes(ImportFlags)
+def command(given: ImportFlags) -> Exit:
+    """
+    Write a manifest of what this host has.
+
+    Leaves out what the distribution installs by itself. Leaves out and names whatever shows signs of a secret. At the end it
+    plans the manifest, and leaves out what an apply would change.
+    """
+    import asyncio
+
+    from ccm_agent.app import App
+    from ccm_agent.cli.manifests.import_site import SiteWriter
+
+    words = [word for text in given.types for word in BETWEEN_TYPES.split(text)]
+    writer = SiteWriter(given.out, f"Written by `ccm import {' '.join(words)}` on {os.uname().nodename}.")
+    imported = asyncio.run(_import(App(os.environ), words, writer))
+    terminal = Terminal(PROGRAM)
+    if given.as_json:
+        found = {
+            "out": given.out,
+            "resources": [{"type": kind, "name": one.name} for kind, one in imported.resources],
+            "left_out": [msgspec.structs.asdict(one) for one in imported.left_out],
+        }
+        terminal.raw(f"{json.dumps(found)}\n")
+    else:
+        terminal.show(_report(imported, os.path.normpath(given.out)))
+    return Exit.OK
+
+
+async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> ImportedResources:
+    from ccm_agent.app_import import find_existing
+
+    imported = ImportedResources()
+    try:
+        for word in words:
+            kind, _, argument = word.partition(":")
+            found = await find_existing(app, kind, argument)
+            imported.left_out += found.left_out
+            for resource in found.resources:
+                _add(imported, kind, resource)
+        with writer:
+            writer.write(imported.resources)
+            if imported.resources:
+                await _leave_out_changes(app, imported, writer)
+            writer.finish()
+    finally:
+        await app.close()
+    return imported
+
+
+def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> None:
+    texts = (resource.name, *(value for value in resource.properties.values() if isinstance(value, str)))
+    if any(marker in text for text in texts for marker in MARKERS):
+        reason = "has text that would be read as a template"
+        imported.left_out.append(LeftOutResource(kind=kind, name=resource.name, reason=reason))
+    elif not any(kind == other and resource.name == known.name for other, known in imported.resources):
+        imported.resources.append((kind, resource))
+
+
+async def _leave_out_changes(app: App, imported: ImportedResources, writer: SiteWriter) -> None:
+    """Plan the manifest, and write it again without what an apply would change."""
+    from ccm_agent.app import ApplyOptions
+
+    unlike: dict[tuple[str, str], str] = {}
+
+    def on_event(event: TransactionEvent) -> None:
+        if event.changed or event.failed or event.skipped:
+            unlike[event.type, event.name] = event.noop_message or "; ".join(event.error)
+
+    async with app.source(writer.manifest) as source:
+        await app.engine().apply(source, ApplyOptions(noop=True, environ={}, on_event=on_event))
+    if unlike:
+        imported.resources = [pair for pair in imported.resources if (pair[0], pair[1].name) not in unlike]
+        imported.left_out += [
+            LeftOutResource(kind=kind, name=name, reason=f"an apply would change it: {why}")
+            for (kind, name), why in unlike.items()
+        ]
+        writer.write(imported.resources)
+
+
+def _report(imported: ImportedResources, out: str) -> str:
+    kinds = [kind for kind, _ in imported.resources]
+    counts = ", ".join(plural(kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
+    lines = [f"{out}/manifest.yaml: {plural(len(kinds), 'resource')}{f' ({counts})' if counts else ''}"]
+    if imported.left_out:
+        lines.append("left out:")
+        lines += [f"  {one.kind} {one.name}: {one.reason}" for one in imported.left_out]
+    lines.append(
+        f"an apply changes nothing on this host; see for yourself: ccm apply {out}/manifest.yaml --noop"
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,109 @@
+"""The files of a directory that no package installed like this, for `ccm import file:PATH`."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from ccm_agent.model.errors import FileError, UsageError
+from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.existing import ExistingResource, ExistingResources, LeftOutResource
+from ccm_agent.resources.file.model import DIRECTORY
+from ccm_agent.resources.file.providers.packaged import PackagedFiles
+from ccm_agent.resources.registry import HostProbe
+from ccm_agent.resources.secret_signs import find_sign
+
+TREE_LIMIT_BYTES = 256 << 20
+"""The most that is read. A larger tree is for an archive."""
+SPECIAL_BITS = 0o7000
+ENTER_BIT = 0o001
+"""Without this permission, other users cannot reach what is in a directory."""
+
+
+async def find_files(context: ResourceContext, path: str) -> ExistingResources:
+    """
+    Return the directories and files at and below a path, with their content.
+
+    Left out without a word are files as their package installed them, and directories of packages. Left out by name are symlinks,
+    devices, setuid files, names that are not text, and files with signs of a secret.
+
+    Raises:
+        UsageError: The path is not absolute.
+        FileError: It does not exist, cannot be read, or holds too much.
+    """
+    if posixpath.normpath(path) != path or not path.startswith("/") or path in ("/", "//") or path[1] == "/":
+        raise UsageError(f"file:{path}: name an absolute path, such as file:/etc/nginx")
+    entries = await _read(context, path)
+    looks = {
+        look.path: look for look in await context.files.inspect(sorted(entries), digest=False, follow=False)
+    }
+    probe = HostProbe()
+    packaged = PackagedFiles(
+        context.runner, has_dpkg=probe.has_program("dpkg-query"), has_rpm=probe.has_program("rpm")
+    )
+    usual = await packaged.unchanged(
+        {name: entry.content for name, entry in entries.items() if entry.kind == "file"},
+        [name for name, entry in entries.items() if entry.kind == "directory"],
+    )
+    closed = {
+        name for name, entry in entries.items() if entry.kind == "directory" and not entry.mode & ENTER_BIT
+    }
+    resources, left_out = [], []
+    for name, entry in entries.items():
+        if name in usual:
+            continue
+        reason = _why_left_out(name, entry, looks[name])
+        if not reason and entry.kind == "file" and any(name.startswith(f"{folder}/") for folder in closed):
+            reason = "is in a private directory"
+        if reason:
+            left_out.append(LeftOutResource(kind="file", name=_shown(name), reason=reason))
+        else:
+            resources.append(_resource(name, entry, looks[name]))
+    return ExistingResources(resources=tuple(resources), left_out=tuple(left_out))
+
+
+async def _read(context: ResourceContext, path: str) -> Mapping[str, TreeEntry]:
+    """Return the entries by absolute path, a directory before its content."""
+    (look,) = await context.files.inspect([path], digest=False, follow=False)
+    if look.kind == "absent":
+        raise FileError(f"{path}: does not exist")
+    if look.kind == "file":
+        content = await context.files.read(path, TREE_LIMIT_BYTES)
+        return {path: TreeEntry(path="", content=content, mode=look.mode)}
+    if look.kind != "directory":
+        raise FileError(f"{path}: is neither a file nor a directory")
+    tree: Tree = await context.port("trees").read(path, TREE_LIMIT_BYTES)
+    found = {path: TreeEntry(path="", kind="directory", mode=look.mode)}
+    return found | {posixpath.join(path, entry.path): entry for entry in tree.entries}
+
+
+def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
+    if _shown(name) != name or not name.isprintable():
+        return "its name is not printable text"
+    if "{{" in name or "{%" in name:
+        return "its name would be read as a template"
+    if look.kind != entry.kind:
+        return "changed while it was read"
+    if entry.kind == "symlink":
+        return f"is a symlink to {_shown(look.link)}"
+    if entry.kind not in ("file", "directory"):
+        return "is a FIFO, socket or device"
+    if look.mode & SPECIAL_BITS:
+        return f"has special permissions (mode {look.mode:04o})"
+    return find_sign(entry.content, look.mode) if entry.kind == "file" else ""
+
+
+def _resource(name: str, entry: TreeEntry, look: FileInfo) -> ExistingResource:
+    properties = {
+        "ensure": DIRECTORY if entry.kind == "directory" else "present",
+        "owner": look.owner,
+        "group": look.group,
+        "mode": f"{look.mode:04o}",
+    }
+    content = None if entry.kind == "directory" else entry.content
+    return ExistingResource(name=name, properties=properties, content=content)
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="replace")

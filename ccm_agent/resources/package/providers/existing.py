@@ -1,0 +1,63 @@
+"""The packages that somebody asked for, for `ccm import package`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ccm_agent.model.errors import UsageError
+from ccm_agent.model.resource import PRESENT
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.existing import ExistingResource, ExistingResources
+from ccm_agent.resources.package.providers import apt, dnf
+from ccm_agent.resources.package.providers.tool import PackageTool, refuse
+
+PRIORITIES = "${Package} ${Essential} ${Priority} ${db:Status-Status}\n"
+BASE = frozenset({"required", "important", "standard"})
+"""Priorities of the packages that the installation of Debian itself selects."""
+FAILED = "could not list the packages"
+
+
+async def find_with_apt(context: ResourceContext, argument: str) -> ExistingResources:
+    """Return the packages that are marked as manually installed, without those that every Debian has."""
+    _refuse_argument(argument)
+    tool = PackageTool(context.runner, context.port("locks"), apt.ENVIRONMENT)
+    manual = await tool.ask("apt-mark", "showmanual")
+    refuse(manual, FAILED, apt.LOCK_WORDS)
+    shown = await tool.ask("dpkg-query", "-W", f"-f={PRIORITIES}")
+    refuse(shown, FAILED, apt.LOCK_WORDS)
+    added = parse_added(shown.stdout.decode(errors="replace"))
+    names = manual.stdout.decode(errors="replace").split()
+    return _present(name for name in names if apt.plain_name(name) in added)
+
+
+async def find_with_dnf(context: ResourceContext, argument: str) -> ExistingResources:
+    """Return the packages that somebody asked for. dnf counts those of the installation itself among them."""
+    _refuse_argument(argument)
+    tool = PackageTool(context.runner, context.port("locks"), {})
+    # without -C, dnf would ask the mirrors
+    done = await tool.ask("dnf", "-C", "-q", "repoquery", "--userinstalled", "--qf", "%{name}\n")
+    refuse(done, FAILED, dnf.LOCK_WORDS)
+    return _present(done.stdout.decode(errors="replace").split())
+
+
+def parse_added(output: str) -> set[str]:
+    """Return the installed packages that do not belong to the base system, from output in the format PRIORITIES."""
+    rows = [line.split(" ") for line in output.splitlines()]
+    return {
+        row[0]
+        for row in rows
+        if len(row) == 4 and row[1] != "yes" and row[2] not in BASE and row[3] == apt.INSTALLED
+    }
+
+
+def _present(names: Iterable[str]) -> ExistingResources:
+    return ExistingResources(
+        resources=tuple(
+            ExistingResource(name=name, properties={"ensure": PRESENT}) for name in sorted(set(names))
+        )
+    )
+
+
+def _refuse_argument(argument: str) -> None:
+    if argument:
+        raise UsageError(f"package:{argument}: packages cannot be narrowed; write `package`")

@@ -1,0 +1,40 @@
+"""Finds signs of a secret in a file, so that an import leaves it out. A sign too many is better than a secret in a manifest."""
+
+from __future__ import annotations
+
+import re
+
+PRIVATE_BITS = 0o004
+"""A file without this permission is private: its owner decided that not every user may read it."""
+
+_SIGNS = (
+    ("a private key", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|AGE-SECRET-KEY-1")),
+    ("a NATS seed", re.compile(rb"\bS[UAOXN][A-Z2-7]{56}\b")),
+    ("an access key", re.compile(rb"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b")),
+    ("a password hash", re.compile(rb"\$(?:apr1|2[aby]|[1567]|y|gy|argon2i?d?)\$[./A-Za-z0-9$=,]{8}")),
+    ("a URL with a password", re.compile(rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{1,200}:[^\s/@\"']{1,200}@")),
+    (
+        "a password or token",
+        re.compile(
+            rb"^[^#;\n]{0,200}?(?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|psk|credentials?)"
+            rb"[A-Za-z0-9_.-]{0,40}[\"']?[ \t]*(?:[:=]|[ \t])[ \t]*[\"']?[^\s\"'/<${][^\s\"']{3,}",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+    ),
+)
+
+
+def find_sign(content: bytes, mode: int) -> str:
+    """
+    Return why a file may hold a secret: "contains a private key"; "" if nothing says so.
+
+    Args:
+        content: Its content.
+        mode: Its permissions.
+    """
+    if not mode & PRIVATE_BITS:
+        return f"is private (mode {mode:04o})"
+    for what, sign in _SIGNS:
+        if sign.search(content):
+            return f"contains what looks like {what}"
+    return ""

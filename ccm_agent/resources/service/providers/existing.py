@@ -1,0 +1,57 @@
+"""The services that are not as the distribution presets them, for `ccm import service`."""
+
+from __future__ import annotations
+
+from ccm_agent.model.errors import CommandError, UsageError
+from ccm_agent.model.ports import Command
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.existing import ExistingResource, ExistingResources, LeftOutResource
+from ccm_agent.resources.service.model import ServiceProperties
+from ccm_agent.resources.service.providers.systemd import LOOK_LIMIT_S, Systemd
+
+LIST = (
+    "systemctl",
+    "list-unit-files",
+    "--system",
+    "--type=service",
+    "--no-legend",
+    "--no-pager",
+    "--plain",
+    "--full",
+)
+
+
+async def find_with_systemd(context: ResourceContext, argument: str) -> ExistingResources:
+    """Return the services that are enabled or disabled other than the distribution presets them."""
+    if argument:
+        raise UsageError(f"service:{argument}: services cannot be narrowed; write `service`")
+    listed = await context.runner.run(Command(argv=LIST, time_limit_s=LOOK_LIMIT_S))
+    if listed.code:
+        raise CommandError(f"could not list the services: {listed.stderr.decode(errors='replace').strip()}")
+    names = parse_changed(listed.stdout.decode(errors="replace"))
+    if not names:
+        return ExistingResources()
+    systemd = Systemd(context.runner, context.port("locks"))
+    states = await systemd.look_ahead([ServiceProperties(name=name) for name in names])
+    resources, left_out = [], []
+    for name, state in zip(names, states, strict=True):
+        if state is None:
+            left_out.append(
+                LeftOutResource(kind="service", name=name, reason="has a state that cannot be read")
+            )
+        elif state.metadata.enabled and not state.metadata.running:
+            left_out.append(LeftOutResource(kind="service", name=name, reason="is enabled, but does not run"))
+        else:
+            properties = {"ensure": state.ensure, "enable": state.metadata.enabled}
+            resources.append(ExistingResource(name=name, properties=properties))
+    return ExistingResources(resources=tuple(resources), left_out=tuple(left_out))
+
+
+def parse_changed(output: str) -> list[str]:
+    """Return the services that `systemctl list-unit-files` shows in another state than their preset, without `.service`."""
+    rows = [line.split() for line in output.splitlines()]
+    return sorted(
+        row[0].removesuffix(".service")
+        for row in rows
+        if len(row) == 3 and {row[1], row[2]} == {"enabled", "disabled"} and "@." not in row[0]
+    )

@@ -1,0 +1,129 @@
+"""`ccm import`: a manifest of what is there, which changes nothing where it was made."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from blockbuster import BlockBuster
+
+from ccm_agent.cli import main
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blockbuster: BlockBuster) -> Path:
+    blockbuster.deactivate()  # a real plan reads the working directory
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tree(home: Path) -> Path:
+    tree = home / "app"
+    (tree / "conf.d").mkdir(parents=True)
+    for folder in (tree, tree / "conf.d"):
+        folder.chmod(0o755)
+    for name, content in {
+        "app.conf": "listen 80\n",
+        "conf.d/a.conf": "{{ not a template }}\n",
+        "key": "",
+    }.items():
+        (tree / name).write_text(content)
+        (tree / name).chmod(0o644)
+    (tree / "key").write_text("password = hunter2\n")
+    return tree
+
+
+def test_a_tree_is_written_and_changes_nothing(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["import", f"file:{tree}", "--out", "made/site"]) == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith("made/site/manifest.yaml: 4 resources (4 files)\nleft out:\n")
+    assert f"  file {tree}/key: contains what looks like a password or token\n" in told
+    manifest = yaml.safe_load(Path("made/site/manifest.yaml").read_text())
+    (files,) = (one["file"] for one in manifest["ccm"]["resources"])
+    names = [str(tree), *(f"{tree}/{name}" for name in ("app.conf", "conf.d", "conf.d/a.conf"))]
+    assert [next(iter(one)) for one in files] == names
+    assert "hunter2" not in "".join(path.read_text() for path in Path("made").rglob("*") if path.is_file())
+    assert main.run(["apply", "made/site/manifest.yaml", "--noop", "--json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["event"]["changed"] for one in records if one["record"] == "event"] == [False] * 4
+
+
+def test_the_site_restores_what_was_removed(tree: Path) -> None:
+    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 0
+    (tree / "conf.d/a.conf").unlink()
+
+    assert main.run(["apply", "site/manifest.yaml"]) == 0
+
+    assert (tree / "conf.d/a.conf").read_text() == "{{ not a template }}\n"
+
+
+def test_only_its_owner_can_read_what_was_written(tree: Path) -> None:
+    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 0
+
+    written = [Path("site"), *(path for path in Path("site").rglob("*") if path.is_file())]
+    assert len(written) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in written} == {0}
+
+
+def test_json_names_what_was_written_and_left_out(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["import", f"file:{tree}/app.conf,file:{tree}/key", "--out", "site", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out) == {
+        "out": "site",
+        "resources": [{"type": "file", "name": f"{tree}/app.conf"}],
+        "left_out": [
+            {
+                "kind": "file",
+                "name": f"{tree}/key",
+                "reason": "contains what looks like a password or token",
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["file:/none/such", "--out", "site"], "/none/such: does not exist"),
+        (["file", "--out", "site"], "name an absolute path"),
+        (["exec", "--out", "site"], "resources of the type `exec` cannot be imported"),
+        (["fil:/etc", "--out", "site"], "fil"),
+        (["file:/etc/hostname", "--out", "full"], "--out full: exists and is not an empty folder"),
+        (["file:/etc/hostname", "--out", "plain"], "--out plain"),
+        (["file:/etc/hostname", "--out", "link"], "--out link: exists and is not an empty folder"),
+    ],
+)
+def test_a_wrong_command_line_writes_nothing(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    (home / "full").mkdir()
+    (home / "full/mine").touch()
+    (home / "plain").touch()
+    (home / "link").symlink_to("elsewhere")
+    before = sorted(os.listdir(home))
+
+    assert main.run(["import", *arguments]) == 1
+
+    assert sentence in capsys.readouterr().err
+    assert sorted(set(os.listdir(home)) - {"state", "home"}) == sorted(set(before) - {"state", "home"})
+
+
+def test_an_interrupted_import_leaves_no_folder(
+    tree: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ccm_agent.cli.manifests import import_site
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(import_site, "_write", fail)
+    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 1
+    assert [name for name in os.listdir(home) if "site" in name] == []

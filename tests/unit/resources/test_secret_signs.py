@@ -1,0 +1,63 @@
+"""Files with signs of a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccm_agent.resources.secret_signs import find_sign
+
+
+@pytest.mark.parametrize(
+    ("content", "sign"),
+    [
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "a private key"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE", "a private key"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\n", "a private key"),
+        ("AGE-SECRET-KEY-1QQQ", "a private key"),
+        ("seed: SUAM" + "A" * 54, "a NATS seed"),
+        ("key = AKIAIOSFODNN7EXAMPLE", "an access key"),
+        ("ghp_" + "a" * 36, "an access key"),
+        ("root:$6$salt1234$hash:19000::", "a password hash"),
+        ("user:$apr1$abcd1234$x", "a password hash"),
+        ("db = postgres://app:hunter2@db/app", "a URL with a password"),
+        ("password = hunter2", "a password or token"),
+        ("  db_password: 'hunter2'", "a password or token"),
+        ('{"api_key": "12345678"}', "a password or token"),
+        ("requirepass hunter2", "a password or token"),
+        ("SECRET_KEY_BASE=abcdef", "a password or token"),
+        ("wpa-psk hunter22", "a password or token"),
+        ("auth_token:hunter2", "a password or token"),
+    ],
+)
+def test_a_sign_of_a_secret_is_found(content: str, sign: str) -> None:
+    assert find_sign(f"# a comment\n{content}\n".encode(), 0o644) == f"contains what looks like {sign}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "server { listen 80; root /var/www; }\n",
+        "-----BEGIN CERTIFICATE-----\nMIIC\n",
+        "# password = hunter2\n",
+        "PasswordAuthentication no\n",
+        "ssl_certificate_key /etc/ssl/private/site.pem;\n",
+        "password = ${DB_PASSWORD}\n",
+        "password = \n",
+        "url = https://example.org/a:b@c\n",
+        "\xff\xfe\x00",
+    ],
+)
+def test_usual_configuration_has_none(content: str) -> None:
+    assert find_sign(content.encode("latin-1"), 0o644) == ""
+
+
+def test_what_others_cannot_read_is_private() -> None:
+    assert find_sign(b"plain", 0o640) == "is private (mode 0640)"
+
+
+def test_a_large_line_is_searched_in_bounded_time() -> None:
+    # a pattern that backtracks would not come to an end
+    assert find_sign(b"pass" * 500_000, 0o644) == ""
+    assert find_sign(b"a://" * 500_000, 0o644) == ""
+    assert find_sign(b"\n" * 2_000_000, 0o644) == ""
