@@ -152,9 +152,11 @@ class RunUndo:
                 earlier = await kind.undo.earlier(declared.wanted, found, decision, _Keeper(self, kept))
             except CcmError as err:
                 earlier = EarlierState(why_not=f"its earlier state could not be kept: {err}")
+        if self._masker.name(earlier.name) != earlier.name:
+            earlier = EarlierState(why_not="its path contains a secret")
         return UndoEntry(
-            type=kind.name,
-            name=shown,
+            type=earlier.type or kind.name,
+            name=earlier.name or shown,
             properties=earlier.properties,
             content=earlier.content,
             size_bytes=earlier.size_bytes,
@@ -184,7 +186,7 @@ class RunUndo:
         """Whether contents before or after the change are private, or have secrets that only this run knows."""
         if self.hides(declared):
             return True  # an undo of the undo does not know them either
-        name = declared.wanted.name
+        name = earlier.name or declared.wanted.name
         if earlier.content and (await private_paths(self._files, [name]))[name]:
             return True  # the run may make it readable for everyone
         if self._masker.is_idle:

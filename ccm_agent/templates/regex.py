@@ -25,6 +25,10 @@ WORK_MAX = 100_000_000
 SEARCH_S = 5.0  # for all matches in one text
 _MEMORY_MAX = 8 << 20  # for one pattern with its automaton: RE2's default
 _CACHED = 16
+_LINES_BYTES = 64 << 10  # of lines that are searched at once
+
+_WHOLE_TEXT = re.compile(r"\\[Az]|\(\?[A-Za-z]*-")
+"""What has another meaning in a text of several lines: the ends of the text, and flags that are turned off."""
 
 _ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
 _HINTS = {
@@ -82,6 +86,46 @@ class Pattern:
             if begin < end or begin != previous:
                 yield place.spans(match)
             previous = end
+
+    def matching_lines(self, text: str) -> list[int]:
+        """
+        Numbers from 0 of the lines in which the pattern matches. `^` and `$` are the ends of a line; no match spans two lines.
+
+        Raises:
+            TemplateError: It would take too long.
+        """
+        data = clean_text(text).encode()
+        deadline = time.monotonic() + SEARCH_S
+        found: list[int] = []
+        begin = line = 0
+        while begin <= len(data):
+            end = data.find(b"\n", begin + _LINES_BYTES)
+            part = data[begin : len(data) if end < 0 else end]
+            if time.monotonic() > deadline:
+                raise _too_slow()
+            self._check_work(part.decode())
+            found += [line + number for number in self._lines_in(part)]
+            line += part.count(b"\n") + 1
+            begin += len(part) + 1
+        return found
+
+    def _lines_in(self, data: bytes) -> Iterator[int]:
+        if _WHOLE_TEXT.search(self.text):
+            lines = enumerate(data.split(b"\n"))
+            yield from (number for number, line in lines if next(_matches(self._matcher, line), None))
+            return
+        line, counted, last = 0, 0, -1
+        for match in _matches(self._line_matcher, data):
+            line += data.count(b"\n", counted, match.start())
+            counted = match.start()
+            if line != last:
+                yield line
+            last = line
+
+    @cached_property
+    def _line_matcher(self) -> Any:
+        """Matches each line that holds a match, as a whole: to search many lines at once is 25 times as fast as one by one."""
+        return _compile(f"(?m:^.*?(?:{self.text}).*$)", never_capture=True, never_nl=True)
 
     @property
     def size(self) -> int:

@@ -21,12 +21,16 @@ class EarlierState(Struct, frozen=True, kw_only=True):
     The state of a resource before a change.
 
     Attributes:
+        type, name: The resource that brings it back, if it is another one, such as the file of an edit; "": the resource itself.
+            States of both types must be recognized by the same properties.
         properties: What brings the resource back to it, without its name.
         content: SHA-256 (hex) of the kept content that they refer to; "" if there is none.
         size_bytes: Size of that content.
         why_not: Why nothing brings it back; "" if the properties do.
     """
 
+    type: str = ""
+    name: str = ""
     properties: dict[str, Any] = {}
     content: str = ""
     size_bytes: int = 0

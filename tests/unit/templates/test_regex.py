@@ -158,6 +158,45 @@ def test_an_empty_match_directly_behind_a_match_does_not_count(pattern: str, tex
     assert [match[0] for match in compile_pattern(pattern).find_all(text)] == spans
 
 
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        ("^a", [0, 2, 5]),
+        ("b$", [1, 2, 5]),
+        ("^$", [3]),
+        (r"\s", [4]),
+        ("[^a]", [1, 2, 4, 5]),
+        (r"a\W", []),
+        ("(?s)a.b", [5]),
+        ("(?i)A", [0, 2, 5]),
+        (r"\Aa\z", [0]),
+        ("(?-s)é|a.b", [4, 5]),
+        ("", [0, 1, 2, 3, 4, 5]),
+        ("\n", []),
+    ],
+)
+def test_a_pattern_matches_each_line_by_itself(pattern: str, lines: list[int]) -> None:
+    text = ["a", "b", "ab", "", "é é", "acb"]
+
+    assert compile_pattern(pattern).matching_lines("\n".join(text)) == lines
+    assert [number for number, line in enumerate(text) if compile_pattern(pattern).matches(line)] == lines
+
+
+def test_lines_of_a_long_text_are_numbered() -> None:
+    text = "\n".join(f"line {number}" for number in range(50_000))
+
+    assert compile_pattern("^line (0|9999|49999)$").matching_lines(text) == [0, 9999, 49999]
+
+
+def test_a_search_of_lines_that_could_take_minutes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TemplateError, match="takes too long"):
+        compile_pattern("(?:a?){1000}(?:b?){1000}[^ab]").matching_lines("ab" * 1_000_000)
+
+    monkeypatch.setattr(regex, "SEARCH_S", 0.0)
+    with pytest.raises(TemplateError, match="takes too long"):
+        compile_pattern("a").matching_lines("a\n" * 100_000)
+
+
 def test_a_search_that_could_take_minutes_is_refused() -> None:
     pattern = compile_pattern("(?:a?){1000}(?:b?){1000}[^ab]")
 

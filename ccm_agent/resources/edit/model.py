@@ -1,0 +1,108 @@
+"""Properties and state of edit resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.formats.field_rules import PublishDigest
+from ccm_agent.model.resource import PRESENT
+from ccm_agent.resources.edited_files import EditedProperties
+
+END_OF_FILE, BEGIN_OF_FILE = "EOF", "BOF"
+"""Values of `insert_after` and `insert_before` that are no patterns: the end, and the begin of the file."""
+
+
+class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One change of a file, with the properties of the resource that have the same names."""
+
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = PRESENT
+    line: str | None = None
+    block: str | None = None
+    begin: str = ""
+    end: str = ""
+    match: str = ""
+    multiple: bool = False
+    insert_after: str = ""
+    insert_before: str = ""
+
+
+class EditProperties(EditedProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line or block in a file."""
+
+    line: Annotated[
+        str | None,
+        PublishDigest,
+        Meta(description="A line of the file."),
+    ] = None
+    block: Annotated[
+        str | None,
+        PublishDigest,
+        Meta(description="Lines between the lines `begin` and `end`."),
+    ] = None
+    begin: Annotated[
+        str,
+        Meta(description="Line before the block. Default: `# BEGIN ccm`, and `: NAME` if `path` is given."),
+    ] = ""
+    end: Annotated[
+        str, Meta(description="Line after the block. Default: `# END ccm`, and `: NAME` if `path` is given.")
+    ] = ""
+    match: Annotated[
+        str,
+        Meta(
+            description="Pattern (RE2): `line` replaces the line that matches; `ensure: absent` removes all that match."
+        ),
+    ] = ""
+    multiple: Annotated[
+        bool,
+        Meta(description="Several lines may match `match`; all are replaced."),
+    ] = False
+    insert_after: Annotated[
+        str,
+        Meta(description="Pattern: insert after the last line that matches, or `EOF` (default)."),
+    ] = ""
+    insert_before: Annotated[
+        str,
+        Meta(description="Pattern: insert before the first line that matches, or `BOF`."),
+    ] = ""
+    edits: Annotated[
+        list[Edit],
+        PublishDigest,
+        Meta(
+            description="Several changes, written at once: a list of `ensure`, `line`, `block`, `begin`, `end`, `match`, "
+            "`multiple`, `insert_after` and `insert_before`."
+        ),
+    ] = []
+
+    @property
+    def changes(self) -> list[Edit]:
+        """The changes, with the default markers of blocks; none if there is neither a line, a block nor a pattern."""
+        edits = self.edits or [
+            Edit(
+                ensure=self.ensure or PRESENT,
+                line=self.line,
+                block=self.block,
+                begin=self.begin,
+                end=self.end,
+                match=self.match,
+                multiple=self.multiple,
+                insert_after=self.insert_after,
+                insert_before=self.insert_before,
+            )
+        ]
+        label = f": {self.name}" if self.path else ""
+        return [
+            _with_markers(one, label)
+            for one in edits
+            if one.block is not None or one.line is not None or one.match
+        ]
+
+
+def _with_markers(edit: Edit, label: str) -> Edit:
+    from msgspec.structs import replace
+
+    if edit.block is None:
+        return edit
+    begin, end = edit.begin or f"# BEGIN ccm{label}", edit.end or f"# END ccm{label}"
+    return replace(edit, begin=begin, end=end)

@@ -1,0 +1,213 @@
+"""
+What the types share that change a part of a file: properties, state, checks, decision and undo. Pure, no I/O.
+
+`file_editor.py` reads and writes the files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.formats.field_rules import RunsCommand
+from ccm_agent.model.formats.shellwords import split_words
+from ccm_agent.model.records.undo import EarlierState
+from ccm_agent.model.resource import ABSENT, PRESENT, CommonProperties, CommonState
+from ccm_agent.model.resource_diff import ShowLines
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity, KeepFile
+
+NEW_MODE, NEW_SECRET_MODE = 0o644, 0o600
+"""The mode of a file that is created, without and with `sensitive: true`."""
+PLACEHOLDER = "%s"
+"""In `validate`: the file with the new content."""
+NAME_LENGTH, PATH_LENGTH = 255, 4095
+_FILE_TYPE = "file"
+"""The type that restores a file when a change is undone."""
+
+
+class EditedProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The file that is changed, and how."""
+
+    name: Annotated[str, Meta(description="Absolute path of the file, or any name if `path` is given.")]
+    path: Annotated[
+        str,
+        Meta(description="Absolute path of the file. Default: the name."),
+    ] = ""
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
+    create: Annotated[bool, Meta(description="Create a missing file, which is otherwise an error.")] = False
+    validate: Annotated[
+        str,
+        RunsCommand,
+        Meta(
+            description="Command that checks the new content before the file is replaced. `%s` is a temporary file beside it. No "
+            "shell; it must exit with 0 within a minute."
+        ),
+    ] = ""
+    diff: ShowLines = False
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+        return self.path or self.name
+
+
+class EditedFile(Struct, kw_only=True, omit_defaults=True):
+    """
+    The file, and the content that it should have.
+
+    Attributes:
+        path: The path.
+        owner, group, mode: As those of the `file` type; "" if there is no file.
+        uid, gid: Numbers of owner and group; -1 if there is no file.
+        link: The target of a symlink; "" if it is not one.
+        checksum, size: SHA-256 in hex and size of its content; "" if there is no file, or it cannot be read.
+        desired_checksum, desired_size: The same of its content with the change; "" if there is no file, and none is created.
+        is_missing: There is no file.
+        error: Why the content cannot be read or changed.
+    """
+
+    path: str
+    owner: str = ""
+    group: str = ""
+    mode: str = ""
+    uid: int = -1
+    gid: int = -1
+    link: str = ""
+    checksum: str = ""
+    size: int = 0
+    desired_checksum: str = ""
+    desired_size: int = 0
+    is_missing: bool = False
+    error: str = ""
+
+
+class EditedState(CommonState, kw_only=True):
+    """A file of which a part is managed. `ensure` is the desired one if that part is as desired, otherwise the other one."""
+
+    file: EditedFile
+
+
+def refuse(message: str, place: str) -> NoReturn:
+    """Raise the error of a property: `$.validate` is named by `validate`."""
+    raise PropertyError(message, place=Place(path=f"$.{place}"))
+
+
+def check_path(wanted: EditedProperties) -> None:
+    """Refuse a path that is not absolute and canonical, and a name of several lines."""
+    if not wanted.name.isprintable():
+        refuse("the name contains line breaks or other control characters", "name")
+    field, path = ("path", wanted.path) if wanted.path else ("name", wanted.name)
+    if not path.isprintable():
+        refuse("the path of the file contains line breaks or other control characters", field)
+    if not path.startswith("/"):
+        hint = "" if wanted.path else "; set `path` if this is not the path of the file"
+        refuse(
+            f"the path of the file must be absolute, and `{path}` does not begin with a slash{hint}", field
+        )
+    canonical = posixpath.normpath("/" + path.lstrip("/"))
+    if canonical != path:
+        refuse(f"the path of the file must be canonical: write `{canonical}` for `{path}`", field)
+    if len(path) > PATH_LENGTH or any(
+        len(part.encode(errors="replace")) > NAME_LENGTH for part in path.split("/")
+    ):
+        refuse(
+            f"the path of the file is too long: at most {PATH_LENGTH} bytes, {NAME_LENGTH} for each name",
+            field,
+        )
+    if path == "/":
+        refuse("`/` is a directory, not a file", field)
+
+
+def check_validate(wanted: EditedProperties) -> None:
+    """Refuse a command that cannot check the new content."""
+    if wanted.validate:
+        try:
+            words = split_words(wanted.validate)
+        except PropertyError as err:
+            refuse(f"`validate` must be shell words: {err.message}", "validate")
+        if "\0" in wanted.validate:
+            refuse("`validate` contains a NUL character", "validate")
+        if not words or PLACEHOLDER in words[0]:
+            refuse("`validate` must begin with a program, such as `sshd -t -f %s`", "validate")
+        if not any(PLACEHOLDER in word for word in words):
+            refuse(
+                f"`validate` has no `{PLACEHOLDER}`, which stands for the file with the new content",
+                "validate",
+            )
+
+
+def reach(wanted: EditedProperties) -> HostAccess:
+    """Return what the resource touches; see `ResourceType`."""
+    return HostAccess(paths=(wanted.file,))
+
+
+def decide(wanted: EditedProperties, found: EditedState, context: DecisionContext) -> Decision:
+    """The decision table of the types that change a part of a file."""
+    file = found.file
+    if file.is_missing and file.error and context.noop and wanted.require:
+        return Decision(
+            steps=(Step(noop="Would have edited the file, which does not exist yet", action=_nothing),)
+        )
+    if file.error:
+        return Decision(error=FileError(f"{file.path}: {file.error}"))
+    if file.checksum == file.desired_checksum:
+        return Decision()
+    noop = "Would have created the file" if file.is_missing else "Would have edited the file"
+    return Decision(
+        steps=(Step(noop=noop, action=lambda p: p.store(wanted, file)),),
+        reason="the file does not have the desired content",
+        contents=lambda p: p.compare(wanted, file),
+    )
+
+
+async def _nothing(provider: object) -> None:
+    """Only a plan has this step."""
+
+
+async def earlier(
+    wanted: EditedProperties, found: EditedState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the file before a change; see `UndoRules`. All changes of a file in one run are undone at once."""
+    file = found.file
+    if file.is_missing and not file.link:
+        return EarlierState(type=_FILE_TYPE, name=file.path, properties={"ensure": ABSENT})
+    if file.link:
+        return EarlierState(why_not=f"it was a symlink to {file.link}, and symlinks are not restored")
+    kept = await keep(file.path, with_content=True)
+    if kept.why_not:
+        return EarlierState(why_not=kept.why_not)
+    return EarlierState(
+        type=_FILE_TYPE,
+        name=file.path,
+        properties={
+            "ensure": PRESENT,
+            "owner": kept.owner,
+            "group": kept.group,
+            "mode": kept.mode,
+            "source": kept.sha256,
+            "checksum": kept.sha256,
+        },
+        content=kept.sha256,
+        size_bytes=kept.size_bytes,
+    )
+
+
+def identify(state: EditedState) -> Identity:
+    """Return what a state is recognized by: the same as that of a `file`, which restores it."""
+    file = state.file
+    if file.is_missing:
+        return {"ensure": ABSENT, "link": file.link}
+    return {
+        "ensure": PRESENT,
+        "link": file.link,
+        "content": file.checksum or None,
+        "owner": str(file.uid),
+        "group": str(file.gid),
+        "mode": file.mode,
+    }
