@@ -6,7 +6,7 @@ ALLOWED: dict[str, str] = {
     "ccm_agent/agent/trust/revision_guard.py:RevisionGuard.prepare:name not in self.numbers:": (
         "the snapshot is asked for more numbers then, and the higher one of both is the lowest that is allowed"
     ),
-    "ccm_agent/agent/trust/snapshot_reader.py:SnapshotReader.lowest:": (
+    "ccm_agent/agent/trust/revision_guard.py:SnapshotReader.lowest:": (
         "a shortcut: without names or timestamps, the rest of the function finds no numbers either"
     ),
     "ccm_agent/bus/objects.py:NatsObjects.put:await patience.pause():": (

@@ -18,10 +18,9 @@ PACKAGES = ("ccm_agent", "ccm_ctl")
 
 SUBJECTS = (
     "ccm_agent/agent/trust/authentication.py",
-    "ccm_agent/agent/requests/request_handler.py::_is_meant",
+    "ccm_agent/agent/requests/request_handler.py::is_meant",
     "ccm_agent/agent/trust/revision_guard.py",
     "ccm_agent/agent/trust/signers_guard.py",
-    "ccm_agent/agent/trust/snapshot_reader.py",
     "ccm_agent/bus/signatures/node_state.py",
     "ccm_agent/bus/object_descriptions.py",
     "ccm_agent/bus/objects.py::_read",

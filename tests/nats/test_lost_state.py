@@ -156,7 +156,7 @@ async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
     # the document alone is put back: the snapshot names a higher number
     await put_back(stage, "CCM_ASSIGNMENTS", key, old, headers)
     async with stage.agent() as agent:
-        reported = agent.agent._assignments._cache._reported
+        reported = agent.agent._assignments._selection.cache._reported
         await until(lambda: "which the snapshot of the fleet requires" in reported.get(key, ""))
         # the broker's whole backup is put back: the timestamp of the backup is too old
         for entry in before:
@@ -167,7 +167,7 @@ async def test_node_that_lost_its_state_takes_no_documents_of_a_backup(
     stage.clock.ahead_s = 3700
     await put_back(stage, TRUST_BUCKET, SIGNERS_KEY, *fresh_list(stage))
     async with stage.agent() as agent:
-        reported = agent.agent._assignments._cache._reported
+        reported = agent.agent._assignments._selection.cache._reported
         await until(lambda: "the limit is 1h" in reported.get("", ""))
         assert stage.ran == []
 

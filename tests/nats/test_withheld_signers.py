@@ -153,7 +153,9 @@ async def test_only_listed_signers_confirm_a_list(stage: SignedNode, who: str) -
         await until(lambda: bool(record.plans_only))
 
         await stage.put(TIMESTAMP_KEY, keys.timestamp(signatories[who], keys.number))
-        await until(lambda: "may not sign timestamps" in agent.agent._subscriptions._signers._trouble)
+        await until(
+            lambda: "may not sign timestamps" in agent.agent._services.subscriptions._signers._trouble
+        )
         assert await stage.ask(ann, "changed /a") == ("refused", "request.stale_signers")
 
         await stage.put(TIMESTAMP_KEY, keys.timestamp(ann, keys.number))

@@ -26,7 +26,7 @@ NAMED = (
     "ccm_agent/bus/signatures/verified.py:Verifier._judge:signer is None:False",
     "ccm_agent/bus/signatures/signatory.py:Signatory._sign:not base:False",
     "ccm_agent/agent/trust/authentication.py:Authenticator.request:not is_allowed:False",
-    "ccm_agent/agent/requests/request_handler.py:RequestHandler._is_meant:incoming.scope in scopes_of(context.node, facts):True",
+    "ccm_agent/agent/requests/request_handler.py:RequestTargets.is_meant:incoming.scope in scopes_of(self._node, facts):True",
     "ccm_ctl/fleet/rollout/starter.py:RolloutStarter._store_rollout:await check_handover(self._fleet, claimed, recorded, "
     "build_request(self._fleet, recorded)):False",
 )

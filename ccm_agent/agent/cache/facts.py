@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import fact_text
 from ccm_agent.metrics.agent import AgentMetrics
@@ -43,6 +44,7 @@ class AssignedFacts:
     What is assigned to one node.
 
     Attributes:
+        node: The node's identity.
         facts: The assigned facts, as last read.
         revision: Revision that they were read at; 0: from disk, or none.
         refusal: Why the document in the bucket is not obeyed; "" when it is.
@@ -56,10 +58,10 @@ class AssignedFacts:
             stamps: Numbers of documents.
             path: Where the last good facts are kept.
         """
+        self.node = node
         self.facts: dict[str, Any] = {}
         self.revision = 0
         self.refusal = ""
-        self._node = node
         self._bucket = bucket
         self._revision_guard = revision_guard
         self._file = StateFile(path, _StoredFacts)
@@ -67,7 +69,7 @@ class AssignedFacts:
     def open(self) -> None:
         """Take what an earlier process knew. Blocking."""
         kept = self._file.load()
-        if kept is not None and kept.node == self._node:
+        if kept is not None and kept.node == self.node:
             self.facts = kept.facts
 
     async def read(self, at_least: int = 0) -> bool:
@@ -84,17 +86,17 @@ class AssignedFacts:
             BusError: The broker is away, or does not let us.
             ProtocolError: The document is refused; the facts stay as they were.
         """
-        entry = await self._bucket.newest(self._node, at_least)
+        entry = await self._bucket.newest(self.node, at_least)
         try:
             if entry is None or not entry.value:
-                self._revision_guard.check_absence(BUCKET, self._node, entry)
+                self._revision_guard.check_absence(BUCKET, self.node, entry)
                 await self._revision_guard.save()
                 return await self._adopt({}, 0)
             await self._revision_guard.prepare(BUCKET, [entry.key])
             document = self._revision_guard.check(BUCKET, entry)
             if not isinstance(document.body, dict):
                 raise ProtocolError(
-                    f"{BUCKET}/{self._node}: facts must be a mapping; write them with `ccmctl facts set`"
+                    f"{BUCKET}/{self.node}: facts must be a mapping; write them with `ccmctl facts set`"
                 )
         except ProtocolError as err:
             is_new = self.refusal != str(err)
@@ -111,7 +113,7 @@ class AssignedFacts:
         if facts == self.facts:
             return False
         self.facts = facts
-        await self._file.save(_StoredFacts(node=self._node, facts=facts))
+        await self._file.save(_StoredFacts(node=self.node, facts=facts))
         return True
 
 
@@ -165,13 +167,19 @@ Gather = Callable[[], Mapping[str, Any]]
 
 
 class FactCache:
-    """Facts of one agent."""
+    """
+    Facts of one agent.
+
+    Attributes:
+        assigned: Those that operators assigned.
+    """
 
     def __init__(
         self,
         gather: Gather,
         assigned: AssignedFacts,
         clock: Clock,
+        settings: Callable[[], Settings],
         metrics: AgentMetrics | None = None,
     ) -> None:
         """
@@ -179,11 +187,13 @@ class FactCache:
             gather: Reads them.
             assigned: The assigned facts.
             clock: What time it is.
+            settings: The configuration as it is now: how often facts are gathered, and which of them are routed.
             metrics: Counts what it took; None where metrics are off.
         """
+        self.assigned = assigned
         self._gather = gather
+        self._settings = settings
         self._metrics = metrics
-        self._assigned = assigned
         self._clock = clock
         self._lock = asyncio.Lock()
         self._gathered: Mapping[str, Any] | None = None
@@ -192,23 +202,27 @@ class FactCache:
 
     async def latest(self) -> Mapping[str, Any]:
         """The facts as they were gathered last; they are gathered only if they never were."""
-        return await self.current(float("inf"))
+        return await self._younger_than(float("inf"))
 
-    async def current(self, max_age_s: float) -> Mapping[str, Any]:
+    async def current(self) -> Mapping[str, Any]:
         """
-        The facts, gathered again when they are older than `max_age_s`.
+        The facts, gathered again when they are older than the configuration allows.
 
         When that fails, the last good ones are used, and the failure is logged.
         """
+        return await self._younger_than(self._settings().facts_interval_s)
+
+    async def _younger_than(self, max_age_s: float) -> Mapping[str, Any]:
         async with self._lock:
             age_s = self._clock.monotonic() - self._gathered_at
             if self._gathered is None or age_s > max_age_s:
                 await self._refresh()
         return self._merge()
 
-    async def routed(self, paths: tuple[str, ...]) -> dict[str, str | int | bool]:
-        """The facts that requests can be addressed to: assigned ones, and gathered ones at these dotted paths."""
-        return routed_facts(self._assigned.facts, await self.latest() if paths else {}, paths)
+    async def routed(self) -> dict[str, str | int | bool]:
+        """The facts that requests can be addressed to: assigned ones, and gathered ones that the configuration names."""
+        paths = self._settings().routed_facts
+        return routed_facts(self.assigned.facts, await self.latest() if paths else {}, paths)
 
     async def _refresh(self) -> None:
         begun = self._clock.monotonic()
@@ -224,7 +238,7 @@ class FactCache:
             self._metrics.facts_gathered(self._gathered_at - begun, failed=failed)
 
     def _merge(self) -> Mapping[str, Any]:
-        gathered, assigned = self._gathered or {}, self._assigned.facts
+        gathered, assigned = self._gathered or {}, self.assigned.facts
         if self._merged is None or self._merged[0] is not gathered or self._merged[1] is not assigned:
             merged = with_go_names(merge.deep(dict(gathered), dict(assigned)))
             self._merged = (gathered, assigned, merged)

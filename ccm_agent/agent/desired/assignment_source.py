@@ -13,16 +13,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ccm_agent.agent.desired.assignment_status import AssignmentStatus, RolloutRun
-from ccm_agent.agent.desired.assignments import (
-    CAUSE,
-    AssignmentCache,
-    MatchingAssignment,
-    StoredAssignment,
-)
-from ccm_agent.agent.desired.drift import Drift
+from ccm_agent.agent.desired.assignment_content import AssignmentContent
+from ccm_agent.agent.desired.assignment_status import LATE, AssignmentRules, AssignmentStatus, RolloutRun
+from ccm_agent.agent.desired.assignments import CAUSE, MatchingAssignment, StoredAssignment
+from ccm_agent.agent.desired.drift import SourceRecords
 from ccm_agent.agent.desired.loop import (
     CHANGE,
     CHECK,
@@ -33,26 +28,20 @@ from ccm_agent.agent.desired.loop import (
     Triggers,
     build_result,
     not_started,
-    pause,
 )
 from ccm_agent.agent.desired.origins import FETCH_S
-from ccm_agent.agent.desired.timer import IntervalTimer
+from ccm_agent.agent.desired.timer import IntervalTimer, MakeTimer
 from ccm_agent.agent.desired.watcher import DocumentWatcher
 from ccm_agent.agent.runs.admission import CODE as DISABLED_CODE
-from ccm_agent.engine.bundle import inner_path
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.errors import BusDeniedError, BusUnavailableError, CcmError, Refusal
 from ccm_agent.model.outcome import SessionStart, SessionSummary
-from ccm_agent.model.ports import Clock
+from ccm_agent.model.ports import BrokerConnection, KeyReader
 from ccm_agent.model.wire import CARRIED_OUT, COMPLIANT_STATES, DISABLED, WAITING, AssignmentState, NodeState
 from ccm_agent.sessions.refresh_store import SCOPE
 
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
-
 log = logging.getLogger(__name__)
-
-LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
 
 MINIMUM_INTERVAL_S = 1.0
 """An assignment that asks for less would leave the node no time for anything else."""
@@ -64,32 +53,68 @@ RETRY_S = 30.0
 """What could not be fetched while the broker is there is tried again after this time, if that is sooner than the interval."""
 
 
-def deadline_refusal(status: AssignmentStatus, clock: Clock, known: StoredAssignment) -> Refusal | None:
-    """Why an assignment does not start here any more; None when it may, or has started in time."""
-    deadline = known.assignment.deadline
-    if deadline is None or clock.now() <= deadline:
-        return None
-    return None if status.has_started(known.key, known.number) else LATE
-
-
-async def fetch_assignment(context: AgentContext, known: StoredAssignment) -> ManifestSource:
+class AssignmentTriggers:
     """
-    The manifest of an assignment, unpacked, with the data that it pins on disk.
+    When one assignment is applied again, apart from new revisions: its interval, health checks, and changes of data.
 
-    Raises:
-        CcmError: It cannot be fetched, or is not what was assigned.
+    Attributes:
+        timer: Its interval.
+        watcher: The data that it follows.
     """
-    assignment = known.assignment
-    inner = inner_path(assignment.bundle.manifest, assignment.name)
-    folder = await context.bundles.unpacked(assignment.bundle)
-    for url in assignment.data:
-        await context.documents.fetch_pinned(url, known.pins, assignment.data_numbers)
-    return ManifestSource(
-        path=f"{folder}/{inner}",
-        directory=folder,
-        name=assignment.manifest or assignment.name,
-        digest=assignment.bundle.digest,
-    )
+
+    def __init__(
+        self,
+        name: str,
+        make_timer: MakeTimer,
+        bucket: Callable[[str], KeyReader],
+        link: BrokerConnection,
+        settings: Callable[[], Settings],
+    ) -> None:
+        """
+        Args:
+            name: Of the assignment.
+            make_timer: A timer by its name.
+            bucket: A bucket of data by its name.
+            link: The connection.
+            settings: The configuration as it is now.
+        """
+        self.timer = make_timer(name)
+        self.watcher = DocumentWatcher(bucket, lambda: self._wake())
+        self._link = link
+        self._settings = settings
+        self._check_timer = make_timer(f"check:{name}")
+        self._check_interval_s = 0.0
+        self._wake: Callable[[], None] = lambda: None
+        self._unhook: Callable[[], None] = lambda: None
+
+    def open(self, triggers: Triggers) -> None:
+        """Add triggers from here on; the data are checked after each connection."""
+        self._wake = partial(triggers.add, CHANGE)
+        self._unhook = self._link.on_connect(self.watcher.recheck)
+
+    async def close(self) -> None:
+        """End all notifications."""
+        self._unhook()
+        await self.watcher.close()
+
+    def wake(self) -> None:
+        """Look at the assignment again."""
+        self._wake()
+
+    def interval_s(self, known: StoredAssignment | None) -> float:
+        """The interval of an assignment, or that of the configuration."""
+        own = known.assignment.interval_s if known else 0.0
+        if own > 0:
+            return min(max(own, MINIMUM_INTERVAL_S), MAXIMUM_INTERVAL_S)
+        return self._settings().interval_s
+
+    def timers(self, known: StoredAssignment | None) -> Sequence[tuple[str, IntervalTimer, float]]:
+        """Its interval, and that of health checks; a reload of the configuration may change them."""
+        each_s = self._settings().health_check_interval_s
+        if each_s != self._check_interval_s:
+            self._check_interval_s = each_s
+            self._check_timer.start(each_s) if each_s else self._check_timer.stop()
+        return (INTERVAL, self.timer, self.interval_s(known)), (CHECK, self._check_timer, each_s)
 
 
 class AssignmentSource:
@@ -98,48 +123,53 @@ class AssignmentSource:
     kind = "assignment"
 
     def __init__(
-        self, name: str, context: AgentContext, cache: AssignmentCache, status: AssignmentStatus
+        self,
+        name: str,
+        make_triggers: Callable[[str], AssignmentTriggers],
+        records: SourceRecords,
+        status: AssignmentStatus,
+        rules: AssignmentRules,
+        content: AssignmentContent,
     ) -> None:
+        """
+        Args:
+            name: Of the assignment.
+            make_triggers: When an assignment is applied again, by its name.
+            records: What is stored under the name of each source.
+            status: The states of all assignments.
+            rules: Whether it may be applied.
+            content: Fetches what it needs.
+        """
         self.name = name
         self.scope = f"{SCOPE}{name}"
-        self.drift = Drift(self.scope, context.state / "converged", lambda: context.assigned.facts)
-        self._context = context
-        self._cache = cache
+        self.drift = records.make_drift(self.scope)
+        self._triggers = triggers = make_triggers(name)
+        self._timer, self._watcher = triggers.timer, triggers.watcher
         self._status = status
+        self._rules = rules
+        self._content = content
         self._wanted: MatchingAssignment | None = None
         self._planned: MatchingAssignment | None = None
         self._tried: tuple[str, int] = ("", 0)
-        self._timer = IntervalTimer(context.node, name, context.clock)
-        self._check_timer = IntervalTimer(context.node, f"check:{name}", context.clock)
-        self._check_interval_s = 0.0
-        self._wake: Callable[[], None] = lambda: None
-        self._watcher = DocumentWatcher(context.ports.bucket, lambda: self._wake())
-        self._unhook: Callable[[], None] = lambda: None
 
     def assign(self, wanted: MatchingAssignment) -> None:
         """Apply this assignment from now on; it may be the same as before."""
         self._wanted = wanted
-        self._wake()
+        self._triggers.wake()
 
     async def open(self, triggers: Triggers) -> None:
         """Check the data that it follows after each connection."""
-        self._wake = partial(triggers.add, CHANGE)
-        self._unhook = self._context.link.on_connect(self._watcher.recheck)
+        self._triggers.open(triggers)
         if self._wanted is not None:
-            self._wake()
+            self._triggers.wake()
 
     async def close(self) -> None:
         """End all notifications."""
-        self._unhook()
-        await self._watcher.close()
+        await self._triggers.close()
 
     def timers(self) -> Sequence[tuple[str, IntervalTimer, float]]:
         """Its interval, and that of health checks; a reload of the configuration may change them."""
-        each_s = self._context.settings.health_check_interval_s
-        if each_s != self._check_interval_s:
-            self._check_interval_s = each_s
-            self._check_timer.start(each_s) if each_s else self._check_timer.stop()
-        return (INTERVAL, self._timer, self._interval_s()), (CHECK, self._check_timer, each_s)
+        return self._triggers.timers(self._wanted.known if self._wanted else None)
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
         """Apply it when it is new or due, when its data have changed, and when what kept it from being applied is over."""
@@ -149,8 +179,8 @@ class AssignmentSource:
         known = wanted.known
         refusal = (
             wanted.refusal
-            or self._refusal(known, known.assignment.mode)
-            or deadline_refusal(self._status, self._context.clock, known)
+            or self._rules.refusal(known, known.assignment.mode)
+            or self._rules.deadline_refusal(known)
         )
         if refusal is not None:
             return self._refuse(known, refusal)
@@ -166,12 +196,12 @@ class AssignmentSource:
         if not (is_new or is_due or is_requested or is_behind or self._state() == WAITING):
             return NotPlanned()
         if is_new:
-            await self._announce(known, is_urgent=is_requested)
+            await self._announce(known, triggers, is_urgent=is_requested)
         elif self._state() not in (*CARRIED_OUT, WAITING):
             # what kept it from being applied is over
             self._publish(known, WAITING)
         if is_behind and not (is_new or is_due or is_requested):
-            await pause(self._context)
+            await triggers.pause()
         if not self._is_still(wanted, known.assignment.mode):
             return NotPlanned(may_check=False)
         return await self._plan_apply(wanted, CAUSE, is_new=is_new)
@@ -191,7 +221,7 @@ class AssignmentSource:
             return NotPlanned()
         try:
             async with asyncio.timeout(FETCH_S):
-                manifest = await self._fetch(known)
+                manifest = await self._content.fetch(known)
         except (CcmError, TimeoutError) as err:
             log.info("no checks are run", extra={"assignment": self.name, "reason": str(err)})
             return NotPlanned()
@@ -222,7 +252,7 @@ class AssignmentSource:
         if summary is None:
             # not started, or left to the next process: the next turn finds out why
             self._tried = ("", 0)
-            self._wake()
+            self._triggers.wake()
             return None
         self._publish_end(known, run, summary, has_started=has_started)
         return build_result(self.name, summary)
@@ -243,28 +273,21 @@ class AssignmentSource:
         self._watcher.start_run()
         self._watcher.record_revisions({} if known.pins else rollout.data_revisions)
         self.drift = rollout.drift
-        await self.drift.finish(self.name, rollout.run, self._context.events.drifted)
+        await self.drift.finish(self.name, rollout.run)
         self._publish_end(known, rollout.run, summary, has_started=True)
         return NotPlanned(result=build_result(self.name, summary))
 
     # -- what is due
 
     def _interval_s(self) -> float:
-        own = self._wanted.known.assignment.interval_s if self._wanted else 0.0
-        if own > 0:
-            return min(max(own, MINIMUM_INTERVAL_S), MAXIMUM_INTERVAL_S)
-        return self._context.settings.interval_s
+        return self._triggers.interval_s(self._wanted.known if self._wanted else None)
 
     def _is_still(self, wanted: MatchingAssignment, action: str) -> bool:
         """Whether an assignment still takes precedence, and is not refused."""
-        is_refused = self._refusal(wanted.known, action) is not None
+        is_refused = self._rules.refusal(wanted.known, action) is not None
         return self._wanted == wanted and wanted.refusal is None and not is_refused
 
-    def _refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
-        admission = self._context.admission
-        return admission.refusal(action) or admission.policy.refusal(known.asked_by, CAUSE, action)
-
-    async def _announce(self, known: StoredAssignment, *, is_urgent: bool) -> None:
+    async def _announce(self, known: StoredAssignment, triggers: Triggers, *, is_urgent: bool) -> None:
         """Let a part of the fleet go first; what was known before a restart does not wait. Then publish that it waits."""
         self._timer.stop()
         published = self._status.published.get(self.name)
@@ -273,7 +296,7 @@ class AssignmentSource:
             known.number,
         )
         if not is_published and not is_urgent:
-            await pause(self._context)
+            await triggers.pause()
         if not is_published or self._state() not in (*CARRIED_OUT, WAITING):
             # most nodes have more to publish in a moment; if not, this goes out with the next heartbeat
             self._publish(known, WAITING, is_urgent=False)
@@ -282,10 +305,10 @@ class AssignmentSource:
         self, wanted: MatchingAssignment, cause: str, *, is_new: bool
     ) -> PlannedRun | NotPlanned:
         known = wanted.known
-        await self._cache.save()
+        await self._content.save()
         try:
             async with asyncio.timeout(FETCH_S):
-                manifest = await self._fetch(known)
+                manifest = await self._content.fetch(known)
         except (CcmError, TimeoutError) as err:
             return self._fetch_failed(known, err)
         if not self._is_still(wanted, known.assignment.mode):
@@ -295,9 +318,6 @@ class AssignmentSource:
         await self._watcher.follow(_followed(known))
         self._watcher.start_run()
         return self._planned_run(wanted, manifest, known.assignment.mode, cause)
-
-    async def _fetch(self, known: StoredAssignment) -> ManifestSource:
-        return await fetch_assignment(self._context, known)
 
     def _planned_run(
         self, wanted: MatchingAssignment, manifest: ManifestSource, action: str, cause: str
@@ -366,7 +386,7 @@ class AssignmentSource:
             self._tried = (known.key, known.number)
             published = self._status.published.get(self.name)
             if published is None or (published.revision, published.code) != (known.number, code):
-                self._context.events.refused(known.key, reason)
+                self._content.report_unusable(known, reason)
             self._publish(known, NodeState.FAILED, reason, code)
         return NotPlanned(result=not_started(self.name, reason, code), may_check=False)
 

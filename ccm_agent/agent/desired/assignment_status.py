@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ccm_agent.agent.desired.assignments import StoredAssignment
+from ccm_agent.agent.desired.assignments import CAUSE, StoredAssignment
 from ccm_agent.agent.desired.drift import Drift
+from ccm_agent.agent.runs.admission import Admission
+from ccm_agent.agent.state.presence import NodePresence
 from ccm_agent.engine.request import OnStart
+from ccm_agent.model.errors import Refusal
 from ccm_agent.model.outcome import SessionStart, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import COMPLIANT_STATES, WAITING, AssignmentState, NodeState
+from ccm_agent.sessions.refresh_store import SCOPE
 from ccm_agent.storage.state_file import StateFile
 
 
@@ -80,16 +84,16 @@ class AssignmentStatus:
         node: str,
         path: Path,
         clock: Clock,
-        on_change: Callable[[bool], None],
-        pending: Callable[[str], list[str]] = lambda _name: [],
+        on_change: Callable[[Mapping[str, AssignmentState], bool], None],
+        pending: Callable[[str], list[str]] = lambda _scope: [],
     ) -> None:
         """
         Args:
             node: The node.
             path: Where states are kept.
             clock: What time it is.
-            on_change: Called when `published` has changed; with whether that is urgent.
-            pending: Refreshes that the last run, or an earlier process, left pending under an assignment.
+            on_change: Called when `published` has changed, with it and with whether that is urgent.
+            pending: Refreshes that the last run, or an earlier process, left pending in a scope.
         """
         self.now: dict[str, AssignmentState] = {}
         self.published: dict[str, AssignmentState] = {}
@@ -113,7 +117,7 @@ class AssignmentStatus:
 
     def _with_pending(self, name: str, state: AssignmentState) -> AssignmentState:
         """A state as it is now: a process that was killed has not published which refreshes it left."""
-        found = self._pending(name)
+        found = self._pending(f"{SCOPE}{name}")
         state = replace(state, refresh_pending=found)
         if not found or state.state not in COMPLIANT_STATES:
             return state
@@ -122,7 +126,7 @@ class AssignmentStatus:
     def publish(self) -> None:
         """Publish the states as they are, at once."""
         if self.published:
-            self._on_change(True)
+            self._on_change(self.published, True)
 
     def has_started(self, key: str, revision: int) -> bool:
         """Whether a run with this revision has started here, also before a restart."""
@@ -157,7 +161,7 @@ class AssignmentStatus:
             state.state,
         )
         since = was.since if was is not None and is_same else self._clock.now()
-        state = replace(state, since=since, refresh_pending=self._pending(name))
+        state = replace(state, since=since, refresh_pending=self._pending(f"{SCOPE}{name}"))
         self.now[name] = state
         published = replace(state, next_time=None) if state.state in COMPLIANT_STATES else state
         if was is not None and published.state in COMPLIANT_STATES:
@@ -165,7 +169,7 @@ class AssignmentStatus:
             published = was if replace(published, run=was.run) == was else published
         if published != was:
             self.published[name] = published
-            self._on_change(is_urgent)
+            self._on_change(self.published, is_urgent)
 
     def retain(self, names: set[str], keys: set[str]) -> None:
         """Forget assignments that do not apply to this node any more, and which runs of keys that are gone have started."""
@@ -177,7 +181,7 @@ class AssignmentStatus:
         self._released = {key: number for key, number in self._released.items() if key in keys}
         self.rollout_runs = {key: run for key, run in self.rollout_runs.items() if key in keys}
         if gone:
-            self._on_change(True)
+            self._on_change(self.published, True)
 
     async def save(self) -> None:
         """Write down what has changed."""
@@ -190,3 +194,44 @@ class AssignmentStatus:
             begun=dict(self._started),
             released=dict(self._released),
         )
+
+
+def publish_states(presence: NodePresence, published: Mapping[str, AssignmentState], is_urgent: bool) -> None:
+    """Put the states into a node's record; an urgent one does not wait for the next heartbeat."""
+    presence.record.assignments = dict(published)
+    if is_urgent:
+        presence.request_heartbeat()
+
+
+LATE = Refusal("run.expired", "its deadline passed before it began here; assign it again to apply it")
+
+
+class AssignmentRules:
+    """
+    Whether an assignment may be applied here now.
+
+    Args:
+        admission: Whether the node is disabled, and its policy.
+        status: Which assignments have started here.
+        clock: What time it is.
+    """
+
+    def __init__(self, admission: Admission, status: AssignmentStatus, clock: Clock) -> None:
+        self._admission = admission
+        self._status = status
+        self._clock = clock
+
+    def refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
+        """Why a run of it does not start now; None when it may."""
+        return self._admission.refusal(action) or self.policy_refusal(known, action)
+
+    def policy_refusal(self, known: StoredAssignment, action: str) -> Refusal | None:
+        """Why the node's policy refuses it this action; None when it is allowed."""
+        return self._admission.policy.refusal(known.asked_by, CAUSE, action)
+
+    def deadline_refusal(self, known: StoredAssignment) -> Refusal | None:
+        """Why it does not start here any more (LATE); None when it may, or has started in time."""
+        deadline = known.assignment.deadline
+        if deadline is None or self._clock.now() <= deadline:
+            return None
+        return None if self._status.has_started(known.key, known.number) else LATE

@@ -12,24 +12,26 @@ that manage the same resource are both refused: neither of their authors could k
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccm_agent.agent.cache.document_cache import CachedBuckets
+from ccm_agent.agent.cache.facts import FactCache
+from ccm_agent.agent.state.presence import NodePresence
 from ccm_agent.agent.trust.revision_guard import RevisionGuard
 from ccm_agent.bus.subjects import assignment_key, assignment_rank, subject_matches
-from ccm_agent.model.errors import ProtocolError, Refusal
-from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.errors import CcmError, ProtocolError, Refusal
+from ccm_agent.model.ports import KeyReader, KeyValueEntry
 from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.secret import MASK
-from ccm_agent.model.wire import Assignment
+from ccm_agent.model.wire import Assignment, AssignmentStage
 from ccm_agent.storage.state_file import StateFile
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
+from ccm_agent.templates.target_matcher import Matches
 
 log = logging.getLogger(__name__)
 
@@ -221,16 +223,33 @@ class AssignmentCache:
         is_dirty: They are not written down yet.
     """
 
-    def __init__(self, context: AgentContext) -> None:
+    def __init__(
+        self,
+        node: str,
+        bucket: KeyReader,
+        revision_guard: RevisionGuard,
+        documents: CachedBuckets,
+        path: Path,
+        on_refused: Callable[[str, str], None],
+    ) -> None:
+        """
+        Args:
+            node: The node's identity.
+            bucket: Where they are stored.
+            revision_guard: Which documents are obeyed.
+            documents: The data that they pin.
+            path: Where they are kept.
+            on_refused: Called with a key that is refused, and the reason.
+        """
         self.known: dict[str, StoredAssignment] = {}
         self.vanished: set[str] = set()
         self.is_dirty = False
-        self._node = context.node
-        self._bucket = context.ports.bucket(BUCKET)
-        self._revision_guard = context.revision_guard
-        self._documents = context.documents
-        self._file = StateFile(context.state / "assignments.json", _StoredAssignments)
-        self._on_refused = context.events.refused
+        self._node = node
+        self._bucket = bucket
+        self._revision_guard = revision_guard
+        self._documents = documents
+        self._file = StateFile(path, _StoredAssignments)
+        self._on_refused = on_refused
         self._reported: dict[str, str] = {}
 
     def open(self) -> None:
@@ -331,3 +350,102 @@ class AssignmentCache:
         what = f"{BUCKET}/{key}" if key else BUCKET
         log.error("an assignment is refused", extra={"key": what, "reason": why})
         self._on_refused(what, why)
+
+
+class AssignmentSelection:
+    """
+    Which assignments apply to one node.
+
+    Attributes:
+        cache: The assignments to its scopes.
+    """
+
+    def __init__(
+        self,
+        cache: AssignmentCache,
+        presence: NodePresence,
+        facts: FactCache,
+        matches: Matches,
+        is_released: Callable[[str, int], bool],
+        on_refused: Callable[[str, str], None],
+    ) -> None:
+        """
+        Args:
+            cache: The assignments.
+            presence: The node and its scopes.
+            facts: Its facts.
+            matches: Whether targets and an expression select a node with these facts.
+            is_released: Whether a rollout has released a revision of a key to this node.
+            on_refused: Called with the key of an assignment whose selector cannot be read, and the reason.
+        """
+        self.cache = cache
+        self._presence = presence
+        self._facts = facts
+        self._matches = matches
+        self._is_released = is_released
+        self._on_refused = on_refused
+        self._reported: dict[str, str] = {}
+
+    @property
+    def depends_on_facts(self) -> bool:
+        """What applies may change with the facts."""
+        return any(_depends_on_facts(self.current(one)) for one in self.cache.known.values())
+
+    async def best(self, releasing: AssignmentStage | None = None) -> dict[str, MatchingAssignment]:
+        """Of each name the assignment that applies here, also as it would be once a stage is released."""
+        scopes = self._presence.scopes
+        current = (self.current(one, releasing) for one in self.cache.known.values())
+        known = [one for one in current if one.assignment.scope in scopes]
+        facts = await self._facts.current() if any(map(_depends_on_facts, known)) else {}
+        return select_by_precedence(
+            [candidate for one in known if (candidate := await self._matching(one, facts))]
+        )
+
+    def current(self, known: StoredAssignment, releasing: AssignmentStage | None = None) -> StoredAssignment:
+        """The revision of an assignment that this node has: the next one, if it was released here."""
+        following = staged(known)
+        if following is None:
+            return known
+        is_releasing = releasing is not None and (releasing.key, releasing.number) == (
+            known.key,
+            following.number,
+        )
+        is_released = is_releasing or self._is_released(known.key, following.number)
+        return following if is_released else known
+
+    async def find_staged(self, stage: AssignmentStage) -> StoredAssignment | None:
+        """
+        The revision that a stage names; a rollout that completed meanwhile has made it the current one. None: there is none.
+
+        Raises:
+            BusError: It is not known here yet, and cannot be read now.
+        """
+        if stage.key.rpartition(".")[0] in self._presence.scopes and self._staged(stage) is None:
+            await self.cache.read_one(stage.key, 0)
+        return self._staged(stage)
+
+    def _staged(self, stage: AssignmentStage) -> StoredAssignment | None:
+        known = self.cache.known.get(stage.key)
+        found = staged(known) or known if known is not None else None
+        return found if found is not None and found.number == stage.number else None
+
+    async def _matching(self, known: StoredAssignment, facts: Mapping[str, Any]) -> MatchingAssignment | None:
+        """The assignment, if it selects this node; one whose selector cannot be read is refused rather than ignored."""
+        assignment = known.assignment
+        if not _depends_on_facts(known):
+            return MatchingAssignment(known=known)
+        try:
+            node = self._presence.record.node
+            matches = await self._matches(assignment.targets, assignment.where, node, facts)
+        except CcmError as err:
+            if self._reported.get(known.key) != str(err):
+                self._reported[known.key] = str(err)
+                self._on_refused(known.key, str(err))
+            return MatchingAssignment(known=known, refusal=Refusal(err.code, str(err)))
+        self._reported.pop(known.key, None)
+        return MatchingAssignment(known=known) if matches else None
+
+
+def _depends_on_facts(known: StoredAssignment) -> bool:
+    """Which nodes it selects depends on more facts than its scope says."""
+    return bool(known.assignment.targets or known.assignment.where)

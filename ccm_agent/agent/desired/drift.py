@@ -12,16 +12,19 @@ import asyncio
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from ccm_agent.agent.cache.facts import AssignedFacts
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.outcome import Outcome, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.ports import Clock
+from ccm_agent.sessions.pending_refreshes import PendingRefreshes
+from ccm_agent.storage.secret_uses import SecretUses
 from ccm_agent.storage.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -30,8 +33,8 @@ NAMED_LIMIT = 20
 """So many corrected resources are named in `agent.drift`; the events have them all."""
 
 
-OnDrift = Callable[[str, str, "Drift"], None]
-"""Reports the corrections of a run: the source's name, the run, and what is known of its resources."""
+OnDrift = Callable[[str, str, int, Sequence[str]], None]
+"""Reports the corrections of a run: the source's name, the run, how many there are, and the first corrected resources."""
 
 
 class _Settled(Struct, kw_only=True):
@@ -50,12 +53,13 @@ class Drift:
         source: The source's name.
     """
 
-    def __init__(self, source: str, folder: Path, context: Callable[[], object]) -> None:
+    def __init__(self, source: str, folder: Path, context: Callable[[], object], report: OnDrift) -> None:
         """
         Args:
             source: The source's name.
             folder: A folder that the knowledge of all sources shares.
             context: What else says what the node should be: assigned facts, documents that have no revision.
+            report: Called at the end of a run that has corrected something.
         """
         self.corrected: list[str] = []
         self.corrections = 0
@@ -63,6 +67,7 @@ class Drift:
         self._path = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
         self._file = StateFile(self._path, _Settled)
         self._context = context
+        self._report = report
         self._wanted = ""
         self._settled: set[str] = set()
         self._kept: tuple[str, frozenset[str]] = ("", frozenset())
@@ -104,7 +109,7 @@ class Drift:
                 self.corrected.append(_reference(event))
         return was_settled
 
-    async def finish(self, name: str, run: str, report: OnDrift) -> None:
+    async def finish(self, name: str, run: str) -> None:
         """
         A run has ended: report what it corrected, then write down what is known.
 
@@ -113,10 +118,9 @@ class Drift:
         Args:
             name: The source, for operators.
             run: The run.
-            report: Called if there were corrections.
         """
         if self.corrections:
-            report(name, run, self)
+            self._report(name, run, self.corrections, self.corrected)
         await self.save()
 
     async def save(self) -> None:
@@ -162,6 +166,64 @@ def _remove(path: Path) -> None:
 
 def _reference(event: TransactionEvent) -> str:
     return f"{event.type}#{event.name}"
+
+
+class SourceRecords:
+    """
+    What one node stores under the name of each source: drift, pending refreshes, used secrets.
+
+    Args:
+        folder: A folder for what is known of drift.
+        refreshes: Pending refreshes.
+        secret_uses: Which revisions of secrets this node uses.
+        assigned: The assigned facts, under which a resource is as desired.
+        on_drift: Reports the corrections of a run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        refreshes: PendingRefreshes,
+        secret_uses: SecretUses,
+        assigned: AssignedFacts,
+        on_drift: OnDrift,
+    ) -> None:
+        self._folder = folder
+        self._refreshes = refreshes
+        self._secret_uses = secret_uses
+        self._assigned = assigned
+        self._on_drift = on_drift
+
+    def make_drift(self, source: str, digest: Callable[[], str] | None = None) -> Drift:
+        """
+        What is known of the resources of a source.
+
+        Args:
+            source: Its name.
+            digest: Of documents that have no revision; None: there are none.
+        """
+        assigned = self._assigned
+
+        def context() -> object:
+            return assigned.facts if digest is None else [assigned.facts, digest()]
+
+        return Drift(source, self._folder, context, self._on_drift)
+
+    async def forget(self, scope: str, drift: Drift) -> None:
+        """A source was removed, and another one may come under its name. Its loop must have ended."""
+        await drift.forget()
+        await self._refreshes.forget(scope)
+        await self._secret_uses.forget(scope)
+
+    async def keep_only(self, kind: str, scopes: Collection[str]) -> None:
+        """Forget the refreshes and secrets of scopes that begin so, except for these."""
+        kept = set(scopes)
+        await self._refreshes.keep_only(kind, kept)
+        await self._secret_uses.keep_only(kind, kept)
+
+    async def keep_drift_only(self, kind: str, names: Collection[str]) -> None:
+        """Forget the drift of sources whose name begins so, except for these."""
+        await asyncio.to_thread(forget_others, self._folder, kind, set(names))
 
 
 REMEDIATIONS_AN_HOUR = 2

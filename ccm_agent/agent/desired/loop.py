@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from ccm_agent.agent.desired.drift import HEALTH, Drift, Remediation
 from ccm_agent.agent.desired.timer import IntervalTimer
-from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
+from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun, RunQueue
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.engine.request import ManifestSource
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.bundle import Bundle
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.outcome import FailedResource, SessionStart, SessionSummary
@@ -36,10 +38,10 @@ from ccm_agent.model.wire import (
     NodeState,
 )
 
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
-
 log = logging.getLogger(__name__)
+
+Pause = Callable[[], Awaitable[None]]
+"""`pause` with the configuration and the clock of an agent."""
 
 PROTOCOLS = {"apply": MANIFEST_APPLY, "plan": MANIFEST_PLAN, "check": MANIFEST_CHECK}
 
@@ -146,9 +148,15 @@ class NotPlanned(Struct, frozen=True, kw_only=True):
 
 
 class Triggers:
-    """Reasons to look at a source again, and the local commands that wait for the result of the next convergence."""
+    """
+    Reasons to look at a source again, and the local commands that wait for the result of the next convergence.
 
-    def __init__(self, name: str) -> None:
+    Attributes:
+        pause: Spreads over a fleet what all its nodes hear at once; a source waits for it before it acts on such a reason.
+    """
+
+    def __init__(self, name: str, pause: Pause) -> None:
+        self.pause = pause
         self.pending: set[str] = set()
         self.taken: set[str] = set()
         self._name = name
@@ -303,17 +311,35 @@ class ConvergenceLoop:
         source: What it converges on.
     """
 
-    def __init__(self, source: Source, context: AgentContext) -> None:
+    def __init__(
+        self,
+        source: Source,
+        run_queue: RunQueue,
+        clock: Clock,
+        is_disabled: Callable[[], bool],
+        metrics: AgentMetrics | None,
+        pause: Pause,
+    ) -> None:
+        """
+        Args:
+            source: What it converges on.
+            run_queue: Gets the runs.
+            clock: What time it is.
+            is_disabled: The node converges on nothing now.
+            metrics: Counts applies after critical health checks; None where metrics are off.
+            pause: Spreads over a fleet what all its nodes hear at once.
+        """
         self.source = source
-        self.triggers = Triggers(source.name)
-        self._context = context
+        self.triggers = Triggers(source.name, pause)
+        self._run_queue = run_queue
+        self._clock = clock
         self._started = ""
         self._remediation = Remediation(
             source.kind,
             source.name,
-            context.clock,
-            context.admission.maintenance.is_disabled,
-            context.metrics,
+            clock,
+            is_disabled,
+            metrics,
         )
 
     async def run(self, after: asyncio.Task[None] | None = None) -> None:
@@ -333,7 +359,7 @@ class ConvergenceLoop:
 
     async def _wait(self) -> None:
         """Return when there is a reason: a trigger, or a timer that is due."""
-        clock = self._context.clock
+        clock = self._clock
         while True:
             deadlines = []
             for reason, timer, interval_s in self.source.timers():
@@ -373,7 +399,7 @@ class ConvergenceLoop:
         has_started, summary = await self._execute(planned, run)
         result = await self.source.finish(planned, run, summary, has_started=has_started)
         if summary is not None and planned.action == "apply":
-            await self.source.drift.finish(self.source.name, run, self._context.events.drifted)
+            await self.source.drift.finish(self.source.name, run)
         return result
 
     async def _check(self) -> None:
@@ -390,10 +416,10 @@ class ConvergenceLoop:
     async def _execute(self, planned: PlannedRun, run: str) -> tuple[bool, SessionSummary | None]:
         """Queue a run and wait for its end; whether it started, and its summary if it came to one."""
         ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
-        job, queue = self._job(planned, run, ended), self._context.run_queue
+        job, queue = self._job(planned, run, ended), self._run_queue
         while (position := queue.offer(job).position) < 0:
             self.source.on_queued()
-            await self._context.clock.sleep(FULL_PAUSE_S)
+            await self._clock.sleep(FULL_PAUSE_S)
         if position:
             self.source.on_queued()
         try:
@@ -445,7 +471,11 @@ class ConvergenceLoop:
         )
 
 
-async def pause(context: AgentContext) -> None:
+async def pause(settings: Callable[[], Settings], clock: Clock) -> None:
     """Spread over a fleet what all its nodes hear at once; further changes fall into the same pause."""
-    if pause_s := context.settings.change_pause_s:
-        await context.clock.sleep(random.uniform(0, pause_s))
+    if pause_s := settings().change_pause_s:
+        await clock.sleep(random.uniform(0, pause_s))
+
+
+MakeLoop = Callable[[Source], ConvergenceLoop]
+"""The loop of a source."""

@@ -11,14 +11,12 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from msgspec.structs import replace
-
-from ccm_agent.agent.desired.drift import Drift
+from ccm_agent.agent.desired.drift import Drift, SourceRecords
 from ccm_agent.agent.desired.loop import (
     CHANGE,
     CHECK,
@@ -26,17 +24,20 @@ from ccm_agent.agent.desired.loop import (
     POLL,
     ConvergenceLoop,
     ConvergenceResult,
+    MakeLoop,
     NotPlanned,
     PlannedRun,
     Triggers,
     build_result,
     not_started,
-    pause,
 )
 from ccm_agent.agent.desired.origins import ManifestOrigin, SourcePorts, make_origin
-from ccm_agent.agent.desired.timer import IntervalTimer
+from ccm_agent.agent.desired.timer import IntervalTimer, MakeTimer
 from ccm_agent.agent.desired.watcher import ExternalData, nothing
+from ccm_agent.agent.runs.admission import Admission
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.engine.request import ManifestSource
+from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import (
     BusError,
     BusUnavailableError,
@@ -46,12 +47,10 @@ from ccm_agent.model.errors import (
     Refusal,
 )
 from ccm_agent.model.outcome import SessionStart, SessionSummary
+from ccm_agent.model.ports import BrokerConnection
 from ccm_agent.model.records.policy import LOCAL, LOCAL_FROM_BROKER
 from ccm_agent.model.secret import mask_url
 from ccm_agent.model.wire import NodeState
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 
@@ -61,53 +60,143 @@ def source_scope(source: str) -> str:
     return f"source {source}"
 
 
+class LastGoodManifest:
+    """
+    The manifest of one origin: as it is now, or the last good one.
+
+    Attributes:
+        name: Of the origin.
+        applied: Digest of the manifest that was applied last; None: none was.
+        trouble: Why it cannot be read now; "" when it can.
+    """
+
+    def __init__(
+        self, origin: ManifestOrigin, on_refused: Callable[[str, str], None], metrics: AgentMetrics | None
+    ) -> None:
+        """
+        Args:
+            origin: Where it comes from.
+            on_refused: Called with the name and the reason when it cannot be used.
+            metrics: Counts what is fetched; None where metrics are off.
+        """
+        self.name = origin.name
+        self.applied: str | None = None
+        self.trouble = ""
+        self._origin = origin
+        self._on_refused = on_refused
+        self._metrics = metrics
+
+    async def open(self, on_change: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Read what an earlier process kept, and call a function at each change; calling the result ends that."""
+        await self._origin.open()
+        return await self._origin.listen(on_change)
+
+    async def here(self) -> ManifestSource | None:
+        """The last good manifest, which is fetched if there is none."""
+        return self._origin.last_good() or await self.fetch()
+
+    async def fetch(self) -> ManifestSource | None:
+        """The manifest as it is now, or the last good one; None when there is neither."""
+        metrics = self._metrics
+        try:
+            manifest = await self._origin.current()
+        except CcmError as err:
+            if metrics is not None:
+                metrics.fetched(self.name, failed=True)
+            last = self._origin.last_good()
+            if self.trouble != str(err):
+                self.trouble = str(err)
+                log.warning(
+                    "a manifest cannot be fetched",
+                    extra={"source": self.name, "reason": str(err), "has_last_good": last is not None},
+                )
+                # that a server is away is for its operators to report, not for each node of a fleet
+                if not isinstance(err, (BusUnavailableError, DownloadError)):
+                    self._on_refused(self.name, str(err))
+            return last
+        if metrics is not None and manifest.digest != self.applied:
+            metrics.fetched(self.name, failed=False)
+        if self.trouble:
+            self.trouble = ""
+            log.info("a manifest can be fetched again", extra={"source": self.name})
+        return manifest
+
+
+class ManifestPermission:
+    """Whether the node may apply one manifest now."""
+
+    def __init__(self, name: str, admission: Admission, on_refused: Callable[[str, str], None]) -> None:
+        """
+        Args:
+            name: Of the origin.
+            admission: Whether the node is disabled, and its policy.
+            on_refused: Called with the name and the reason when the policy begins to refuse it.
+        """
+        self.principal = LOCAL_FROM_BROKER if name.lower().startswith("obj://") else LOCAL
+        self.refusal: Refusal | None = None
+        self._name = name
+        self._admission = admission
+        self._on_refused = on_refused
+
+    @property
+    def is_disabled(self) -> bool:
+        """The node converges on nothing now."""
+        return self._admission.maintenance.is_disabled()
+
+    def check(self, action: str) -> Refusal | None:
+        """Why the node's policy refuses the configuration this action now; a new reason is published."""
+        before = self.refusal
+        self.refusal = self._admission.policy.refusal(self.principal, action, action)
+        if self.refusal is not None and (before is None or str(before) != str(self.refusal)):
+            reason = str(self.refusal)
+            log.warning("a manifest is not applied", extra={"source": self._name, "reason": reason})
+            self._on_refused(self._name, reason)
+        return self.refusal
+
+
 class ConfiguredManifest:
     """One manifest of the configuration, as a `Source` of a convergence loop."""
 
     kind = "source"
 
     def __init__(
-        self, origin: ManifestOrigin, drift: Drift, data: ExternalData, context: AgentContext
+        self,
+        manifest: LastGoodManifest,
+        permission: ManifestPermission,
+        drift: Drift,
+        data: ExternalData,
+        timers: Sequence[tuple[str, IntervalTimer, float]],
     ) -> None:
-        self.name = origin.name
+        """
+        Args:
+            manifest: What is applied.
+            permission: Whether it may be.
+            drift: What is known of its resources.
+            data: The external data that it reads.
+            timers: See `Source.timers`.
+        """
+        self.name = manifest.name
         self.scope = source_scope(drift.source)
         self.drift = drift
-        self._origin = origin
+        self._manifest = manifest
+        self._permission = permission
         self._data = data
-        self._context = context
-        self._principal = LOCAL_FROM_BROKER if origin.name.lower().startswith("obj://") else LOCAL
-        self._applied: str | None = None
-        self._trouble = ""
-        self._refusal: Refusal | None = None
+        self._timers = timers
         self._stop_listening: Callable[[], Awaitable[None]] = nothing
-        self._timers: list[tuple[str, IntervalTimer, float]] = []
-        settings = context.settings
-        for reason, interval_s in (
-            (INTERVAL, settings.interval_s),
-            (POLL, settings.watch_interval_s),
-            (CHECK, settings.health_check_interval_s),
-        ):
-            if interval_s > 0:
-                timer = IntervalTimer(context.node, f"{reason}:{self.name}", context.clock)
-                timer.start(interval_s, first_share=0)
-                self._timers.append((reason, timer, interval_s))
 
     @property
     def status(self) -> dict[str, Any]:
         """What is known of it now, and when it is applied next."""
-        trouble = self._trouble or (str(self._refusal) if self._refusal else "")
-        return {"name": self.name, "digest": self._applied or "", "trouble": trouble, "next": self._next()}
+        manifest, refusal = self._manifest, self._permission.refusal
+        trouble = manifest.trouble or (str(refusal) if refusal else "")
+        return {"name": self.name, "digest": manifest.applied or "", "trouble": trouble, "next": self._next()}
 
     def _next(self) -> datetime | None:
-        rests_s = [timer.remaining_s for reason, timer, _ in self._timers if reason == INTERVAL]
-        if not rests_s or rests_s[0] is None:
-            return None
-        return (self._context.clock.now() + timedelta(seconds=rests_s[0])).replace(microsecond=0)
+        return next((timer.next_second for reason, timer, _ in self._timers if reason == INTERVAL), None)
 
     async def open(self, triggers: Triggers) -> None:
         """Read what an earlier process kept, and poll when the origin notifies of a change."""
-        await self._origin.open()
-        self._stop_listening = await self._origin.listen(partial(triggers.add, POLL))
+        self._stop_listening = await self._manifest.open(partial(triggers.add, POLL))
 
     async def close(self) -> None:
         """End the notifications."""
@@ -119,24 +208,24 @@ class ConfiguredManifest:
 
     async def next(self, triggers: Triggers) -> PlannedRun | NotPlanned:
         """Apply it on its interval, and when it or its data have changed."""
-        if triggers.pending == {CHECK} or self._context.admission.maintenance.is_disabled():
+        if triggers.pending == {CHECK} or self._permission.is_disabled:
             triggers.take()
             return NotPlanned()
         if CHANGE in triggers.pending and not triggers.is_requested:
-            await pause(self._context)
+            await triggers.pause()
         # a key notifies of changes, and its revision is in each run's start
         if not self._data.is_key:
             await self._data.look()
         reasons = triggers.take()
-        manifest = await self._fetch()
+        manifest = await self._manifest.fetch()
         if manifest is None:
-            failed = ConvergenceResult(name=self.name, state=NodeState.FAILED, reason=self._trouble)
+            failed = ConvergenceResult(name=self.name, state=NodeState.FAILED, reason=self._manifest.trouble)
             return NotPlanned(result=failed, may_check=False)
-        is_new = self._applied is not None and manifest.digest != self._applied
+        is_new = self._manifest.applied is not None and manifest.digest != self._manifest.applied
         if is_new and reasons == {POLL}:
             log.info("a manifest has changed", extra={"source": self.name, "digest": manifest.digest})
-            await pause(self._context)
-        if is_new or reasons & {INTERVAL, CHANGE} or self._applied is None:
+            await triggers.pause()
+        if is_new or reasons & {INTERVAL, CHANGE} or self._manifest.applied is None:
             return self._plan(manifest, "apply", INTERVAL if INTERVAL in reasons else CHANGE)
         return NotPlanned()
 
@@ -144,7 +233,7 @@ class ConfiguredManifest:
         self, action: str, cause: str, checked: ManifestSource | None = None
     ) -> PlannedRun | NotPlanned:
         """A run of the manifest that is here."""
-        manifest = checked or self._origin.last_good() or await self._fetch()
+        manifest = checked or await self._manifest.here()
         return NotPlanned() if manifest is None else self._plan(manifest, action, cause)
 
     def is_current(self, planned: PlannedRun) -> bool:
@@ -163,7 +252,9 @@ class ConfiguredManifest:
         """The result; an operator learns when it was an older manifest."""
         if summary is None:
             return None
-        note = f"the last good manifest was applied: {self._trouble}" if self._trouble else ""
+        note = (
+            f"the last good manifest was applied: {self._manifest.trouble}" if self._manifest.trouble else ""
+        )
         return build_result(self.name, summary, note)
 
     async def save(self) -> None:
@@ -171,67 +262,109 @@ class ConfiguredManifest:
 
     def _plan(self, manifest: ManifestSource, action: str, cause: str) -> PlannedRun | NotPlanned:
         if action == "apply":
-            self._applied = manifest.digest
-        refusal = self._policy_refusal(action)
+            self._manifest.applied = manifest.digest
+        refusal = self._permission.check(action)
         if refusal is not None:
             return NotPlanned(result=not_started(self.name, str(refusal), refusal.code), may_check=False)
-        return PlannedRun(manifest=manifest, action=action, cause=cause, principal=self._principal)
+        return PlannedRun(manifest=manifest, action=action, cause=cause, principal=self._permission.principal)
 
-    def _policy_refusal(self, action: str) -> Refusal | None:
-        """Why the node's policy refuses the configuration this action now; a new reason is published."""
-        before = self._refusal
-        self._refusal = self._context.admission.policy.refusal(self._principal, action, action)
-        if self._refusal is not None and (before is None or str(before) != str(self._refusal)):
-            reason = str(self._refusal)
-            log.warning("a manifest is not applied", extra={"source": self.name, "reason": reason})
-            self._context.events.refused(self.name, reason)
-        return self._refusal
 
-    async def _fetch(self) -> ManifestSource | None:
-        """The manifest as it is now, or the last good one; None when there is neither."""
-        metrics = self._context.metrics
-        try:
-            manifest = await self._origin.current()
-        except CcmError as err:
-            if metrics is not None:
-                metrics.fetched(self.name, failed=True)
-            last = self._origin.last_good()
-            if self._trouble != str(err):
-                self._trouble = str(err)
-                log.warning(
-                    "a manifest cannot be fetched",
-                    extra={"source": self.name, "reason": str(err), "has_last_good": last is not None},
-                )
-                # that a server is away is for its operators to report, not for each node of a fleet
-                if not isinstance(err, (BusUnavailableError, DownloadError)):
-                    self._context.events.refused(self.name, str(err))
-            return last
-        if metrics is not None and manifest.digest != self._applied:
-            metrics.fetched(self.name, failed=False)
-        if self._trouble:
-            self._trouble = ""
-            log.info("a manifest can be fetched again", extra={"source": self.name})
-        return manifest
+class ManifestBuilder:
+    """
+    Makes the sources of one agent's configuration.
+
+    Args:
+        ports: Where manifests come from.
+        make_timer: A timer by its name.
+        admission: Whether the node is disabled, and its policy.
+        records: What is stored under the name of each source.
+        on_refused: Called with the name of a manifest that is not used, and the reason.
+        metrics: Counts what is fetched; None where metrics are off.
+    """
+
+    def __init__(
+        self,
+        ports: SourcePorts,
+        make_timer: MakeTimer,
+        admission: Admission,
+        records: SourceRecords,
+        on_refused: Callable[[str, str], None],
+        metrics: AgentMetrics | None,
+    ) -> None:
+        self._ports = ports
+        self._make_timer = make_timer
+        self._admission = admission
+        self._records = records
+        self._on_refused = on_refused
+        self._metrics = metrics
+
+    def make(self, settings: Settings, data: ExternalData) -> list[ConfiguredManifest]:
+        """The manifests of a configuration, which read this external data; one that is no source is refused."""
+        cache = Path(settings.cache_dir) if settings.cache_dir else Path(settings.state_dir) / "sources"
+        found = []
+        alike: Counter[str] = Counter()
+        for url in dict.fromkeys(settings.manifests):
+            place = alike[mask_url(url)]
+            alike[mask_url(url)] += 1
+            try:
+                origin = make_origin(url, self._ports, cache, place)
+            except ManifestError as err:
+                log.error("a source is skipped", extra={"reason": str(err)})
+                self._on_refused("manifests", str(err))
+                continue
+            drift = self._records.make_drift(f"{origin.name}#{place}", lambda: data.digest)
+            manifest = LastGoodManifest(origin, self._on_refused, self._metrics)
+            permission = ManifestPermission(origin.name, self._admission, self._on_refused)
+            timers = self._make_timers(settings, origin.name)
+            found.append(ConfiguredManifest(manifest, permission, drift, data, timers))
+        return found
+
+    def _make_timers(self, settings: Settings, name: str) -> list[tuple[str, IntervalTimer, float]]:
+        timers = []
+        for reason, interval_s in (
+            (INTERVAL, settings.interval_s),
+            (POLL, settings.watch_interval_s),
+            (CHECK, settings.health_check_interval_s),
+        ):
+            if interval_s > 0:
+                timer = self._make_timer(f"{reason}:{name}")
+                timer.start(interval_s, first_share=0)
+                timers.append((reason, timer, interval_s))
+        return timers
 
 
 class ManifestReconciler:
     """Runs the loops of one agent's configured manifests."""
 
-    def __init__(self, context: AgentContext, sources: SourcePorts) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        maker: ManifestBuilder,
+        watch_data: Callable[[str, Callable[[], None]], ExternalData],
+        make_loop: MakeLoop,
+        records: SourceRecords,
+        link: BrokerConnection,
+    ) -> None:
         """
         Args:
-            context: The agent.
-            sources: Where manifests come from.
+            settings: The configuration as it is now.
+            maker: Makes the sources of a configuration.
+            watch_data: Watches a document by its URL ("": none), and calls a function when it has changed.
+            make_loop: The loop of a source.
+            records: What is stored under the name of each source.
+            link: The connection.
         """
-        self._context = context
-        if not context.settings.unsigned_objects:
-            sources = replace(sources, check_object=context.authenticator.object)
-        self._ports = sources
+        self._settings = settings
+        self._maker = maker
+        self._watch_data = watch_data
+        self._make_loop = make_loop
+        self._records = records
+        self._link = link
         self._reloaded = asyncio.Event()
         self._is_up = asyncio.Event()
         self._loops: list[ConvergenceLoop] = []
         self._sources: list[ConfiguredManifest] = []
-        self._data = self._watch_data("")
+        self._data = watch_data("", self.converge_soon)
 
     def reload(self) -> None:
         """The configuration has changed: start again with its sources."""
@@ -261,14 +394,12 @@ class ManifestReconciler:
 
     async def _converge(self) -> None:
         """Converge on the sources of the configuration as it is now, until cancelled."""
-        context = self._context
-        self._data = self._watch_data(context.settings.external_data_url)
-        self._sources = self._make_sources()
-        self._loops = [ConvergenceLoop(one, context) for one in self._sources]
-        scopes = {one.scope for one in self._sources}
-        await context.refreshes.keep_only(source_scope(""), scopes)
-        await context.secret_uses.keep_only(source_scope(""), scopes)
-        unhook = context.link.on_connect(self._connected)
+        settings = self._settings()
+        self._data = self._watch_data(settings.external_data_url, self.converge_soon)
+        self._sources = self._maker.make(settings, self._data)
+        self._loops = [self._make_loop(one) for one in self._sources]
+        await self._records.keep_only(source_scope(""), [one.scope for one in self._sources])
+        unhook = self._link.on_connect(self._connected)
         stop = await self._listen()
         self._is_up.set()
         # commands that waited for this are served by the first turn, which applies
@@ -293,27 +424,6 @@ class ManifestReconciler:
             log.error("changes of data cannot be watched", extra={"reason": str(err)})
             return nothing
 
-    def _make_sources(self) -> list[ConfiguredManifest]:
-        context, settings = self._context, self._context.settings
-        cache = Path(settings.cache_dir) if settings.cache_dir else context.state / "sources"
-        found = []
-        alike: Counter[str] = Counter()
-        for url in dict.fromkeys(settings.manifests):
-            place = alike[mask_url(url)]
-            alike[mask_url(url)] += 1
-            try:
-                origin = make_origin(url, self._ports, cache, place)
-            except ManifestError as err:
-                log.error("a source is skipped", extra={"reason": str(err)})
-                context.events.refused("manifests", str(err))
-                continue
-            drift = Drift(f"{origin.name}#{place}", context.state / "converged", self._drift_context)
-            found.append(ConfiguredManifest(origin, drift, self._data, context))
-        return found
-
-    def _watch_data(self, url: str) -> ExternalData:
-        return ExternalData(url, self._ports, self._context.ports.bucket, self.converge_soon)
-
     def _connected(self) -> None:
         """Find changes that were missed while the broker was away."""
         self._data.recheck()
@@ -322,6 +432,3 @@ class ManifestReconciler:
     def _trigger(self, reason: str) -> None:
         for one in self._loops:
             one.triggers.add(reason)
-
-    def _drift_context(self) -> object:
-        return [self._context.assigned.facts, self._data.digest]

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
+from ccm_agent.agent.cache.bundle_cache import BundleCache
 from ccm_agent.agent.desired.assignments import CAUSE, StoredAssignment
 from ccm_agent.agent.desired.origins import FETCH_S
+from ccm_agent.agent.runs.admission import NodePolicy
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.engine.bundle import inner_path
-from ccm_agent.engine.request import ApplyOptions, ManifestSource
+from ccm_agent.engine.request import ApplyOptions, Engine, ManifestSource
 from ccm_agent.model.errors import CcmError
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,27 @@ class _Seen(Struct, frozen=True, kw_only=True):
 class ResourceConflicts:
     """The resources of this node's assignments, remembered while neither the assignments nor the facts change."""
 
-    def __init__(self, context: AgentContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        node: str,
+        engine: Engine,
+        bundles: BundleCache,
+        policy: NodePolicy,
+        settings: Callable[[], Settings],
+    ) -> None:
+        """
+        Args:
+            node: The node's identity.
+            engine: Loads manifests.
+            bundles: Unpacked manifests.
+            policy: What their templates may read.
+            settings: The configuration as it is now.
+        """
+        self._node = node
+        self._engine = engine
+        self._bundles = bundles
+        self._policy = policy
+        self._settings = settings
         self._seen: dict[str, _Seen] = {}
 
     async def managed(
@@ -56,7 +75,7 @@ class ResourceConflicts:
                     continue
                 seen = _Seen(known=known, facts=digest, managed=managed)
                 # data that is not pinned may be other at any time
-                if known.pins or not (known.assignment.data or self._context.settings.external_data_url):
+                if known.pins or not (known.assignment.data or self._settings().external_data_url):
                     self._seen[name] = seen
             found[name] = seen.managed
         self._seen = {name: seen for name, seen in self._seen.items() if name in applied}
@@ -66,28 +85,28 @@ class ResourceConflicts:
         self, name: str, known: StoredAssignment, facts: Mapping[str, Any]
     ) -> Mapping[str, str] | None:
         assignment = known.assignment
-        context, external_data = self._context, self._context.settings.external_data_url
+        external_data = self._settings().external_data_url
         urls = [external_data] if external_data else []
         # what its templates may read is what the policy lets it touch
-        grant = context.admission.policy.ruling(known.asked_by, CAUSE, "apply").grant
+        grant = self._policy.ruling(known.asked_by, CAUSE, "apply").grant
         options = ApplyOptions(
             noop=True,
             hiera=(*urls, *assignment.data),
             keeps_hiera=True,
             pins=known.pins,
             facts=facts,
-            node=context.node,
+            node=self._node,
             grant=grant,
             own_hiera=frozenset(urls),
         )
         try:
             async with asyncio.timeout(FETCH_S):
-                folder = await context.bundles.unpacked(assignment.bundle)
+                folder = await self._bundles.unpacked(assignment.bundle)
                 path = f"{folder}/{inner_path(assignment.bundle.manifest, name)}"
                 source = ManifestSource(
                     path=path, directory=folder, name=name, digest=assignment.bundle.digest
                 )
-                return await context.engine.managed(source, options)
+                return await self._engine.managed(source, options)
         except (CcmError, TimeoutError) as err:
             log.warning(
                 "the resources of an assignment are unknown", extra={"assignment": name, "reason": str(err)}

@@ -8,12 +8,17 @@ is set neither skips one nor repeats one.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from ccm_agent.model.ports import Clock
 
 FIRST_SHARE = 0.5
 """A first time comes after this part of the interval at the earliest, where something was just done."""
+
+
+MakeTimer = Callable[[str], "IntervalTimer"]
+"""A timer of this node for one thing, by its name."""
 
 
 class IntervalTimer:
@@ -40,12 +45,21 @@ class IntervalTimer:
         remaining_s = self.remaining_s
         return None if remaining_s is None else self._clock.now() + timedelta(seconds=round(remaining_s))
 
+    @property
+    def next_second(self) -> datetime | None:
+        """The next time by the wall clock, without the fraction of a second."""
+        remaining_s = self.remaining_s
+        if remaining_s is None:
+            return None
+        return (self._clock.now() + timedelta(seconds=remaining_s)).replace(microsecond=0)
+
     def start(self, interval_s: float, first_share: float = FIRST_SHARE) -> None:
         """
         Start the interval now.
 
-        Args: interval_s: The interval. first_share: The first time comes after this part of the interval at the earliest, and
-            after all of it at the latest.
+        Args:
+            interval_s: The interval.
+            first_share: The first time comes after this part of the interval at the earliest, and after all of it at the latest.
         """
         self._due = self._clock.monotonic() + interval_s * (first_share + (1 - first_share) * self._splay)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from ccm_agent.agent.desired.drift import Drift
 from ccm_agent.bus.chain import CHAIN_HEADER
 from ccm_agent.bus.signatures.node_key import NodeKey
 from ccm_agent.bus.signatures.signing import SIGNATURE_HEADER
@@ -42,9 +41,11 @@ from ccm_agent.model.wire import (
     AGENT_SHUTDOWN,
     AGENT_STARTUP,
     AGENT_UNLOCKED,
+    SESSION_PROGRESS,
     AgentEvent,
     Disabled,
     NodeRecord,
+    Progress,
 )
 from ccm_agent.storage.spool import Spool
 from ccm_agent.storage.spool_segment import Kind, Spooled, new_message_id
@@ -225,10 +226,10 @@ class AgentEventPublisher:
         if key.public_key:
             self._append(AGENT_KEY, f"events are signed with {key.public_key}", _key_details(key))
 
-    def drifted(self, source: str, run: str, drift: Drift) -> None:
-        """A run corrected what was changed outside of manifests."""
-        details = {"run": run, "manifest": source, "count": drift.corrections, "resources": drift.corrected}
-        self._append(AGENT_DRIFT, f"{source}: {drift.corrections} resources had drifted, corrected", details)
+    def drifted(self, source: str, run: str, count: int, resources: Sequence[str]) -> None:
+        """A run corrected what was changed outside of manifests: so many resources, of which the first are named."""
+        details = {"run": run, "manifest": source, "count": count, "resources": list(resources)}
+        self._append(AGENT_DRIFT, f"{source}: {count} resources had drifted, corrected", details)
 
     def duplicated(self, is_so: bool, message: str) -> None:
         """Another agent uses our name, or has ceased to."""
@@ -289,6 +290,27 @@ class AgentEventPublisher:
 def _key_details(key: NodeKey) -> dict[str, str]:
     details = {"key": key.public_key, "certificate": key.certificate}
     return {name: value for name, value in details.items() if value}
+
+
+class ProgressSender:
+    """
+    Publishes where a run is, for the controllers that follow it; the stream does not store that.
+
+    Attributes:
+        node: The node's identity.
+    """
+
+    def __init__(self, node: str, events: Events) -> None:
+        self.node = node
+        self._events = events
+
+    async def announce(self, progress: Progress) -> None:
+        """Publish it once; a broker that is away misses it."""
+        subject = event_subject(SESSION_PROGRESS, self.node, progress.run)
+        try:
+            await self._events.announce(subject, encode_message(progress))
+        except BusError as err:
+            log.debug("progress could not be published", extra={"reason": str(err)})
 
 
 class Author:

@@ -5,32 +5,120 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
 
-from ccm_agent.agent.node.status import find_disk_trouble
+from ccm_agent.agent.cache.facts import FactCache
+from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
+from ccm_agent.agent.node.status import DeliveryStatus
+from ccm_agent.agent.runs.run_queue import RunQueue
+from ccm_agent.agent.state.presence import NodePresence
+from ccm_agent.agent.state.request_log import RequestLog
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.model.errors import BusError
+from ccm_agent.model.ports import BrokerConnection
 from ccm_agent.model.wire import DUPLICATE_IDENTITY
 
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
-    from ccm_agent.agent.requests.subscriptions import Subscriptions
-
 log = logging.getLogger(__name__)
+
+
+class NodeKeys:
+    """
+    What this node writes into the inventory.
+
+    Attributes:
+        presence: Its three keys.
+    """
+
+    def __init__(
+        self,
+        presence: NodePresence,
+        facts: FactCache,
+        run_queue: RunQueue,
+        delivery: DeliveryStatus,
+        author: Author,
+        can_read_own: Callable[[str], Awaitable[bool | None]],
+    ) -> None:
+        """
+        Args:
+            presence: The keys.
+            facts: The facts that are published.
+            run_queue: The current run.
+            delivery: Whether the disk takes events.
+            author: Renews its key after each connection.
+            can_read_own: Whether a node can read documents that are stored for it alone; None when that is not known now.
+        """
+        self.presence = presence
+        self._facts = facts
+        self._run_queue = run_queue
+        self._delivery = delivery
+        self._author = author
+        self._can_read_own = can_read_own
+        self._is_own_data_known = False
+        record = presence.record
+        # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
+        record.own_data = record.own_schedules = record.partial_runs = True
+        record.selector_patterns = True
+        record.staged_assignments = True
+
+    async def renew(self) -> None:
+        """The connection is another one: the key may have changed, and what this node can read."""
+        self._is_own_data_known = False
+        await self._author.renew()
+
+    async def beat(self) -> bool:
+        """Give a sign of life; whether it became known, or ceased to be so, that another agent of this name lives."""
+        if not self._is_own_data_known:
+            await self._check_own_data()
+        current = self._run_queue.current
+        return await self.presence.beat(current.run if current else "")
+
+    async def write(self, *, is_regular: bool) -> None:
+        """Write the record and the facts, if they changed; see `NodePresence.write_facts`."""
+        self.presence.record.disk = await self._delivery.find_disk_trouble()
+        await self.presence.write_record()
+        await self.presence.write_facts(await self._facts.current(), is_regular=is_regular)
+
+    async def routed_facts(self) -> Mapping[str, str | int | bool]:
+        """The facts that requests can be addressed to now."""
+        return await self._facts.routed()
+
+    async def _check_own_data(self) -> None:
+        """Publish whether documents may be stored for this node alone; the answer holds for one connection."""
+        can_read = await self._can_read_own(self.presence.record.node)
+        self._is_own_data_known = can_read is not None
+        if can_read is not None:
+            self.presence.record.own_data = can_read
 
 
 class HeartbeatLoop:
     """Writes this node's keys on each heartbeat, and whenever one is requested."""
 
-    def __init__(self, context: AgentContext, subscriptions: Subscriptions) -> None:
-        self._context = context
-        self._presence = context.presence
-        self._subscriptions = subscriptions
+    def __init__(
+        self,
+        keys: NodeKeys,
+        link: BrokerConnection,
+        events: AgentEventPublisher,
+        request_log: RequestLog,
+        settings: Callable[[], Settings],
+        look_again: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            keys: What is written.
+            link: The connection.
+            events: Publishes that another agent uses this node's name.
+            request_log: Made smaller after a heartbeat, where that is due.
+            settings: The configuration as it is now.
+            look_again: Called when other scopes follow from the facts; it only queues.
+        """
+        self._keys = keys
+        self._presence = keys.presence
+        self._link = link
+        self._events = events
+        self._request_log = request_log
+        self._settings = settings
+        self._look_again = look_again
         self._is_reconnected = False
-        self._is_own_data_known = False
-        # A document stored for this node alone by mistake is an error that is seen; one that every node can read is not.
-        context.record.own_data = context.record.own_schedules = context.record.partial_runs = True
-        context.record.selector_patterns = True
-        context.record.staged_assignments = True
 
     def reconnected(self) -> None:
         """The broker is here again, or is another one."""
@@ -42,19 +130,19 @@ class HeartbeatLoop:
         """Send heartbeats until cancelled."""
         while True:
             is_regular = await self._wait()
-            if not self._context.link.connected:
+            if not self._link.connected:
                 continue
             try:
                 await self._beat(is_regular=is_regular)
             except BusError as err:
                 log.info("a heartbeat could not be sent", extra={"reason": str(err)})
-            if self._context.request_log.wants_compaction:
-                await self._context.request_log.compact()
+            if self._request_log.wants_compaction:
+                await self._request_log.compact()
 
     async def _wait(self) -> bool:
         """Wait for the next heartbeat, or until one is requested; whether it is a regular one."""
         try:
-            async with asyncio.timeout(random.uniform(0.9, 1.0) * self._context.settings.heartbeat_s):
+            async with asyncio.timeout(random.uniform(0.9, 1.0) * self._settings().heartbeat_s):
                 await self._presence.is_requested.wait()
         except TimeoutError:
             return True
@@ -64,26 +152,12 @@ class HeartbeatLoop:
     async def _beat(self, *, is_regular: bool) -> None:
         if self._is_reconnected:
             self._is_reconnected = False
-            self._is_own_data_known = False
-            await self._context.author.renew()
-        if not self._is_own_data_known:
-            await self._check_own_data()
-        context, current = self._context, self._context.run_queue.current
-        if await self._presence.beat(current.run if current else ""):
+            await self._keys.renew()
+        if await self._keys.beat():
             self._report_duplicate()
-        context.record.disk = await find_disk_trouble(context)
-        await self._presence.write_record()
-        facts = await context.facts.current(context.settings.facts_interval_s)
-        await self._presence.write_facts(facts, is_regular=is_regular)
-        if await context.facts.routed(context.settings.routed_facts) != context.record.facts:
-            self._subscriptions.look_again()
-
-    async def _check_own_data(self) -> None:
-        """Publish whether documents may be stored for this node alone; the answer holds for one connection."""
-        can_read = await self._context.ports.can_read_own(self._context.node)
-        self._is_own_data_known = can_read is not None
-        if can_read is not None:
-            self._context.record.own_data = can_read
+        await self._keys.write(is_regular=is_regular)
+        if await self._keys.routed_facts() != self._presence.record.facts:
+            self._look_again()
 
     def _report_duplicate(self) -> None:
         is_so = self._presence.is_duplicate
@@ -91,4 +165,4 @@ class HeartbeatLoop:
         self._presence.set_warning("identity", sentence)
         message = sentence or "this identity is no longer used by another agent"
         log.error(message) if is_so else log.warning(message)
-        self._context.events.duplicated(is_so, message)
+        self._events.duplicated(is_so, message)

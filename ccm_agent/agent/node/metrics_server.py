@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from ccm_agent.agent.events.publisher import EventPublisher
-    from ccm_agent.agent.process.context import AgentContext
+    from ccm_agent.agent.runs.run_queue import RunQueue
+    from ccm_agent.agent.state.presence import NodePresence
+    from ccm_agent.model.ports import BrokerConnection
+    from ccm_agent.storage.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +127,16 @@ class MetricsServer:
         return web.Response(body=text.encode(errors="replace"), headers={"Content-Type": CONTENT_TYPE})
 
 
-def add_gauges(registry: MetricsRegistry, context: AgentContext, publisher: EventPublisher) -> None:
-    """Add the values of an agent's parts, and of its process."""
+def add_gauges(
+    registry: MetricsRegistry,
+    spool: Spool,
+    publisher: EventPublisher,
+    run_queue: RunQueue,
+    presence: NodePresence,
+    link: BrokerConnection,
+) -> None:
+    """Add the values of an agent's parts."""
     loop = asyncio.get_running_loop()
-    spool, run_queue, presence = context.spool, context.run_queue, context.presence
     prefix = "choria_ccm_agent"
     registry.add(
         CallbackMetric(f"{prefix}_spool_events", "Events not yet acknowledged", lambda: spool.backlog),
@@ -139,15 +148,14 @@ def add_gauges(registry: MetricsRegistry, context: AgentContext, publisher: Even
             f"{prefix}_runs_waiting", "Runs that wait for their turn", lambda: len(run_queue.waiting)
         ),
         CallbackMetric(f"{prefix}_running", "A run is under way", lambda: run_queue.current is not None),
-        CallbackMetric(f"{prefix}_connected", "The broker is connected", lambda: context.link.connected),
+        CallbackMetric(f"{prefix}_connected", "The broker is connected", lambda: link.connected),
         CallbackMetric(
             f"{prefix}_disabled",
             "An operator disabled the agent",
-            lambda: context.record.disabled is not None,
+            lambda: presence.record.disabled is not None,
         ),
         CallbackMetric(
             f"{prefix}_duplicate", "Another agent uses the identity", lambda: presence.is_duplicate
         ),
         CallbackMetric(f"{prefix}_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
-        *context.ports.readings,
     )

@@ -9,74 +9,141 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ccm_agent.agent.cache.facts import FactCache
+from ccm_agent.agent.events.publisher import EventPublisher
+from ccm_agent.agent.runs.admission import Admission
+from ccm_agent.agent.runs.run_executor import RunExecutor
+from ccm_agent.agent.runs.run_queue import RunQueue
+from ccm_agent.agent.state.presence import NodePresence
 from ccm_agent.agent.state.state_folder import STATUS_FILE
 from ccm_agent.model.formats.json_text import encode_message
-from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS
+from ccm_agent.model.ports import BrokerConnection, Clock
+from ccm_agent.model.wire import NODE_FACTS, NODE_PING, NODE_STATUS, NodeRecord
+from ccm_agent.storage.spool import Spool
 
-if TYPE_CHECKING:
-    from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
-    from ccm_agent.agent.desired.manifest_reconciler import ManifestReconciler
-    from ccm_agent.agent.events.publisher import EventPublisher
-    from ccm_agent.agent.process.context import AgentContext
-    from ccm_agent.agent.runs.run_executor import RunExecutor
+
+class DeliveryStatus:
+    """
+    Which events wait on this node, and why.
+
+    Args:
+        spool: The events.
+        publisher: Sends them.
+        folder: The state folder.
+    """
+
+    def __init__(self, spool: Spool, publisher: EventPublisher, folder: Path) -> None:
+        self._spool = spool
+        self._publisher = publisher
+        self._folder = folder
+
+    async def status(self) -> dict[str, Any]:
+        """Its part of the status."""
+        spool = self._spool
+        return {
+            "spool": {
+                "events": spool.backlog,
+                "bytes": spool.size_bytes,
+                "lost": spool.lost,
+                "trouble": await self.find_disk_trouble(),
+            },
+            "trouble": self._publisher.trouble,
+        }
+
+    async def find_disk_trouble(self) -> str:
+        """Why the last event could not be written to disk; "" if it was, or if the disk takes data again."""
+        trouble = self._spool.trouble
+        if not trouble:
+            return ""
+        is_over: bool = await asyncio.to_thread(_takes_data, self._folder)
+        return "" if is_over else trouble
+
+
+class RunStatus:
+    """
+    The current run of this node, and those that wait.
+
+    Args:
+        run_queue: The runs.
+        executor: Carries out the current one.
+        waits_for: Locks of this host that the current resource waits for, each with its holder.
+    """
+
+    def __init__(
+        self, run_queue: RunQueue, executor: RunExecutor, waits_for: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._run_queue = run_queue
+        self._executor = executor
+        self._waits_for = waits_for
+
+    def status(self) -> dict[str, Any]:
+        """Its part of the status."""
+        current, report = self._run_queue.current, self._executor.report
+        return {
+            "run": current.run if current else "",
+            "name": current.name if current else "",
+            "stopping": self._executor.stopped_by if current else "",
+            "progress": report.progress_now() if report else None,
+            "waits_for": dict(self._waits_for()),
+            "waiting": [{"run": job.run, "name": job.name} for job in self._run_queue.waiting],
+        }
 
 
 class NodeStatus:
-    """What one agent reports about itself."""
+    """
+    What one agent reports about itself.
+
+    Args:
+        presence: The node's record.
+        facts: Its facts.
+        admission: Whether runs may start.
+        runs: The current run, and those that wait.
+        delivery: The events that wait.
+        desired: What the node converges on: the status of its manifests and assignments.
+    """
 
     def __init__(
         self,
-        context: AgentContext,
-        executor: RunExecutor,
-        publisher: EventPublisher,
-        assignments: AssignmentReconciler,
-        manifests: ManifestReconciler | None,
+        presence: NodePresence,
+        facts: FactCache,
+        admission: Admission,
+        runs: RunStatus,
+        delivery: DeliveryStatus,
+        desired: Callable[[], dict[str, Any]],
     ) -> None:
-        self._context = context
-        self._executor = executor
-        self._publisher = publisher
-        self._assignments = assignments
-        self._manifests = manifests
+        self._presence = presence
+        self._facts = facts
+        self._admission = admission
+        self._runs = runs
+        self._delivery = delivery
+        self._desired = desired
 
     def bodies(self) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
         """The body of each kind of answer, by protocol id."""
         return {NODE_PING: self._ping, NODE_FACTS: self._all_facts, NODE_STATUS: self.status}
 
     async def _ping(self) -> dict[str, Any]:
-        return {"version": self._context.version}
+        return {"version": self._presence.record.version}
 
     async def _all_facts(self) -> dict[str, Any]:
-        context = self._context
-        return dict(await context.facts.current(context.settings.facts_interval_s))
+        return dict(await self._facts.current())
 
     async def status(self) -> dict[str, Any]:
         """All that is known of this node now."""
-        context, record, spool = self._context, self._context.record, self._context.spool
-        current, report = context.run_queue.current, self._executor.report
+        record, assigned, admission = self._presence.record, self._facts.assigned, self._admission
         return {
-            "version": context.version,
-            "run": current.run if current else "",
-            "name": current.name if current else "",
-            "stopping": self._executor.stopped_by if current else "",
-            "progress": report.progress_now() if report else None,
-            "waits_for": dict(context.ports.waits_for()),
-            "waiting": [{"run": job.run, "name": job.name} for job in context.run_queue.waiting],
-            "spool": {
-                "events": spool.backlog,
-                "bytes": spool.size_bytes,
-                "lost": spool.lost,
-                "trouble": await find_disk_trouble(context),
-            },
-            "trouble": self._publisher.trouble,
-            "scopes": context.scopes,
-            "assigned": context.assigned.facts,
-            "refused_facts": context.assigned.refusal,
+            "version": record.version,
+            **self._runs.status(),
+            **await self._delivery.status(),
+            "scopes": self._presence.scopes,
+            "assigned": assigned.facts,
+            "refused_facts": assigned.refusal,
             "last_run": record.last_run,
             "last_state": record.last_state,
             "last_time": record.last_time,
@@ -84,21 +151,11 @@ class NodeStatus:
             "plans_only": record.plans_only,
             "wrong_clock": record.wrong_clock,
             "refresh_pending": list(record.refresh_pending),
-            "manifests": self._manifests.status() if self._manifests else [],
-            "assignments": dict(self._assignments.states.now),
-            "disabled": context.admission.maintenance.current,
-            "locks": context.locks.current,
-            "policy": context.admission.policy.status(),
+            **self._desired(),
+            "disabled": admission.maintenance.current,
+            "locks": admission.locks.current,
+            "policy": admission.policy.status(),
         }
-
-
-async def find_disk_trouble(context: AgentContext) -> str:
-    """Why the last event could not be written to disk; "" if it was, or if the disk takes data again."""
-    trouble = context.spool.trouble
-    if not trouble:
-        return ""
-    is_over: bool = await asyncio.to_thread(_takes_data, context.state)
-    return "" if is_over else trouble
 
 
 PROBE_BYTES = 4096
@@ -124,19 +181,21 @@ KEEP_S = 5.0
 class LocalStatus:
     """The status of one agent that runs."""
 
-    def __init__(self, context: AgentContext, status: NodeStatus) -> None:
-        self._context = context
+    def __init__(self, record: NodeRecord, status: NodeStatus, link: BrokerConnection, clock: Clock) -> None:
+        self._record = record
         self._status = status
+        self._link = link
+        self._clock = clock
 
     async def now(self) -> dict[str, Any]:
         """All of it, as it is now, in words that JSON has."""
-        context, record = self._context, self._context.record
+        record = self._record
         status = {
             "node": record.node,
             "pid": os.getpid(),
             "started": record.started,
-            "time": context.clock.now(),
-            "connected": context.link.connected,
+            "time": self._clock.now(),
+            "connected": self._link.connected,
             "assignments": record.assignments,
             **await self._status.status(),
         }

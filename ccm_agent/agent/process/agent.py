@@ -12,21 +12,11 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
 from ccm_agent.agent.desired.loop import ConvergenceResult
-from ccm_agent.agent.desired.manifest_reconciler import ManifestReconciler
-from ccm_agent.agent.events.publisher import EventPublisher
-from ccm_agent.agent.node.heartbeat import HeartbeatLoop
 from ccm_agent.agent.node.metrics_server import MetricsServer, add_gauges
-from ccm_agent.agent.node.status import LocalStatus, NodeStatus
+from ccm_agent.agent.node.status import LocalStatus
+from ccm_agent.agent.process.composition import make_services
 from ccm_agent.agent.process.context import AgentContext, AgentPorts
-from ccm_agent.agent.requests.missed_schedules import MissedSchedules
-from ccm_agent.agent.requests.node_commands import NodeCommands
-from ccm_agent.agent.requests.request_handler import RequestHandler
-from ccm_agent.agent.requests.subscriptions import RequestQueue, Subscriptions
-from ccm_agent.agent.runs.recovery import Recovery
-from ccm_agent.agent.runs.run_executor import RunExecutor
-from ccm_agent.agent.runs.run_loop import ProgressPublisher, RunLoop
 from ccm_agent.agent.state.request_log import RequestLogEntry
 from ccm_agent.agent.state.settings import Settings
 from ccm_agent.agent.state.state_folder import StateLock
@@ -74,37 +64,9 @@ class Agent:
         self.node, self.secrets = context.node, ports.secrets
         folders = [Path(settings.cache_dir)] if settings.cache_dir else []
         self._state_lock = StateLock(context.state, *folders)
-        self._publisher = EventPublisher(
-            context.spool,
-            ports.events,
-            ports.link,
-            retry_s=settings.retry_s,
-            on_lost=self._report_lost,
-            sign=context.author.sign,
-        )
-        self._requests = RequestQueue()
-        self._missed = MissedSchedules(
-            context.node,
-            ports.requests,
-            ports.link,
-            context.state / "due.json",
-            lambda: context.scopes,
-            self._requests.put,
-            context.clock,
-            context.request_log.knows,
-        )
-        self._assignments = AssignmentReconciler(context)
-        self._manifests = ManifestReconciler(context, ports.sources) if ports.sources is not None else None
-        self._subscriptions = Subscriptions(context, self._requests, self._missed, self._assignments)
-        self._heartbeats = HeartbeatLoop(context, self._subscriptions)
-        self._executor = RunExecutor(context, self._assignments.release)
-        self._progress = ProgressPublisher(context, self._executor)
-        self._status = NodeStatus(
-            context, self._executor, self._publisher, self._assignments, self._manifests
-        )
-        self._commands = NodeCommands(context, self.converge_once)
-        self._handler = RequestHandler(context, self._executor, self._missed, self._status, self._commands)
-        self._runs = RunLoop(context, self._handler, self._executor, self._progress)
+        self._services = make_services(context, self.converge_once)
+        self._assignments = self._services.desired.assignments
+        self._manifests = self._services.desired.manifests
         context.admission.maintenance.on_change(self._on_maintenance)
 
     # -- start and stop
@@ -125,17 +87,19 @@ class Agent:
             leave: Called last while a resource still runs; ends the process. If it returns, the resource's program is killed.
             restarts: Whether another process follows, which then continues the current run.
         """
-        context = self._context
+        context, services = self._context, self._services
         left, open_runs = await asyncio.to_thread(self._open)
-        await asyncio.to_thread(Recovery(context).recover, left, open_runs, self._handler.build_job)
+        await asyncio.to_thread(services.runs.recovery.recover, left, open_runs, services.handler.build_job)
         context.author.report_start()
         self._report_policy()
-        await self._subscriptions.open()
-        context.link.on_connect(self._heartbeats.reconnected)
-        context.link.on_connect(self._missed.expect)
+        await services.subscriptions.open()
+        context.link.on_connect(services.heartbeats.reconnected)
+        context.link.on_connect(services.missed.expect)
         context.presence.request_heartbeat()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one, name=f"agent:{name}") for name, one in self._services().items()]
+            tasks = [
+                group.create_task(one, name=f"agent:{name}") for name, one in self._service_runs().items()
+            ]
             ready()
             log.info("the agent has started", extra={"node": self.node, "version": context.version})
             await stop.wait()
@@ -157,57 +121,67 @@ class Agent:
         """Read what an earlier process left: its unfinished requests, and runs without an end."""
         self._state_lock.take()
         self._context.open()
-        self._missed.open()
+        self._services.missed.open()
         self._assignments.open()
         open_runs = self._context.spool.open()
         return self._context.request_log.open(), open_runs
 
-    def _services(self) -> dict[str, Coroutine[Any, Any, None]]:
+    def _service_runs(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The services that run concurrently while the agent runs, by name."""
-        context = self._context
-        services = {
+        context, services = self._context, self._services
+        running = {
             "maintenance": context.admission.maintenance.run(),
-            "missed_schedules": self._missed.run(),
-            "publisher": self._publisher.run(),
-            "requests": self._requests.run(self._handler.handle, context.events.refused, self._missed.heard),
-            "runs": self._runs.run(),
-            "progress": self._progress.run(),
-            "subscriptions": self._subscriptions.run(),
-            "heartbeat": self._heartbeats.run(),
+            "missed_schedules": services.missed.run(),
+            "publisher": services.publisher.run(),
+            "requests": services.requests.run(
+                services.handler.handle, context.events.refused, services.missed.heard
+            ),
+            "runs": services.run_loop.run(),
+            "progress": services.progress.run(),
+            "subscriptions": services.subscriptions.run(),
+            "heartbeat": services.heartbeats.run(),
             "assignments": self._assignments.run(),
-            "commands": self._commands.run(self._handler.close_command),
+            "commands": services.commands.run(services.command_handler.close),
             "decisions": context.decisions.run(),
         }
         if context.ports.slots is not None:
-            services["slots"] = context.ports.slots.run()
+            running["slots"] = context.ports.slots.run()
         if context.ports.keep_credentials is not None:
-            services["credentials"] = context.ports.keep_credentials(self._heartbeats.reconnected)
+            running["credentials"] = context.ports.keep_credentials(services.heartbeats.reconnected)
         if self._manifests is not None:
-            services["manifests"] = self._manifests.run()
+            running["manifests"] = self._manifests.run()
         if context.metrics is not None:
             registry, settings = context.metrics.registry, context.settings
-            add_gauges(registry, context, self._publisher)
-            services["metrics"] = MetricsServer(
+            add_gauges(
+                registry,
+                context.spool,
+                services.publisher,
+                context.run_queue,
+                context.presence,
+                context.link,
+            )
+            registry.add(*context.ports.readings)
+            running["metrics"] = MetricsServer(
                 registry, settings.monitor_address, settings.monitor_port
             ).run()
-        return services
+        return running
 
     async def _drain(self, restarts: Callable[[], Awaitable[bool]]) -> bool:
         """Finish the current resource and close the session, in bounded time. False: a resource still runs."""
-        context, is_idle = self._context, True
-        self._runs.close()
-        self._requests.close()
-        if not self._runs.is_idle.is_set() and await restarts():
-            self._executor.pause()
+        context, services, is_idle = self._context, self._services, True
+        services.run_loop.close()
+        services.requests.close()
+        if not services.run_loop.is_idle.is_set() and await restarts():
+            services.runs.executor.pause()
         else:
-            self._executor.interrupt()
+            services.runs.executor.interrupt()
         try:
             async with asyncio.timeout(context.settings.drain_s):
-                await self._runs.is_idle.wait()
+                await services.run_loop.is_idle.wait()
         except TimeoutError:
             # its program may be a package manager that restarts this very agent: it is not killed
             is_idle = False
-            self._executor.abandon()
+            services.runs.executor.abandon()
         await context.decisions.save()
         context.events.stopped()
         try:
@@ -237,12 +211,12 @@ class Agent:
     @property
     def scopes(self) -> list[str]:
         """The scopes of requests that this node receives."""
-        return self._context.scopes
+        return self._context.presence.scopes
 
     @property
     def local_status(self) -> LocalStatus:
         """What the control socket and the status file report."""
-        return LocalStatus(self._context, self._status)
+        return self._services.local_status
 
     @property
     def is_busy(self) -> bool:
@@ -255,7 +229,7 @@ class Agent:
         self._context.settings = settings
         self._context.record.unsigned = settings.accepted_unsigned
         self.reload_policy()
-        self._subscriptions.look_again()
+        self._services.subscriptions.look_again()
         self._context.presence.request_heartbeat()
         if self._manifests is not None:
             self._manifests.reload()
@@ -290,11 +264,6 @@ class Agent:
 
     def _report_policy(self) -> None:
         self._context.admission.policy.report(self._context.presence, self._context.events.refused)
-
-    def _report_lost(self, events: int) -> None:
-        self._context.events.lost(events)
-        if self._context.metrics is not None:
-            self._context.metrics.lost(events)
 
     def _on_maintenance(self, disabled: Disabled | None) -> None:
         self._context.record.disabled = disabled

@@ -7,6 +7,7 @@ What the parts of an agent share: its ports, and the one context that is passed 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from ccm_agent.agent.desired.origins import SourcePorts
 from ccm_agent.agent.events.publisher import AgentEventPublisher, Author
 from ccm_agent.agent.events.run_report import Shorten
 from ccm_agent.agent.runs.admission import Admission, Maintenance, NodePolicy, ResourceLocks
-from ccm_agent.agent.runs.checkpoints import Checkpoints
-from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.agent.runs.run_queue import RunQueue
+from ccm_agent.agent.runs.run_records import Checkpoints
 from ccm_agent.agent.state.presence import NodePresence
 from ccm_agent.agent.state.request_log import DecisionLog, RequestLog
 from ccm_agent.agent.state.settings import Settings
@@ -32,8 +33,7 @@ from ccm_agent.agent.state.state_folder import (
     state_began,
 )
 from ccm_agent.agent.trust.authentication import Authenticator
-from ccm_agent.agent.trust.revision_guard import RevisionGuard
-from ccm_agent.agent.trust.snapshot_reader import SnapshotReader
+from ccm_agent.agent.trust.revision_guard import RevisionGuard, SnapshotReader
 from ccm_agent.bus.signatures.node_key import NodeKey
 from ccm_agent.bus.signatures.node_state import StateReaderRef
 from ccm_agent.bus.signatures.trust import TRUST_BUCKET, Trust
@@ -41,14 +41,13 @@ from ccm_agent.engine.request import Engine
 from ccm_agent.engine.slots import NodeSlots
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.metrics.registry import CallbackMetric, MetricsRegistry
-from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyReader, KeyValue, Objects, Requests
 from ccm_agent.model.secret import Masker
-from ccm_agent.model.wire import ManifestRequest, NodeRecord, NodeState
+from ccm_agent.model.wire import NodeRecord
 from ccm_agent.sessions.pending_refreshes import PendingRefreshes
-from ccm_agent.sessions.refresh_store import SCOPE, RefreshStore
+from ccm_agent.sessions.refresh_store import RefreshStore
 from ccm_agent.storage.plan_store import PlanStore
-from ccm_agent.storage.secret_uses import REQUESTED, SecretUses
+from ccm_agent.storage.secret_uses import SecretUses
 from ccm_agent.storage.spool import Spool
 from ccm_agent.storage.undo_store import UndoStore
 from ccm_agent.templates.target_matcher import Matches
@@ -118,6 +117,7 @@ class AgentContext:
 
     Attributes:
         settings: The configuration as it is now; `Agent.reload` replaces it.
+        current_settings: Returns it, for services.
         ports, clock, link: The world outside.
         node, version, machine, started: This agent; `machine` and `started` tell two agents with one name apart.
         state: The state folder.
@@ -128,7 +128,7 @@ class AgentContext:
         undo: What undoes the runs of this node.
         authenticator, revision_guard: Which requests and documents are obeyed.
         admission: Whether a run may start now.
-        assigned, facts, scopes: Facts, and the scopes that requests to this node are sent to.
+        assigned, facts_bucket, facts: Facts.
         record, presence: This node's entry in the inventory.
         author: Signs events and answers.
         refreshes: Pending refreshes.
@@ -147,6 +147,7 @@ class AgentContext:
             ports.link,
             state,
         )
+        self.current_settings: Callable[[], Settings] = partial(getattr, self, "settings")
         self.node, self.version = determine_identity(settings.identity, state), version
         self.machine, self.started = machine_id(state), clock.now()
         self.metrics = AgentMetrics(MetricsRegistry()) if settings.monitor_port else None
@@ -167,17 +168,19 @@ class AgentContext:
         self.undo = UndoStore(
             state / "undo", clock, keep_s=settings.undo_keep_s, limit_bytes=settings.undo_limit_bytes
         )
-        facts_bucket = ports.bucket("CCM_FACTS")
-        self.assigned = AssignedFacts(self.node, facts_bucket, self.revision_guard, state / "assigned.json")
-        self.facts = FactCache(ports.gather_facts, self.assigned, clock, self.metrics)
+        self.facts_bucket = ports.bucket("CCM_FACTS")
+        self.assigned = AssignedFacts(
+            self.node, self.facts_bucket, self.revision_guard, state / "assigned.json"
+        )
+        self.facts = FactCache(ports.gather_facts, self.assigned, clock, self.current_settings, self.metrics)
         record = NodeRecord(node=self.node, machine=self.machine, started=self.started, version=version)
         record.signatures, record.unsigned = self.authenticator.is_demanded, settings.accepted_unsigned
-        self.record, self.scopes = record, list[str]()
+        self.record = record
         self.presence = NodePresence(ports.nodes, record, clock, ttl_s=settings.presence_ttl_s)
+        self.locks = ResourceLocks(state, self.presence, clock)
         self.admission = Admission(
-            Maintenance(state, clock), NodePolicy(ports.resource_types, clock), self.presence
+            Maintenance(state, clock), NodePolicy(ports.resource_types, clock), self.locks, self.presence
         )
-        self.locks = ResourceLocks(state, record, clock)
         self.author = Author(ports.node_key, record, self.events, clock)
         self.refreshes = PendingRefreshes(ports.refreshes, record, self.presence.request_heartbeat)
         self.secret_uses = SecretUses(
@@ -209,23 +212,6 @@ class AgentContext:
         self.secret_uses.open()
         self.checkpoints.open()
         self.decisions.open()
-
-    def note_last_run(self, run: str, state: str) -> None:
-        """A run of this node ends now: its record shows it, also after a kill."""
-        self.request_log.note_last(run, state)
-        self.record.incomplete_undos = list(self.undo.incomplete)
-        self.presence.ended(run, state)
-
-    async def note_secrets(
-        self, job: QueuedRun, summary: SessionSummary | None, opened: Mapping[str, int]
-    ) -> None:
-        """A run that has succeeded has put the secrets that it opened where they are wanted, unless a resource is locked."""
-        is_done = summary is not None and summary.state in (NodeState.STABLE, NodeState.CHANGED)
-        if not is_done or job.action in ("plan", "check") or self.locks.current:
-            return
-        is_release = isinstance(job.request, ManifestRequest) and job.request.stage is not None
-        scope = job.own.scope if job.own is not None else f"{SCOPE}{job.name}" if is_release else REQUESTED
-        await self.secret_uses.note(scope, opened, is_whole=scope != REQUESTED)
 
     def load_policy(self) -> None:
         """Read the node's policy, a file of a few kilobytes. Blocking."""

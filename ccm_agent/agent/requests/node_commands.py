@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ccm_agent.bus.subjects import event_subject
-from ccm_agent.model.errors import BusError, CcmError, Refusal
-from ccm_agent.model.formats.json_text import encode_message
+from ccm_agent.agent.events.publisher import AgentEventPublisher, ProgressSender
+from ccm_agent.agent.runs.admission import Admission
+from ccm_agent.model.errors import CcmError, Refusal
+from ccm_agent.model.ports import Clock
 from ccm_agent.model.records.maintenance import LONGEST_LOCK_S, LockChange, ResourceLock
 from ccm_agent.model.records.policy import Principal
 from ccm_agent.model.resource import parse_reference
@@ -36,7 +37,6 @@ from ccm_agent.model.wire import (
 
 if TYPE_CHECKING:
     from ccm_agent.agent.desired.loop import ConvergenceResult
-    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 
@@ -91,21 +91,26 @@ class NodeCommands:
     The commands of one agent.
 
     Args:
-        context: The agent.
+        admission: Whether the node is disabled, and which resources are locked.
+        events: Publishes what operators asked for.
+        progress: Publishes that a convergence goes on.
         converge: Converges now on everything that the node converges on.
-        every_s: How often progress is reported.
+        clock: What time it is.
     """
 
     def __init__(
         self,
-        context: AgentContext,
+        admission: Admission,
+        events: AgentEventPublisher,
+        progress: ProgressSender,
         converge: Callable[[], Awaitable[list[ConvergenceResult]]],
-        every_s: float = PROGRESS_INTERVAL_S,
+        clock: Clock,
     ) -> None:
-        self._context = context
-        self._maintenance = context.admission.maintenance
+        self._admission = admission
+        self._events = events
+        self._progress = progress
         self._converge_once = converge
-        self._every_s = every_s
+        self._clock = clock
         self._waiting: list[str] = []
         self._served: list[str] = []
         self._wake = asyncio.Event()
@@ -114,19 +119,25 @@ class NodeCommands:
         """The commands, by the protocol id of their requests."""
         return {NODE_DISABLE: self._disable, NODE_ENABLE: self._enable, NODE_CONVERGE: self._converge}
 
-    async def run(self, answer: SendAnswer) -> None:
-        """Converge whenever that was asked for, until cancelled. What is asked meanwhile is served by the next time."""
+    async def run(self, answer: SendAnswer, every_s: float = PROGRESS_INTERVAL_S) -> None:
+        """
+        Converge whenever that was asked for, until cancelled. What is asked meanwhile is served by the next time.
+
+        Args:
+            answer: Sends an answer.
+            every_s: How often progress is reported.
+        """
         while True:
             await self._wake.wait()
             self._wake.clear()
             self._served, self._waiting = self._waiting, []
-            body, refusal = await self._converged()
+            body, refusal = await self._converged(every_s)
             for run in self._served:
                 await answer(run, body, refusal)
             self._served = []
 
     async def _disable(self, request: Request, principal: Principal) -> dict[str, Any]:
-        asked, now = _maintenance(request), self._context.clock.now().replace(microsecond=0)
+        asked, now = _maintenance(request), self._clock.now().replace(microsecond=0)
         if asked.lock is not None and asked.lock.release:
             return await self._unlock(asked.lock, principal)
         if asked.until is not None and asked.until <= now:
@@ -136,7 +147,7 @@ class NodeCommands:
         if asked.lock is not None:
             return await self._lock(asked.lock, now, asked.until, principal)
         disabled = Disabled(since=now, until=asked.until, why=_cut(asked.why), by=_cut(principal.title))
-        await self._maintenance.disable(disabled)
+        await self._admission.maintenance.disable(disabled)
         return {"disabled": msgspec.to_builtins(disabled)}
 
     async def _lock(
@@ -152,42 +163,40 @@ class NodeCommands:
             raise Refusal("lock.resource", "the request does not name a resource")
         why, by = _cut(asked.why), _cut(principal.title)
         locks = [ResourceLock(resource=one, since=now, until=until, why=why, by=by) for one in resources]
-        await self._context.locks.lock(locks)
-        self._context.events.locked(locks)
-        self._context.presence.request_heartbeat()
+        await self._admission.locks.lock(locks)
+        self._events.locked(locks)
         return {"locked": resources}
 
     async def _unlock(self, asked: LockChange, principal: Principal) -> dict[str, Any]:
-        released = await self._context.locks.release(asked.resources)
+        released = await self._admission.locks.release(asked.resources)
         if released:
-            self._context.events.unlocked(released, _cut(principal.title), _cut(asked.why))
-        self._context.presence.request_heartbeat()
+            self._events.unlocked(released, _cut(principal.title), _cut(asked.why))
         return {"unlocked": released}
 
     async def _enable(self, request: Request, principal: Principal) -> dict[str, Any]:
-        was = await self._maintenance.enable(_cut(principal.title), _cut(_maintenance(request).why))
+        was = await self._admission.maintenance.enable(_cut(principal.title), _cut(_maintenance(request).why))
         return {"was_disabled": was}
 
     async def _converge(self, request: Request, principal: Principal) -> None:
         if request.run in (*self._served, *self._waiting):
             return
-        if refusal := self._context.admission.refusal("apply"):
+        if refusal := self._admission.refusal("apply"):
             raise refusal
         if len(self._waiting) >= WAITING_LIMIT:
             raise Refusal("queue.full", f"{WAITING_LIMIT} requests to converge wait already")
-        self._context.events.converges(_cut(principal.title), _cut(_maintenance(request).why))
+        self._events.converges(_cut(principal.title), _cut(_maintenance(request).why))
         self._waiting.append(request.run)
         self._wake.set()
 
-    async def _converged(self) -> tuple[dict[str, Any], CcmError | None]:
+    async def _converged(self, every_s: float) -> tuple[dict[str, Any], CcmError | None]:
         """Converge, and report that this goes on; the body of the answers, and why it was refused."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self._guarded(), name="agent:converge")
-            began_s = self._context.clock.monotonic()
+            began_s = self._clock.monotonic()
             while not task.done():
-                await asyncio.wait([task], timeout=self._every_s)
+                await asyncio.wait([task], timeout=every_s)
                 if not task.done():
-                    await self._report(self._context.clock.monotonic() - began_s)
+                    await self._report(self._clock.monotonic() - began_s)
         return task.result()
 
     async def _guarded(self) -> tuple[dict[str, Any], CcmError | None]:
@@ -198,16 +207,11 @@ class NodeCommands:
         return {"ended": [_told(one) for one in ended[:RESULTS_LIMIT]], "count": len(ended)}, None
 
     async def _report(self, run_s: float) -> None:
-        node = self._context.node
         for run in self._served:
             # with the time, because a controller takes an identical report for a replayed one
-            progress = Progress(protocol=SESSION_PROGRESS, run=run, node=node, run_s=run_s)
-            try:
-                await self._context.ports.events.announce(
-                    event_subject(SESSION_PROGRESS, node, run), encode_message(progress)
-                )
-            except BusError as err:
-                log.debug("progress could not be sent", extra={"reason": str(err)})
+            await self._progress.announce(
+                Progress(protocol=SESSION_PROGRESS, run=run, node=self._progress.node, run_s=run_s)
+            )
 
 
 def _maintenance(request: Request) -> MaintenanceRequest:

@@ -12,21 +12,19 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
-from ccm_agent.agent.cache.facts import BUCKET
+from ccm_agent.agent.cache.facts import BUCKET, AssignedFacts, FactCache
+from ccm_agent.agent.events.publisher import AgentEventPublisher
+from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+from ccm_agent.agent.state.presence import NodePresence
+from ccm_agent.agent.state.settings import Settings
 from ccm_agent.agent.trust.authentication import Authenticator
 from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY
-from ccm_agent.bus.signatures.trust import SIGNERS_KEY, TRUST_BUCKET
+from ccm_agent.bus.signatures.trust import SIGNERS_KEY
 from ccm_agent.bus.subjects import scopes_of
 from ccm_agent.model.errors import BusDeniedError, BusError, ProtocolError
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import IncomingRequest, KeyReader
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.desired.assignment_reconciler import AssignmentReconciler
-    from ccm_agent.agent.process.context import AgentContext
-    from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+from ccm_agent.model.ports import BrokerConnection, IncomingRequest, KeyReader, Requests
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +32,62 @@ CLOCK_AGAIN_S = 10.0
 """How often an agent whose clock is behind looks whether it is right."""
 
 
+class NodeScopes:
+    """
+    Keeps the scopes of one node (`NodePresence.scopes`) current, and requests to them subscribed.
+
+    Args:
+        presence: Publishes the facts that the scopes follow from.
+        facts: The facts.
+        requests: Subscribes to scopes.
+        queue: Gets the requests.
+        events: Publishes what is refused.
+        settings: The configuration as it is now.
+    """
+
+    def __init__(
+        self,
+        presence: NodePresence,
+        facts: FactCache,
+        requests: Requests,
+        queue: RequestQueue,
+        events: AgentEventPublisher,
+        settings: Callable[[], Settings],
+    ) -> None:
+        self._presence = presence
+        self._facts = facts
+        self._requests = requests
+        self._queue = queue
+        self._events = events
+        self._settings = settings
+
+    async def update(self) -> bool:
+        """Subscribe to the scopes that follow from the facts; False when they are the same as before."""
+        record, facts = self._presence.record, await self._facts.routed()
+        scopes = scopes_of(record.node, facts)
+        if scopes == self._presence.scopes:
+            return False
+        try:
+            await self._requests.subscribe(
+                scopes, self._queue.put, lambda subject, err: self._events.refused(subject, str(err))
+            )
+        except BusDeniedError as err:
+            log.error("the broker does not allow this node to subscribe", extra={"reason": str(err)})
+        self._presence.scopes, record.facts = scopes, facts
+        self._presence.request_heartbeat()
+        return True
+
+    def pause_s(self) -> float:
+        """How long until the facts are read again."""
+        interval_s = self._settings().read_interval_s
+        if self._presence.record.wrong_clock:
+            interval_s = min(interval_s, CLOCK_AGAIN_S)
+        return random.uniform(0.75, 1.25) * interval_s
+
+
 class Subscriptions:
     """
-    Keeps the scopes of one agent (`AgentContext.scopes`) current, and requests to them subscribed.
+    Reads what decides about requests to one agent: the signers list, assigned facts, and the scopes that follow from them.
 
     Attributes:
         is_current: The last reading of the facts succeeded, so the scopes are those of now.
@@ -44,39 +95,47 @@ class Subscriptions:
 
     def __init__(
         self,
-        context: AgentContext,
-        requests: RequestQueue,
+        scopes: NodeScopes,
+        signers: SignersReader,
+        assigned: AssignedReader,
+        link: BrokerConnection,
         missed: MissedSchedules,
-        assignments: AssignmentReconciler,
+        read_assignments: Callable[[], None],
     ) -> None:
+        """
+        Args:
+            scopes, signers, assigned: What is kept current.
+            link: The connection.
+            missed: Scheduled requests to these scopes, which may have been missed.
+            read_assignments: Reads the assignments of these scopes; it only queues.
+        """
         self.is_current = False
-        self._context = context
-        self._bucket = context.ports.bucket(BUCKET)
-        self._signers = SignersReader(context.authenticator, context.ports.bucket(TRUST_BUCKET))
-        self._queue = requests
+        self._scopes = scopes
+        self._signers = signers
+        self._assigned = assigned
+        self._link = link
         self._missed = missed
-        self._assignments = assignments
-        self._at_least = 0
+        self._read_assignments = read_assignments
         self._wake = asyncio.Event()
         self._limited = LimitedLog(log)
 
     async def open(self) -> None:
         """Subscribe to the scopes that follow from what was known before; the first reading may change them."""
         await self._subscribe()
-        await self._bucket.watch_changes(self._context.node, self._on_notification)
+        await self._assigned.begin(self.look_again)
         await self._signers.begin(self.look_again)
-        self._context.link.on_connect(self.look_again)
+        self._link.on_connect(self.look_again)
         self.look_again()
 
     def look_again(self) -> None:
-        """Assigned or gathered facts may be others now."""
+        """Read again soon: assigned or gathered facts may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
         """Read the facts again at a notification, at each connection, and on an interval, until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(self._pause_s()):
+                async with asyncio.timeout(self._scopes.pause_s()):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -85,86 +144,78 @@ class Subscriptions:
             try:
                 await self._read()
                 await self._subscribe()
-                self.is_current = self._context.link.connected
+                self.is_current = self._link.connected
             except BusError as err:
                 self._limited.info("assigned facts cannot be read now", extra={"reason": str(err)})
-                if self._at_least and self._context.link.connected:
+                if self._link.connected and self._assigned.forget_notification():
                     # that revision may be of an earlier broker: read what this one has
-                    self._at_least = 0
                     self._wake.set()
-            self._report_limits()
-            if self._context.link.connected:
+            self._signers.report_limits()
+            if self._link.connected:
                 # which assignments apply follows from the scopes, so they are read after those
-                self._assignments.read_again()
+                self._read_assignments()
                 if self.is_current:
                     self._missed.settled()
 
     async def _read(self) -> None:
-        if not self._context.link.connected:
+        if not self._link.connected:
             return
         # before anything that must be signed
         await self._signers.read()
-        assigned = self._context.assigned
+        await self._assigned.read()
+
+    async def _subscribe(self) -> None:
+        if await self._scopes.update():
+            self._missed.expect()
+
+
+class AssignedReader:
+    """
+    Keeps the assigned facts of one node up to date with the bucket.
+
+    Args:
+        assigned: The assigned facts.
+        bucket: `CCM_FACTS`.
+        on_refused: Called with a document that is refused, and the reason.
+    """
+
+    def __init__(
+        self, assigned: AssignedFacts, bucket: KeyReader, on_refused: Callable[[str, str], None]
+    ) -> None:
+        self._assigned = assigned
+        self._bucket = bucket
+        self._on_refused = on_refused
+        self._at_least = 0
+        self._limited = LimitedLog(log)
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """Call a function at each change."""
+
+        def changed(_key: str, revision: int) -> None:
+            self._at_least = max(self._at_least, revision)
+            on_change()
+
+        await self._bucket.watch_changes(self._assigned.node, changed)
+
+    async def read(self) -> None:
+        """
+        Read the facts; a document that is refused changes nothing.
+
+        Raises:
+            BusError: The broker is away, or does not let us.
+        """
+        assigned = self._assigned
         try:
             if await assigned.read(self._at_least):
                 self._limited.info("assigned facts have changed", extra={"revision": assigned.revision})
         except ProtocolError as err:
             self._limited.error("assigned facts are refused", extra={"reason": str(err)})
-            self._context.events.refused(f"{BUCKET}/{self._context.node}", str(err))
+            self._on_refused(f"{BUCKET}/{assigned.node}", str(err))
 
-    async def _subscribe(self) -> None:
-        context = self._context
-        facts = await context.facts.routed(context.settings.routed_facts)
-        scopes = scopes_of(context.node, facts)
-        if scopes == context.scopes:
-            return
-        try:
-            await context.ports.requests.subscribe(
-                scopes, self._queue.put, lambda subject, err: context.events.refused(subject, str(err))
-            )
-        except BusDeniedError as err:
-            log.error("the broker does not allow this node to subscribe", extra={"reason": str(err)})
-        context.scopes, context.record.facts = scopes, facts
-        self._missed.expect()
-        context.presence.request_heartbeat()
-
-    def _pause_s(self) -> float:
-        interval_s = self._context.settings.read_interval_s
-        if self._context.record.wrong_clock:
-            interval_s = min(interval_s, CLOCK_AGAIN_S)
-        return random.uniform(0.75, 1.25) * interval_s
-
-    def _report_limits(self) -> None:
-        """Put into the node's record what keeps it from requests and documents."""
-        record, authenticator = self._context.record, self._context.authenticator
-        was, record.wrong_clock = record.wrong_clock, authenticator.wrong_clock
-        self._report_change(
-            was,
-            record.wrong_clock,
-            "this node refuses everything new until its clock is correct",
-            "this node's clock is correct again",
-        )
-        was, record.plans_only = record.plans_only, authenticator.staleness
-        self._report_change(
-            was,
-            record.plans_only,
-            "this node accepts only plans",
-            "this node accepts all requests of listed operators again",
-        )
-
-    def _report_change(self, was: str, reason: str, begun: str, ended: str) -> None:
-        """Log a limit that began, changed or ended (""), and put it into the next heartbeat."""
-        if reason == was:
-            return
-        if reason:
-            log.warning(begun, extra={"reason": reason})
-        else:
-            log.info(ended)
-        self._context.presence.request_heartbeat()
-
-    def _on_notification(self, key: str, revision: int) -> None:
-        self._at_least = max(self._at_least, revision)
-        self._wake.set()
+    def forget_notification(self) -> bool:
+        """Do not wait for a revision that a notification named; False when none did."""
+        was, self._at_least = self._at_least, 0
+        return bool(was)
 
 
 INBOX_LIMIT = 1000
@@ -242,11 +293,19 @@ class RequestQueue:
 
 
 class SignersReader:
-    """Keeps an authenticator's signers list up to date with the bucket."""
+    """
+    Keeps an authenticator's signers list up to date with the bucket.
 
-    def __init__(self, authenticator: Authenticator, bucket: KeyReader) -> None:
+    Args:
+        authenticator: Has the list.
+        bucket: Where it is stored.
+        presence: Publishes what keeps this node from requests and documents.
+    """
+
+    def __init__(self, authenticator: Authenticator, bucket: KeyReader, presence: NodePresence) -> None:
         self._authenticator = authenticator
         self._bucket = bucket
+        self._presence = presence
         self._at_least = 0
         self._trouble = ""
 
@@ -292,3 +351,31 @@ class SignersReader:
 
     async def _read_list(self, bucket: KeyReader) -> bool:
         return await self._authenticator.read_list(bucket, self._at_least)
+
+    def report_limits(self) -> None:
+        """Put into the node's record what keeps it from requests and documents."""
+        record = self._presence.record
+        was, record.wrong_clock = record.wrong_clock, self._authenticator.wrong_clock
+        self._report_change(
+            was,
+            record.wrong_clock,
+            "this node refuses everything new until its clock is correct",
+            "this node's clock is correct again",
+        )
+        was, record.plans_only = record.plans_only, self._authenticator.staleness
+        self._report_change(
+            was,
+            record.plans_only,
+            "this node accepts only plans",
+            "this node accepts all requests of listed operators again",
+        )
+
+    def _report_change(self, was: str, reason: str, begun: str, ended: str) -> None:
+        """Log a limit that began, changed or ended (""), and put it into the next heartbeat."""
+        if reason == was:
+            return
+        if reason:
+            log.warning(begun, extra={"reason": reason})
+        else:
+            log.info(ended)
+        self._presence.request_heartbeat()

@@ -19,22 +19,20 @@ import stat
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ccm_agent.agent.state.presence import NodePresence
 from ccm_agent.model.errors import CcmError, FileError, Refusal
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.records.maintenance import LOCKS_LIMIT, ResourceLock
 from ccm_agent.model.records.policy import CHANGING_ACTIONS, LOOK_ACTIONS, Principal
-from ccm_agent.model.wire import Disabled, NodeRecord
+from ccm_agent.model.wire import Disabled
 from ccm_agent.policy.document import Policy, parse_policy
 from ccm_agent.policy.ruling import Ruling, refuse_all, rule_on
 from ccm_agent.storage.journal import replace_file, sync_folder
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.state.presence import NodePresence
 
 log = logging.getLogger(__name__)
 
@@ -240,20 +238,20 @@ class ResourceLocks:
 
     Args:
         folder: The agent's state folder.
-        record: Lists the locks.
+        presence: Publishes the locks.
         clock: What time it is: a lock ends by the node's clock.
     """
 
-    def __init__(self, folder: Path, record: NodeRecord, clock: Clock) -> None:
+    def __init__(self, folder: Path, presence: NodePresence, clock: Clock) -> None:
         self._path = folder / LOCKS_FILE
-        self._record = record
+        self._presence = presence
         self._clock = clock
         self._locks: list[ResourceLock] = []
         self._trouble = ""
 
     def open(self) -> None:
         """Read the file. Blocking."""
-        self._record.resource_locks = True
+        self._presence.record.resource_locks = True
         try:
             self._locks = decode_foreign(self._path.read_bytes(), list[ResourceLock])
         except FileNotFoundError:
@@ -262,7 +260,7 @@ class ResourceLocks:
             self._trouble = f"all resources are locked: {self._path} cannot be read: {err}; unlock the node"
             log.error("locks cannot be read, so all resources are locked", extra={"reason": str(err)})
             return
-        self._record.locks = self.current
+        self._presence.record.locks = self.current
 
     @property
     def current(self) -> list[ResourceLock]:
@@ -290,6 +288,7 @@ class ResourceLocks:
         if len(kept) > LOCKS_LIMIT:
             raise Refusal("lock.many", f"too many locks: {len(kept)} of at most {LOCKS_LIMIT}; unlock some")
         await self._save(list(kept.values()))
+        self._presence.request_heartbeat()
 
     async def release(self, resources: Collection[str]) -> list[str]:
         """
@@ -301,6 +300,7 @@ class ResourceLocks:
         released = [one.resource for one in self.current if not resources or one.resource in resources]
         if released or (self._trouble and not resources):
             await self._save([one for one in self.current if one.resource not in released])
+        self._presence.request_heartbeat()
         return released
 
     async def _save(self, locks: list[ResourceLock]) -> None:
@@ -309,7 +309,7 @@ class ResourceLocks:
         except OSError as err:
             raise FileError(f"{self._path}: cannot write: {err.strerror}; check the free disk space") from err
         self._locks, self._trouble = locks, ""
-        self._record.locks = locks
+        self._presence.record.locks = locks
 
 
 LIMIT_BYTES = 1 << 20
@@ -472,11 +472,15 @@ class Admission:
     Attributes:
         maintenance: Whether an operator disabled the node.
         policy: The node's policy.
+        locks: The resources that no run changes.
     """
 
-    def __init__(self, maintenance: Maintenance, policy: NodePolicy, presence: NodePresence) -> None:
+    def __init__(
+        self, maintenance: Maintenance, policy: NodePolicy, locks: ResourceLocks, presence: NodePresence
+    ) -> None:
         self.maintenance = maintenance
         self.policy = policy
+        self.locks = locks
         self._presence = presence
 
     def refusal(self, action: str) -> Refusal | None:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import msgspec
 
 from ccm_agent.agent.events.run_report import INTERRUPTED, RunFrame
-from ccm_agent.agent.runs.run_queue import QueuedRun
-from ccm_agent.agent.state.request_log import RequestLogEntry
+from ccm_agent.agent.runs.run_queue import QueuedRun, RunQueue
+from ccm_agent.agent.runs.run_records import Checkpoints, RunRecords
+from ccm_agent.agent.state.request_log import RequestLog, RequestLogEntry
 from ccm_agent.bus.subjects import event_subject
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.formats.truncation import encode_summary
@@ -32,12 +32,10 @@ from ccm_agent.model.outcome import (
     TransactionEvent,
     add_outcome,
 )
+from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import NodeState
-from ccm_agent.storage.spool import OpenRun
+from ccm_agent.storage.spool import OpenRun, Spool
 from ccm_agent.storage.spool_segment import Kind, Spooled
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +43,22 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Brings spool and ledger of one agent to one state, before anything else happens."""
 
-    def __init__(self, context: AgentContext) -> None:
-        self._context = context
-        self._node = context.node
-        self._spool = context.spool
-        self._request_log = context.request_log
-        self._run_queue = context.run_queue
-        self._clock = context.clock
-        self._checkpoints = context.checkpoints
+    def __init__(
+        self,
+        spool: Spool,
+        request_log: RequestLog,
+        run_queue: RunQueue,
+        checkpoints: Checkpoints,
+        records: RunRecords,
+        clock: Clock,
+    ) -> None:
+        self._node = records.node
+        self._spool = spool
+        self._request_log = request_log
+        self._run_queue = run_queue
+        self._checkpoints = checkpoints
+        self._records = records
+        self._clock = clock
 
     def recover(
         self,
@@ -68,7 +74,7 @@ class Recovery:
             open_runs: Runs without an end in the spool.
             build_job: The job of an entry; None when its request cannot be read any more.
         """
-        self._recall_last()
+        self._records.recall_last()
         reported = {one.run: one for one in open_runs}
         parted = self._checkpoints.run
         for entry in left:
@@ -91,11 +97,6 @@ class Recovery:
         for run, found in reported.items():
             # the ledger lost it to a power cut, the flushed events did not
             self._interrupt(run, found)
-
-    def _recall_last(self) -> None:
-        last = self._request_log.last_run
-        if last is not None:
-            self._context.presence.ended(last.run, last.state, datetime.fromtimestamp(last.at, UTC))
 
     def _drop(self) -> None:
         try:
@@ -124,7 +125,7 @@ class Recovery:
             kind=Kind.SUMMARY,
         )
         if self._request_log.knows(run) or not summary.health_check_only:
-            self._context.note_last_run(run, summary.state)
+            self._records.note_last(run, summary.state)
         self._request_log.end(run, NodeState.FAILED, INTERRUPTED, "run.interrupted")
         log.warning("a run was interrupted", extra={"run": run, "events": summary.events_sent - 1})
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from ccm_agent.bus.subjects import event_subject
-from ccm_agent.model.errors import BusError, Refusal
-from ccm_agent.model.formats.json_text import encode_message
-from ccm_agent.model.wire import (
-    REPORTING,
-    SESSION_PROGRESS,
-    Progress,
-)
-
-if TYPE_CHECKING:
-    from ccm_agent.agent.process.context import AgentContext
-    from ccm_agent.agent.requests.request_handler import RequestHandler
-    from ccm_agent.agent.runs.run_executor import RunExecutor
-    from ccm_agent.agent.runs.run_queue import QueuedRun
+from ccm_agent.agent.events.publisher import ProgressSender
+from ccm_agent.agent.runs.admission import Admission
+from ccm_agent.agent.runs.run_executor import RunExecutor
+from ccm_agent.agent.runs.run_queue import EXPIRED, QueuedRun, RunQueue
+from ccm_agent.agent.state.settings import Settings
+from ccm_agent.model.errors import Refusal
+from ccm_agent.model.ports import Clock
+from ccm_agent.model.wire import REPORTING, SESSION_PROGRESS, Progress
+from ccm_agent.storage.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -37,46 +32,60 @@ class ProgressPublisher:
     events wait for a slow broker.
     """
 
-    def __init__(self, context: AgentContext, executor: RunExecutor) -> None:
-        self._context = context
+    def __init__(
+        self,
+        is_busy: asyncio.Event,
+        executor: RunExecutor,
+        run_queue: RunQueue,
+        spool: Spool,
+        sender: ProgressSender,
+        settings: Callable[[], Settings],
+    ) -> None:
+        """
+        Args:
+            is_busy: Set while there is a run.
+            executor: Carries out the current run.
+            run_queue: The runs that wait.
+            spool: The events that wait.
+            sender: Publishes where a run is.
+            settings: The configuration as it is now.
+        """
+        self._is_busy = is_busy
         self._executor = executor
+        self._run_queue = run_queue
+        self._spool = spool
+        self._sender = sender
+        self._settings = settings
         self._waited_s: dict[str, float] = {}
-        self.is_busy = asyncio.Event()
 
     async def run(self) -> None:
         """Publish while there is a run or events of one wait, until cancelled."""
         is_reporting = False
         while True:
             if not is_reporting:
-                await self.is_busy.wait()
-            every_s = self._context.settings.progress_s
+                await self._is_busy.wait()
+            every_s = self._settings().progress_s
             await asyncio.sleep(every_s)
             found = [*self._current(every_s), *self._reporting(every_s)]
             is_reporting = bool(found)
             for progress in found:
-                subject = event_subject(SESSION_PROGRESS, self._context.node, progress.run)
-                try:
-                    await self._context.ports.events.announce(subject, encode_message(progress))
-                except BusError as err:
-                    log.debug("progress could not be published", extra={"reason": str(err)})
+                await self._sender.announce(progress)
 
     def _current(self, every_s: float) -> list[Progress]:
         now = self._executor.report.progress_now() if self._executor.report else None
         # a run that has just started has its time yet
         found = [now] if now and now.run_s >= every_s / 2 else []
         found += [
-            Progress(protocol=SESSION_PROGRESS, run=job.run, node=self._context.node, state="queued")
-            for job in self._context.run_queue.waiting
+            Progress(protocol=SESSION_PROGRESS, run=job.run, node=self._sender.node, state="queued")
+            for job in self._run_queue.waiting
         ]
         return found
 
     def _reporting(self, every_s: float) -> list[Progress]:
         """The runs that have ended and whose events the stream has not acknowledged yet."""
-        current = self._context.run_queue.current
+        current = self._run_queue.current
         waiting = [
-            run
-            for run in self._context.spool.waiting_runs(REPORTING_RUNS)
-            if current is None or run != current.run
+            run for run in self._spool.waiting_runs(REPORTING_RUNS) if current is None or run != current.run
         ]
         # each message differs from the one before it: controllers ignore a repeated one
         self._waited_s = {run: self._waited_s.get(run, 0.0) + every_s for run in waiting}
@@ -84,7 +93,7 @@ class ProgressPublisher:
             Progress(
                 protocol=SESSION_PROGRESS,
                 run=run,
-                node=self._context.node,
+                node=self._sender.node,
                 state=REPORTING,
                 run_s=self._waited_s[run],
             )
@@ -98,21 +107,36 @@ class RunLoop:
 
     Attributes:
         is_idle: Set while there is no run.
+        is_busy: Set while there is one.
     """
 
     def __init__(
         self,
-        context: AgentContext,
-        handler: RequestHandler,
+        run_queue: RunQueue,
+        admission: Admission,
         executor: RunExecutor,
-        progress: ProgressPublisher,
+        refuse: Callable[[QueuedRun, Refusal], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
+        clock: Clock,
     ) -> None:
+        """
+        Args:
+            run_queue: The runs that wait.
+            admission: Whether a run may start now.
+            executor: Carries out a run.
+            refuse: Reports that a run does not start, and why.
+            save: Writes down what a run learned about documents.
+            clock: What time it is.
+        """
         self.is_idle = asyncio.Event()
         self.is_idle.set()
-        self._context = context
-        self._handler = handler
+        self.is_busy = asyncio.Event()
+        self._run_queue = run_queue
+        self._admission = admission
         self._executor = executor
-        self._progress = progress
+        self._refuse = refuse
+        self._save = save
+        self._clock = clock
         self._is_closed = False
 
     def close(self) -> None:
@@ -121,35 +145,35 @@ class RunLoop:
 
     async def run(self) -> None:
         """Carry out run after run, until cancelled."""
-        queue = self._context.run_queue
+        queue = self._run_queue
         while True:
             job = await queue.next()
             if self._is_closed:
                 await asyncio.Event().wait()
             self.is_idle.clear()
-            self._progress.is_busy.set()
+            self.is_busy.set()
             try:
                 await self._execute(job)
             finally:
                 queue.finish()
-                self._progress.is_busy.clear()
+                self.is_busy.clear()
                 self.is_idle.set()
 
     async def _execute(self, job: QueuedRun) -> None:
-        context, admission = self._context, self._context.admission
-        if job.deadline is not None and context.clock.now() > job.deadline:
-            await self._handler.expired(job)
+        admission = self._admission
+        if job.deadline is not None and self._clock.now() > job.deadline:
+            await self._refuse(job, EXPIRED)
             return
         ruling = admission.policy.ruling(job.principal, job.way or job.action, job.action)
         refusal = admission.maintenance.refusal(job.action)
         if refusal is None and not ruling.is_allowed:
             refusal = Refusal(ruling.code, ruling.reason)
         # a run that has started continues to its end, after a restart too; what the policy forbids by now fails in it
-        if refusal is not None and job.run != context.checkpoints.run:
-            await self._handler.refused(job, refusal)
+        if refusal is not None and not self._executor.continues(job.run):
+            await self._refuse(job, refusal)
             return
         summary = await self._executor.execute(replace(job, grant=ruling.grant))
         if summary is not None and (job.own is None or job.action == "apply"):
             fields = {"run": job.run, "state": summary.state, "reason": summary.reason}
             log.info("a run has ended", extra=fields)
-        await context.revision_guard.save()
+        await self._save()

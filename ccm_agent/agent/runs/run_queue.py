@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from ccm_agent.engine.request import ManifestSource
-from ccm_agent.model.errors import InputError, ProtocolError
+from ccm_agent.engine.request import ManifestSource, OnStart
+from ccm_agent.model.errors import InputError, ProtocolError, Refusal
 from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.records.policy import LOCAL, Principal
 from ccm_agent.model.selection import ResourceSelection
@@ -39,6 +39,9 @@ ACTIONS = {
 }
 """Requests that become runs."""
 
+EXPIRED = Refusal("run.expired", "its deadline passed before it began")
+"""Why a run is not started whose deadline passed while it waited."""
+
 
 class LocalRun(Struct, frozen=True, kw_only=True):
     """
@@ -64,6 +67,29 @@ class LocalRun(Struct, frozen=True, kw_only=True):
         """The run has ended."""
         if not self.ended.done():
             self.ended.set_result(summary)
+
+
+class ReleasedRun(Struct, frozen=True, kw_only=True):
+    """
+    What a run needs that applies a revision of an assignment as a step of a rollout.
+
+    Attributes:
+        fetch: Returns the manifest, with the data that the assignment pins on disk; raises CcmError.
+        data: URLs of its data.
+        pins: Buckets whose documents are read as they were at a revision.
+        scope: Whose pending refreshes it runs, and leaves; see `ApplyOptions.scope`.
+        judge: Whether an event is a correction of drift.
+        start_with: Given the run's id and a function: what is called when the session starts, which also calls that function.
+        close: Called with the summary at the end; None: the run leaves the rest to the convergence loop.
+    """
+
+    fetch: Callable[[], Awaitable[ManifestSource]]
+    data: Sequence[str]
+    pins: Mapping[str, int]
+    scope: str
+    judge: Callable[[TransactionEvent], bool | None]
+    start_with: Callable[[str, OnStart | None], OnStart]
+    close: Callable[[SessionSummary | None], None]
 
 
 class QueuedRun(Struct, frozen=True, kw_only=True):

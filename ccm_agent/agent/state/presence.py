@@ -61,6 +61,8 @@ class NodePresence:
     Attributes:
         is_duplicate: Another agent of this name lives.
         is_requested: Set when a heartbeat should be sent now.
+        record: This node's record.
+        scopes: The scopes that requests to this node are sent to.
     """
 
     def __init__(self, bucket: KeyValue, record: NodeRecord, clock: Clock, *, ttl_s: int) -> None:
@@ -72,6 +74,7 @@ class NodePresence:
             ttl_s: How long a sign of life lasts.
         """
         self.record = record
+        self.scopes: list[str] = []
         self.is_duplicate = False
         self.is_requested = asyncio.Event()
         self._bucket = bucket

@@ -20,7 +20,7 @@ class Stage:
     def states(self, node: str = "web1", pending: tuple[str, ...] = ()) -> AssignmentStatus:
         return AssignmentStatus(node, self.path, self.clock, self._changed, lambda _name: list(pending))
 
-    def _changed(self, soon: bool) -> None:
+    def _changed(self, _published: object, soon: bool) -> None:
         self.changes += soon
 
 

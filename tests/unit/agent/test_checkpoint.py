@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ccm_agent.agent.events.run_report import Checkpoint
+from ccm_agent.agent.process.composition import make_runs
 from ccm_agent.agent.process.context import AgentContext
-from ccm_agent.agent.runs.run_executor import RunExecutor
 from ccm_agent.agent.runs.run_queue import LocalRun, QueuedRun
 from ccm_agent.engine.request import ManifestSource
 from ccm_agent.model.outcome import SessionSummary
@@ -175,7 +175,7 @@ async def test_a_run_of_the_nodes_own_is_reported_as_far_as_it_came_and_counts_a
         partial(AgentContext, agent_settings(tmp_path, NODE), ports, version="0.1.0")
     )
     await asyncio.to_thread(context.spool.open)
-    worker = RunExecutor(context)
+    worker = make_runs(context).executor
     ended: asyncio.Future[SessionSummary | None] = asyncio.get_running_loop().create_future()
     own = LocalRun(source=ManifestSource(text=b"changed /a\nwait /b\nchanged /c", name="site"), ended=ended)
     request = ManifestRequest(protocol=MANIFEST_APPLY, run=RUN, name="site")

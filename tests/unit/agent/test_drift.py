@@ -1,6 +1,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,12 @@ STABLE: dict[str, Any] = {}
 
 @pytest.fixture
 def drift(tmp_path: Path) -> Drift:
-    return Drift("/etc/site.yaml", tmp_path / "converged", lambda: "facts")
+    return Drift("/etc/site.yaml", tmp_path / "converged", lambda: "facts", unreported)
+
+
+def unreported(*corrections: object) -> None:
+    """For runs whose corrections are not reported."""
+    pytest.fail(str(corrections))
 
 
 def test_the_first_change_is_intended_and_one_under_the_same_manifest_is_corrective(drift: Drift) -> None:
@@ -54,7 +60,7 @@ def test_a_change_under_something_new_is_intended(drift: Drift, other: SessionSt
 
 def test_a_change_under_other_assigned_facts_is_intended(tmp_path: Path) -> None:
     facts = {"role": "web"}
-    drift = Drift("/etc/site.yaml", tmp_path, lambda: facts)
+    drift = Drift("/etc/site.yaml", tmp_path, lambda: facts, unreported)
     run(drift, start(), a=STABLE)
     facts["role"] = "db"
 
@@ -84,7 +90,7 @@ async def test_known_state_survives_a_restart(drift: Drift, tmp_path: Path) -> N
     run(drift, start(), a=STABLE)
     await drift.save()
 
-    after = Drift("/etc/site.yaml", tmp_path / "converged", lambda: "facts")
+    after = Drift("/etc/site.yaml", tmp_path / "converged", lambda: "facts", unreported)
     await after.open()
 
     assert run(after, start(), a=CHANGED) == [True]
@@ -94,39 +100,43 @@ async def test_two_sources_know_nothing_of_each_other(drift: Drift, tmp_path: Pa
     run(drift, start(), a=STABLE)
     await drift.save()
 
-    other = Drift("/etc/other.yaml", tmp_path / "converged", lambda: "facts")
+    other = Drift("/etc/other.yaml", tmp_path / "converged", lambda: "facts", unreported)
     await other.open()
 
     assert run(other, start(), a=CHANGED) == [False]
 
 
 async def test_corrections_are_reported_before_it_is_written_down_that_they_are_settled(
-    drift: Drift, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[tuple[str, ...]] = []
+
+    def report(name: str, of: str, count: int, resources: Sequence[str]) -> None:
+        done.append((name, of, str(count), *resources))
 
     def write(_file: object, _value: object) -> None:
         done.append(("written",))
 
     monkeypatch.setattr(state_file.StateFile, "write", write)
+    drift = Drift("/etc/site.yaml", tmp_path, lambda: None, report)
     run(drift, start(), a=STABLE)
     run(drift, start(), a=CHANGED)
 
-    await drift.finish("site", "run1", lambda name, of, it: done.append((name, of, *it.corrected)))
+    await drift.finish("site", "run1")
 
-    assert done == [("site", "run1", "file#a"), ("written",)]
+    assert done == [("site", "run1", "1", "file#a"), ("written",)]
 
 
 async def test_a_run_that_corrected_nothing_tells_nothing(drift: Drift) -> None:
     run(drift, start(), a=CHANGED)
 
-    await drift.finish("site", "run1", lambda *said: pytest.fail(str(said)))
+    await drift.finish("site", "run1")
 
 
 async def test_stored_state_of_other_items_is_removed(tmp_path: Path) -> None:
     names = ("assignment web", "assignment db", "/etc/site.yaml#0")
     for name in names:
-        drift = Drift(name, tmp_path, lambda: None)
+        drift = Drift(name, tmp_path, lambda: None, unreported)
         run(drift, start(), a=STABLE)
         await drift.save()
     spoilt = tmp_path / "spoilt.json"
@@ -145,7 +155,7 @@ async def known(path: Path) -> str:
 
 
 async def test_dropped_assignment_is_neither_known_nor_stored(tmp_path: Path) -> None:
-    drift = Drift("assignment web", tmp_path, lambda: None)
+    drift = Drift("assignment web", tmp_path, lambda: None, unreported)
     run(drift, start(), a=STABLE)
     await drift.save()
 
@@ -168,7 +178,7 @@ async def test_state_written_while_its_worker_ends_is_dropped(
         really(path, parts)
 
     monkeypatch.setattr(state_file, "replace_file", slow)
-    drift = Drift("assignment web", tmp_path, lambda: None)
+    drift = Drift("assignment web", tmp_path, lambda: None, unreported)
     run(drift, start(), a=STABLE)
 
     async with asyncio.TaskGroup() as group:

@@ -63,7 +63,7 @@ class Fleet:
 
     async def settled(self, one: Running) -> None:
         """Wait until it is known what was due, and whatever came of it has ended."""
-        await until(lambda: one.agent._missed.is_settled and one.agent._requests.is_empty)
+        await until(lambda: one.agent._services.missed.is_settled and one.agent._services.requests.is_empty)
         await self.answered()
         await until(lambda: not one.agent.is_busy)
 

@@ -14,6 +14,7 @@ import pytest
 
 from ccm_agent.agent.desired.loop import ConvergenceResult
 from ccm_agent.agent.desired.origins import SourcePorts
+from ccm_agent.agent.events.publisher import ProgressSender
 from ccm_agent.agent.process.context import AgentContext
 from ccm_agent.agent.requests.node_commands import (
     TEXT_LIMIT,
@@ -203,7 +204,8 @@ class Slow:
         ports = agent_ports(memory_bus(broker, NODE), FakeEngine(), FakeClock())
         context = AgentContext(agent_settings(folder, NODE), ports, version="1.0.0")
         context.spool.open()
-        self.commands = NodeCommands(context, self.converge, 0.01)
+        sender = ProgressSender(NODE, ports.events)
+        self.commands = NodeCommands(context.admission, context.events, sender, self.converge, context.clock)
 
     async def converge(self) -> list[ConvergenceResult]:
         self.begun += 1
@@ -222,7 +224,7 @@ async def test_requests_during_a_convergence_are_served_together_by_the_next(tmp
     at = await asyncio.to_thread(Slow, tmp_path)
     first, second, third = new_id(), new_id(), new_id()
     await at.controller.listen()
-    task = asyncio.create_task(at.commands.run(at.answer), name="commands")
+    task = asyncio.create_task(at.commands.run(at.answer, 0.01), name="commands")
     try:
         await at.ask(first)
         await until(lambda: at.begun == 1)

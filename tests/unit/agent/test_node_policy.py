@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccm_agent.agent.desired.origins import SourcePorts
-from ccm_agent.agent.requests.request_handler import KINDS, find_action
+from ccm_agent.agent.requests.request_handler import KINDS
+from ccm_agent.agent.requests.requested_runs import find_action
 from ccm_agent.agent.runs.admission import NodePolicy
 from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.subjects import request_subject

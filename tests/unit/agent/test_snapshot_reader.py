@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ccm_agent.agent.trust.authentication import Authenticator
-from ccm_agent.agent.trust.snapshot_reader import SnapshotReader
+from ccm_agent.agent.trust.revision_guard import SnapshotReader
 from ccm_agent.bus.signatures.signatory import Signatory
 from ccm_agent.bus.signatures.snapshot import digest_of, piece_key, place_of, split
 from ccm_agent.bus.signatures.timestamp import TIMESTAMP_KEY, Timestamp

@@ -1,0 +1,319 @@
+"""Puts the services of an agent together: each gets what it needs, by name, and knows nothing of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ccm_agent.agent.desired.assignment_content import AssignmentContent
+from ccm_agent.agent.desired.assignment_reconciler import (
+    AssignmentLoops,
+    AssignmentReader,
+    AssignmentReconciler,
+    AssignmentReleases,
+    ConflictingAssignments,
+)
+from ccm_agent.agent.desired.assignment_source import AssignmentSource, AssignmentTriggers
+from ccm_agent.agent.desired.assignment_status import AssignmentRules, AssignmentStatus, publish_states
+from ccm_agent.agent.desired.assignments import BUCKET as ASSIGNMENTS
+from ccm_agent.agent.desired.assignments import AssignmentCache, AssignmentSelection
+from ccm_agent.agent.desired.drift import SourceRecords
+from ccm_agent.agent.desired.loop import ConvergenceLoop, ConvergenceResult, MakeLoop, Pause, pause
+from ccm_agent.agent.desired.manifest_reconciler import ManifestBuilder, ManifestReconciler
+from ccm_agent.agent.desired.origins import SourcePorts
+from ccm_agent.agent.desired.resource_conflicts import ResourceConflicts
+from ccm_agent.agent.desired.timer import IntervalTimer, MakeTimer
+from ccm_agent.agent.desired.watcher import ExternalData
+from ccm_agent.agent.events.publisher import EventPublisher, ProgressSender
+from ccm_agent.agent.node.heartbeat import HeartbeatLoop, NodeKeys
+from ccm_agent.agent.node.status import DeliveryStatus, LocalStatus, NodeStatus, RunStatus
+from ccm_agent.agent.process.context import AgentContext
+from ccm_agent.agent.requests.missed_schedules import MissedSchedules
+from ccm_agent.agent.requests.node_commands import NodeCommands
+from ccm_agent.agent.requests.request_handler import RequestHandler, RequestTargets
+from ccm_agent.agent.requests.requested_runs import AnswerSender, CommandHandler, RequestedRuns
+from ccm_agent.agent.requests.subscriptions import (
+    AssignedReader,
+    NodeScopes,
+    RequestQueue,
+    SignersReader,
+    Subscriptions,
+)
+from ccm_agent.agent.runs.engine_driver import EngineDriver, Release, RunReader
+from ccm_agent.agent.runs.recovery import Recovery
+from ccm_agent.agent.runs.run_executor import RunExecutor, RunReports
+from ccm_agent.agent.runs.run_loop import ProgressPublisher, RunLoop
+from ccm_agent.agent.runs.run_records import RunRecords
+from ccm_agent.bus.signatures.trust import TRUST_BUCKET
+
+
+class DesiredServices(Struct, frozen=True, kw_only=True):
+    """What converges this node: assignments, the releases of rollouts, and manifests; None: there are no manifests."""
+
+    assignments: AssignmentReconciler
+    releases: AssignmentReleases
+    manifests: ManifestReconciler | None
+
+    def status(self) -> dict[str, Any]:
+        """Their part of the node's status."""
+        return {
+            "manifests": self.manifests.status() if self.manifests else [],
+            "assignments": dict(self.assignments.states.now),
+        }
+
+
+def make_desired(context: AgentContext) -> DesiredServices:
+    """The services that converge on assignments and manifests."""
+    make_timer = partial(IntervalTimer, context.node, clock=context.clock)
+    spread = partial(pause, context.current_settings, context.clock)
+    make_loop = partial(
+        ConvergenceLoop,
+        run_queue=context.run_queue,
+        clock=context.clock,
+        is_disabled=context.admission.maintenance.is_disabled,
+        metrics=context.metrics,
+        pause=spread,
+    )
+    records = SourceRecords(
+        context.state / "converged",
+        context.refreshes,
+        context.secret_uses,
+        context.assigned,
+        context.events.drifted,
+    )
+    assignments, releases = _make_assignments(context, records, make_timer, make_loop, spread)
+    return DesiredServices(
+        assignments=assignments,
+        releases=releases,
+        manifests=_make_manifests(context, context.ports.sources, records, make_timer, make_loop),
+    )
+
+
+def _make_manifests(
+    context: AgentContext,
+    sources: SourcePorts | None,
+    records: SourceRecords,
+    make_timer: MakeTimer,
+    make_loop: MakeLoop,
+) -> ManifestReconciler | None:
+    if sources is None:
+        return None
+    if not context.settings.unsigned_objects:
+        sources = replace(sources, check_object=context.authenticator.object)
+    found = sources
+
+    def watch(url: str, on_change: Callable[[], None]) -> ExternalData:
+        return ExternalData(url, found, context.ports.bucket, on_change)
+
+    maker = ManifestBuilder(
+        sources, make_timer, context.admission, records, context.events.refused, context.metrics
+    )
+    return ManifestReconciler(context.current_settings, maker, watch, make_loop, records, context.link)
+
+
+def _make_assignments(
+    context: AgentContext, records: SourceRecords, make_timer: MakeTimer, make_loop: MakeLoop, spread: Pause
+) -> tuple[AssignmentReconciler, AssignmentReleases]:
+    node, clock = context.node, context.clock
+    settings, refused = context.current_settings, context.events.refused
+    states = AssignmentStatus(
+        node,
+        context.state / "assignment_states.json",
+        clock,
+        partial(publish_states, context.presence),
+        context.refreshes.of,
+    )
+    rules = AssignmentRules(context.admission, states, clock)
+    bucket = context.ports.bucket(ASSIGNMENTS)
+    cache = AssignmentCache(
+        node, bucket, context.revision_guard, context.documents, context.state / "assignments.json", refused
+    )
+    selection = AssignmentSelection(
+        cache, context.presence, context.facts, context.ports.matches, states.is_released, refused
+    )
+    resources = ResourceConflicts(node, context.engine, context.bundles, context.admission.policy, settings)
+    conflicts = ConflictingAssignments(resources, rules, context.facts, context.presence)
+    content = AssignmentContent(cache, context.bundles, context.documents, refused, spread)
+    reader = AssignmentReader(cache, bucket, context.presence, context.link, settings, clock)
+
+    make_triggers = partial(
+        AssignmentTriggers,
+        make_timer=make_timer,
+        bucket=context.ports.bucket,
+        link=context.link,
+        settings=settings,
+    )
+    make_source = partial(
+        AssignmentSource,
+        make_triggers=make_triggers,
+        records=records,
+        status=states,
+        rules=rules,
+        content=content,
+    )
+    loops = AssignmentLoops(make_source, make_loop, records)
+    assignments = AssignmentReconciler(reader, selection, conflicts, content, loops, states)
+    releases = AssignmentReleases(selection, conflicts, content, states, records, assignments.decide_again)
+    return assignments, releases
+
+
+class RunServices(Struct, frozen=True, kw_only=True):
+    """What carries out runs."""
+
+    executor: RunExecutor
+    recovery: Recovery
+
+
+def make_runs(context: AgentContext, release: Release | None = None) -> RunServices:
+    """What carries out one run, and what brings spool and ledger to one state at the start."""
+    records = RunRecords(
+        context.presence,
+        context.request_log,
+        context.undo,
+        context.refreshes,
+        context.secret_uses,
+        context.locks,
+    )
+    reader = RunReader(
+        context.current_settings,
+        context.facts,
+        context.bundles,
+        context.undo,
+        context.locks,
+        context.metrics,
+    )
+    driver = EngineDriver(context.engine, reader, context.plans, context.undo, context.clock, release)
+    reports = RunReports(
+        context.record,
+        context.spool,
+        context.clock,
+        context.ports.shorten,
+        context.undo,
+        records.note_last,
+    )
+    executor = RunExecutor(driver, reports, records, context.checkpoints, context.spool, context.metrics)
+    recovery = Recovery(
+        context.spool, context.request_log, context.run_queue, context.checkpoints, records, context.clock
+    )
+    return RunServices(executor=executor, recovery=recovery)
+
+
+class AgentServices(Struct, frozen=True, kw_only=True):
+    """The services of an agent."""
+
+    publisher: EventPublisher
+    requests: RequestQueue
+    missed: MissedSchedules
+    desired: DesiredServices
+    subscriptions: Subscriptions
+    heartbeats: HeartbeatLoop
+    runs: RunServices
+    run_loop: RunLoop
+    progress: ProgressPublisher
+    commands: NodeCommands
+    command_handler: CommandHandler
+    handler: RequestHandler
+    local_status: LocalStatus
+
+
+def make_services(
+    context: AgentContext, converge: Callable[[], Awaitable[list[ConvergenceResult]]]
+) -> AgentServices:
+    """
+    All services of an agent; none is started.
+
+    Args:
+        context: What they share.
+        converge: Converges now on everything that the node converges on.
+    """
+    ports, clock, presence = context.ports, context.clock, context.presence
+    settings, queue = context.settings, context.run_queue
+
+    def report_lost(events: int) -> None:
+        context.events.lost(events)
+        if context.metrics is not None:
+            context.metrics.lost(events)
+
+    publisher = EventPublisher(
+        context.spool,
+        ports.events,
+        ports.link,
+        retry_s=settings.retry_s,
+        on_lost=report_lost,
+        sign=context.author.sign,
+    )
+    requests = RequestQueue()
+    missed = MissedSchedules(
+        context.node,
+        ports.requests,
+        ports.link,
+        context.state / "due.json",
+        lambda: presence.scopes,
+        requests.put,
+        clock,
+        context.request_log.knows,
+    )
+    desired = make_desired(context)
+    scopes = NodeScopes(
+        presence, context.facts, ports.requests, requests, context.events, context.current_settings
+    )
+    signers = SignersReader(context.authenticator, ports.bucket(TRUST_BUCKET), presence)
+    assigned = AssignedReader(context.assigned, context.facts_bucket, context.events.refused)
+    subscriptions = Subscriptions(
+        scopes, signers, assigned, ports.link, missed, desired.assignments.read_again
+    )
+    delivery = DeliveryStatus(context.spool, publisher, context.state)
+    keys = NodeKeys(presence, context.facts, queue, delivery, context.author, ports.can_read_own)
+    heartbeats = HeartbeatLoop(
+        keys,
+        ports.link,
+        context.events,
+        context.request_log,
+        context.current_settings,
+        subscriptions.look_again,
+    )
+    runs = make_runs(context, desired.releases.release)
+    status = NodeStatus(
+        presence,
+        context.facts,
+        context.admission,
+        RunStatus(queue, runs.executor, ports.waits_for),
+        delivery,
+        desired.status,
+    )
+    sender = ProgressSender(context.node, ports.events)
+    commands = NodeCommands(context.admission, context.events, sender, converge, clock)
+    answers = AnswerSender(context.record, queue, context.decisions, context.author, ports.events, clock)
+    command_handler = CommandHandler(
+        runs.executor, queue, context.request_log, answers, commands.by_protocol(), status.bodies()
+    )
+    requested = RequestedRuns(context.request_log, queue, context.admission, answers, context.events, clock)
+    targets = RequestTargets(context.node, context.facts, ports.matches)
+    handler = RequestHandler(
+        context.authenticator, targets, context.decisions, missed, requested, command_handler
+    )
+    run_loop = RunLoop(
+        queue, context.admission, runs.executor, requested.not_started, context.revision_guard.save, clock
+    )
+    progress = ProgressPublisher(
+        run_loop.is_busy, runs.executor, queue, context.spool, sender, context.current_settings
+    )
+    return AgentServices(
+        publisher=publisher,
+        requests=requests,
+        missed=missed,
+        desired=desired,
+        subscriptions=subscriptions,
+        heartbeats=heartbeats,
+        runs=runs,
+        run_loop=run_loop,
+        progress=progress,
+        commands=commands,
+        command_handler=command_handler,
+        handler=handler,
+        local_status=LocalStatus(context.record, status, ports.link, clock),
+    )
