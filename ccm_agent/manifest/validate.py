@@ -77,10 +77,12 @@ def check_outside_manifest(wanted: CommonProperties) -> None:
 
 def _check_rules(wanted: CommonProperties) -> None:
     """Check goss rules. In a run, rules that cannot be read are an UNKNOWN check."""
-    from ccm_agent.health.goss.rules import holds_templates, parse_rules
-
     for number, check in enumerate(wanted.health_checks):
-        if check.goss_rules is None or holds_templates(check.goss_rules):
+        if check.goss_rules is None:
+            continue
+        from ccm_agent.health.goss.rules import holds_templates, parse_rules
+
+        if holds_templates(check.goss_rules):
             continue  # a template is validated after it has been rendered
         try:
             parse_rules(check.goss_rules, is_strict=True)

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from ccm_agent.bus.connection import websockets
 from ccm_agent.bus.connection.headers import MalformedHeadersError, broker_headers, parse_headers
+from ccm_agent.bus.connection.late_imports import late_imports
 from ccm_agent.bus.connection.messages import Message, ServerInfo
 from ccm_agent.bus.connection.parser import Parser
 from ccm_agent.model.errors import (
@@ -33,7 +34,7 @@ from ccm_agent.model.errors import (
 )
 from ccm_agent.model.secret import Secret
 
-with websockets.without_aiohttp():
+with late_imports():
     import nats.aio.client
     import nats.errors
     from nats.aio.transport import TcpTransport

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import ExpressionError, UsageError
 from ccm_agent.model.wire import NodeState
-from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +36,8 @@ def parse_gate(text: str) -> Program:
     Raises:
         UsageError: It does not parse, names something that a gate does not have, or is not a condition.
     """
+    from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
+
     if len(text) > LENGTH_LIMIT:
         raise UsageError(f"a gate of {len(text)} characters: the limit is {LENGTH_LIMIT}")
     variables = dict.fromkeys((*COUNTED.values(), "total", "ended"), "integer") | {"health": "map"}
@@ -57,6 +58,8 @@ def check_gate(text: str) -> None:
     Raises:
         UsageError: As `parse_gate`; or it names no result, so it is always true or never.
     """
+    from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
+
     parse_gate(text)
     try:
         compile_expression(text, ExpressionNames({}, frozenset(), {}), is_condition=True)

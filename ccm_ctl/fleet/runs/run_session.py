@@ -18,7 +18,6 @@ from ccm_agent.model.ids import short_id
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import ManifestRequest
 from ccm_ctl.fleet.assignments.staging import complete_stage
-from ccm_ctl.fleet.keys.secret_rotation import rotation_steps
 from ccm_ctl.fleet.rollout.driver import Driving, RolloutDriver
 from ccm_ctl.fleet.rollout.store import RolloutStore
 from ccm_ctl.fleet.runs.follow import Follower
@@ -176,6 +175,8 @@ def new_rollout(
     Raises:
         RunError: The record is not the one that the rollout was started with, or does not have all of its nodes.
     """
+    from ccm_ctl.fleet.keys.secret_rotation import rotation_steps
+
     check_record(state, recorded.record, recorded.nodes)
     if unknown := set(state.returned) - set(recorded.nodes):
         raise RunError(

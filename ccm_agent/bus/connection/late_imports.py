@@ -1,0 +1,55 @@
+"""
+Import nats-py without what only few connections or none of ours need.
+
+nats-py tries to import aiohttp for websockets, and works without. It imports its own JetStream client, half a thousand lines of
+classes that take as long as all else of nats-py, and uses it only in methods that we do not call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import threading
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AIOHTTP = ("aiohttp", "multidict")
+_JETSTREAM = "nats.js"
+
+
+class _Finder:
+    """An import finder for one thread; other threads may import the same modules as usual at the same time."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        """
+        Hide aiohttp, and find nats-py's JetStream client so that it is executed when something of it is used first.
+
+        Raises:
+            ModuleNotFoundError: The module is hidden.
+        """
+        if threading.get_ident() != self._thread:
+            return None
+        if name in AIOHTTP:
+            raise ModuleNotFoundError(f"{name} is imported when a websocket is needed", name=name)
+        spec = PathFinder.find_spec(name, path) if name == _JETSTREAM else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
+
+
+@contextlib.contextmanager
+def late_imports() -> Iterator[None]:
+    """In the block, this thread imports nats-py without aiohttp and JetStream, unless they are already imported."""
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
