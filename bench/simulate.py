@@ -42,11 +42,29 @@ ANSWER_S = 60.0
 OFFLINE = 10
 """Each of so many nodes is offline; each of so many others has assigned facts."""
 
+ASSIGNMENT = "bench"
+"""The assignment for all nodes, none of which reports anything about it."""
+
+MANIFEST = """
+ccm:
+  resources:
+    - file:
+        - /etc/motd:
+            ensure: present
+            content: hello
+            owner: root
+            group: root
+            mode: "0644"
+"""
+
 ALL_NODES = [
+    ["--no-cache", "node", "list"],
+    ["node", "list"],  # the first one that keeps what it read
     ["node", "list"],
     ["node", "list", "--json"],
     ["node", "list", "-t", "role=role7"],
     ["assignment", "list"],
+    ["assignment", "status", ASSIGNMENT],
     ["doctor"],
     ["run", "list"],
 ]
@@ -97,13 +115,18 @@ class Cost(Struct, frozen=True):
 
 def measure() -> list[Line]:
     """Print a table of the commands; those that name one node have limits, whatever the number of nodes."""
-    with secured_server([]) as server:
+    with secured_server([]) as server, tempfile.TemporaryDirectory(prefix="bench-cache-") as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
         settings = settings_for(
             server.url, identity="bench", creds=os.environ["CCM_CREDS"], answer_s=ANSWER_S
         )
         asyncio.run(fill(settings, read_keys(), COUNT))
-        commands = [*ALL_NODES, BARE, *name_one(node_name(OFFLINE))]
-        costs = {" ".join(words): run_measured(server.url, words) for words in commands}
+        costs = {"assign": assign_to_all(server.url, Path(cache))}
+        for words in [*ALL_NODES, BARE, *name_one(node_name(OFFLINE))]:
+            name = " ".join(words)
+            costs[f"{name}, again" if name in costs else name] = run_measured(server.url, words)
+        costs["top, first picture"] = run_top(server.url)
+        costs["dashboard, its first rows"] = run_dashboard(server.url, Path(cache))
     print(cost_table(costs))
     bare, lines = costs[" ".join(BARE)], []
     for name in (" ".join(words) for words in name_one(node_name(OFFLINE))):
@@ -123,6 +146,43 @@ def cost_table(costs: Mapping[str, Cost]) -> str:
         for name, one in costs.items()
     ]
     return table(columns, rows, Style())
+
+
+def assign_to_all(url: str, folder: Path) -> Cost:
+    """Assign a manifest to all nodes."""
+    manifest = folder / "manifest.yaml"
+    manifest.write_text(MANIFEST)
+    return run_measured(url, ["assign", ASSIGNMENT, str(manifest), "--all", "--yes"])
+
+
+def run_top(url: str) -> Cost:
+    """`ccmctl top`, until it has counted the nodes."""
+    from bench.top import once
+
+    command = [sys.executable, "-m", "ccm_ctl", "--server", url, "top"]
+    return Cost(*once(command, os.environ, f"{COUNT} nodes".encode()), 0)
+
+
+def run_dashboard(url: str, folder: Path) -> Cost:
+    """The answer from which the dashboard draws its first page, to the first browser."""
+    from http.cookiejar import CookieJar
+    from urllib.request import HTTPCookieProcessor, Request, build_opener
+
+    from bench.dashboard import served
+    from bench.top import cpu_s
+
+    with served({**os.environ, "CCM_SERVER": url}, folder) as (process, printed):
+        address, _, token = printed.partition("/#token=")
+        opener = build_opener(HTTPCookieProcessor(CookieJar()))
+        headers = {"Origin": address, "Content-Type": "application/json"}
+        body = msgspec.json.encode({"token": token})
+        opener.open(Request(f"{address}/api/session", body, headers)).read()
+        before, began = cpu_s(process.pid), time.perf_counter()
+        found = msgspec.json.decode(opener.open(f"{address}/api/fleet", timeout=ANSWER_S).read())
+        cost = Cost(time.perf_counter() - began, cpu_s(process.pid) - before, 0)
+        if len(found["rows"]) != COUNT:
+            raise RuntimeError(f"the dashboard has {len(found['nodes'])} nodes")
+    return cost
 
 
 def name_one(node: str) -> list[list[str]]:

@@ -20,7 +20,7 @@ from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from ccm_agent.bus.access.audit_writer import AuditWriter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccm_agent.bus.connection.settings import BusSettings
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
-    from ccm_agent.model.ports import RenderWorker
+    from ccm_agent.model.ports import KeyValueEntry, RenderWorker
     from ccm_ctl.fleet.keys.signers_timestamp import RenewalState
     from ccm_ctl.fleet.ports import Fleet
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
@@ -51,6 +51,7 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
         ca, cert, key: Files for TLS.
         operator: In whose name requests go out.
         insecure: A broker that requires no credentials, or offers no TLS, is accepted anywhere.
+        no_cache: All nodes are read from the broker, also those that an earlier command has read.
     """
 
     context: str = ""
@@ -64,6 +65,7 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""
     insecure: bool = False
+    no_cache: bool = False
 
 
 class Broker(Struct, frozen=True):
@@ -151,8 +153,9 @@ class Application:
         return self.run_alone(connect_and_work)
 
     def _warned(self, broker: Broker) -> Broker:
-        """The broker, for an operator who sees the warnings."""
-        return replace(broker, fleet=replace(broker.fleet, warn=self.terminal.warn))
+        """The broker, for an operator who sees the warnings, and perhaps wants no cache."""
+        fleet = replace(broker.fleet, warn=self.terminal.warn)
+        return replace(broker, fleet=replace(fleet, all_nodes=None) if self.reach.no_cache else fleet)
 
     def _report_lost_entries(self, audit: AuditWriter | None) -> None:
         from ccm_agent.clikit.text import plural
@@ -227,6 +230,7 @@ async def connected(settings: BusSettings) -> AsyncIterator[Broker]:
     async with Connection(settings) as connection:
         await connection.connect_now()
         fleet = fleet_over(connection, settings.identity, signatory, trust)
+        fleet = replace(fleet, all_nodes=_cached_nodes(settings, fleet))
         try:
             trail = audit.writing(connection) if audit is not None else contextlib.nullcontext()
             async with trail, renewing(fleet, connection):
@@ -296,6 +300,24 @@ def fleet_over(
         confirm=confirm,
     )
     return fleet
+
+
+def _cached_nodes(settings: BusSettings, fleet: Fleet) -> Callable[[], Awaitable[list[KeyValueEntry]]]:
+    """What reads all nodes, with a file for this broker and these credentials."""
+
+    async def read() -> list[KeyValueEntry]:
+        from ccm_agent.bus.kv import NatsKeyValue
+        from ccm_ctl.fleet.nodes.cached_nodes import CachedNodes
+        from ccm_ctl.fleet.nodes.inventory_file import InventoryFile, cache_folder
+
+        folder, bucket = cache_folder(os.environ), fleet.nodes
+        if folder is None or settings.token is not None or not isinstance(bucket, NatsKeyValue):
+            return await bucket.matching(["node.>", "presence.>"])
+        key = fleet.signatory.public_key if fleet.signatory is not None else ""
+        names = (*settings.servers, settings.creds, settings.nkey, settings.user, settings.identity, key)
+        return await CachedNodes(bucket, InventoryFile(folder, names)).read()
+
+    return read
 
 
 def _load_keys(settings: BusSettings) -> tuple[Signatory | None, Trust | None, AuditWriter | None]:

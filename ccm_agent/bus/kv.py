@@ -14,6 +14,8 @@ import base64
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ccm_agent.bus.change_notices import NoticeLimit, notice_revision
 from ccm_agent.bus.signatures.signing import CERTIFICATE_HEADER, SIGNATURE_HEADER
 from ccm_agent.bus.streams import (
@@ -23,6 +25,7 @@ from ccm_agent.bus.streams import (
     parse_time,
     read_all,
     read_as_of,
+    read_first,
     read_last,
     read_newest,
     store,
@@ -30,7 +33,7 @@ from ccm_agent.bus.streams import (
 from ccm_agent.bus.subjects import check_key, key_subject, notification_subject
 from ccm_agent.model.errors import ProtocolError, RevisionError, UsageError
 from ccm_agent.model.limited_log import LimitedLog
-from ccm_agent.model.ports import KeyValueEntry
+from ccm_agent.model.ports import BucketKeys, KeyValueEntry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -177,6 +180,31 @@ class NatsKeyValue:
         subject = key_subject(self.bucket, check_key(key))
         found = [each async for each in read_all(self._connection, self._stream, subject)]
         return [self._entry(each) for each in found if not self._is_copy(each)]
+
+    async def list_keys(self, pattern: str) -> BucketKeys:
+        """See `KeyChanges.list_keys`."""
+        keys: set[str] = set()
+        prefix, filtered = key_subject(self.bucket, ""), key_subject(self.bucket, pattern)
+        while True:  # the broker lists so many subjects at once
+            question = {"subjects_filter": filtered, "offset": len(keys)}
+            info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
+            listed = {subject.removeprefix(prefix) for subject in info["state"].get("subjects") or ()}
+            if listed <= keys or len(keys := keys | listed) >= info.get("total", 0):
+                return BucketKeys(
+                    keys=keys,
+                    created=str(info["created"]),
+                    revision=int(info["state"]["last_seq"]),
+                    history=int(info["config"].get("max_msgs_per_subject", 0)),
+                )
+
+    async def changes(self, pattern: str, after: int, since: datetime) -> list[KeyValueEntry]:
+        """See `KeyChanges.changes`."""
+        subject = key_subject(self.bucket, pattern)
+        first = await read_first(self._connection, self._stream, subject, start_time=since)
+        found = [first] if first is not None else []
+        found += [each async for each in read_all(self._connection, self._stream, subject, after + 1)]
+        entries = ((self._entry(each), self._is_copy(each)) for each in found)
+        return [replace(entry, value=b"") if is_copy else entry for entry, is_copy in entries]
 
     async def revision(self) -> int:
         """See `KeyHistory.revision`."""

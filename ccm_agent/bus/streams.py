@@ -291,9 +291,9 @@ async def read_all(
             return
 
 
-async def read_first(connection: Connection, stream: str, pattern: str) -> Stored | None:
-    """The oldest message that a stream still holds on a pattern, as one replica knows it; None: it holds none."""
-    page = await _page(connection, stream, {"next_by_subj": pattern, "batch": 1, "seq": 1})
+async def read_first(connection: Connection, stream: str, pattern: str, **begin: Any) -> Stored | None:
+    """The oldest message that a stream still holds on a pattern, perhaps since a `start_time`, as one replica knows it."""
+    page = await _page(connection, stream, {"next_by_subj": pattern, "batch": 1, **(begin or {"seq": 1})})
     return page.messages[0] if page.messages else None
 
 

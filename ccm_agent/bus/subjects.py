@@ -63,6 +63,7 @@ _KEY = re.compile(r"[A-Za-z0-9_=/-]+(?:\.[A-Za-z0-9_=/-]+)*")
 _VISIBLE = re.compile(r"[!-)+-\-/-=?-~]+")
 """ASCII without space, `*`, `.` and `>`. Choria CCM writes these parts unencoded, so they must be accepted here."""
 _WORD = re.compile(r"[a-z_]+")
+_PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 _DEPTH = PROTOCOL.count(".") + 1
 _EVENT = re.compile(rf"({re.escape(PROTOCOL)}\.([a-z_]+)\.[a-z_]+)\.(.+)")
 """Protocol id, its first word, and the run and node."""
@@ -77,6 +78,8 @@ def encode_token(text: str) -> str:
     """
     if not text:
         return "="
+    if len(text) <= TOKEN_LIMIT_BYTES and _PLAIN_TOKEN.fullmatch(text):
+        return text
     raw = text.encode("utf-8", "surrogatepass")
     token = "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in raw)
     return token if len(token) <= TOKEN_LIMIT_BYTES else f"=h{hashlib.sha256(raw).hexdigest()}"

@@ -656,6 +656,50 @@ class KeyHistory(Protocol):
         ...
 
 
+class BucketKeys(Struct, frozen=True, kw_only=True):
+    """
+    The keys of a bucket, without what is stored there.
+
+    Attributes:
+        keys: Those of which anything is stored, deletions included.
+        created: When the stream was made, as the broker writes it; one that was removed and made again differs.
+        revision: Revision of the newest write to the bucket.
+        history: How many revisions of a key the bucket keeps.
+    """
+
+    keys: set[str]
+    created: str
+    revision: int
+    history: int
+
+
+class KeyChanges(KeyReader, Protocol):
+    """Reads of what changed in a bucket, for a reader that knows what was there before."""
+
+    async def list_keys(self, pattern: str) -> BucketKeys:
+        """
+        List the keys that match a pattern now, as the leader of the stream knows them.
+
+        Raises:
+            BusUnavailableError: The broker is unreachable.
+            BusDeniedError: These credentials may not.
+        """
+        ...
+
+    async def changes(self, pattern: str, after: int, since: datetime) -> list[KeyValueEntry]:
+        """
+        The revisions of matching keys that are stored after a revision, oldest first; each deletion with an empty value.
+
+        An entry that was copied there counts as a deletion, because `matching` does not return it. Before them comes the first
+        revision that was written at a time or later, whatever its number: if a stream is put back to a backup and written to
+        again, times go on, and revisions do not.
+
+        Raises:
+            BusUnavailableError: The broker is unreachable.
+        """
+        ...
+
+
 class SignedStore(KeyValue, Protocol):
     """A bucket that also stores signatures, which were made elsewhere: "" for none."""
 

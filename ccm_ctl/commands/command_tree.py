@@ -82,13 +82,15 @@ def shared_options(*, hidden: bool) -> list[click.Option]:
             is_flag=True,
             hidden=hidden,
         ),
+        _shared("--no-cache", "Read all nodes again, not only changed ones.", is_flag=True, hidden=hidden),
     ]
 
 
 def _shared(
     name: str, text: str, metavar: str | None = None, short: str = "", **settings: Any
 ) -> click.Option:
-    names = [name, f"{commands.BaseCommand.prefix}{name.removeprefix('--')}", *([short] if short else [])]
+    own = f"{commands.BaseCommand.prefix}{name.removeprefix('--').replace('-', '_')}"
+    names = [name, own, *([short] if short else [])]
     return click.Option(names, metavar=metavar, help=text, **settings)
 
 

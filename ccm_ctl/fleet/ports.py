@@ -170,6 +170,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         seen: The signers lists that this operator has seen on this machine; None: nothing is remembered.
         confirm: Confirms that the signers list is the newest one, if these credentials may; raises BusError. None: they never do.
         warn: Warns the operator about what a decision leaves out.
+        all_nodes: Reads the records and presences of all nodes, of which some may be cached; None: `nodes` is read.
     """
 
     operator: str
@@ -195,6 +196,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     seen: SeenSigners | None = None
     confirm: Callable[[], Awaitable[object]] | None = None
     warn: Callable[[str], None] = _log_warning
+    all_nodes: Callable[[], Awaitable[list[KeyValueEntry]]] | None = None
 
 
 class LocalClock:

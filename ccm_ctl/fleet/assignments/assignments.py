@@ -177,6 +177,8 @@ class Assignments:
         return found
 
     def _look_up(self, node: Node) -> dict[str, Standing]:
+        if not self.standing:
+            return {}
         scopes, facts = _list_scopes(node), node.facts
         found: dict[str, Standing] = {}
         for one in self.standing:

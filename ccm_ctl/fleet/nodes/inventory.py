@@ -7,6 +7,7 @@ removed. Assigned facts count at once, even if the node has not received them ye
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,7 +37,8 @@ NAMED_LIMIT = 1_000
 async def read_inventory(fleet: Fleet) -> Inventory:
     """Read every node that has connected or has assigned facts, without its gathered facts."""
     nodes: dict[str, Node] = {}
-    for entry in await fleet.nodes.matching(["node.>", "presence.>"]):
+    read = fleet.all_nodes or functools.partial(fleet.nodes.matching, ["node.>", "presence.>"])
+    for entry in await read():
         _take_in(nodes, entry)
     for entry in await fleet.facts.matching([">"]):
         _take_assigned(nodes, entry)
