@@ -217,12 +217,9 @@ def _size(environ: Mapping[str, str], stream: TextIO) -> tuple[int, int]:
         found = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):  # a terminal in a test
         found = os.terminal_size((0, 0))
-    columns, lines = (_number(environ.get(name, "")) for name in ("COLUMNS", "LINES"))
-    return columns or found.columns or 80, lines or found.lines or 24
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    given = environ.get("COLUMNS", "")
+    columns = int(given) if given.isdecimal() else 0
+    return columns or found.columns or 80, found.lines or 24
 
 
 async def _line_of(stream: TextIO) -> str:
