@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WITHIN_S = 1.0
 """Seconds to wait for a program after the operator pressed Tab."""
 
-_OF_FILES = frozenset({"file", "edit", "archive", "scaffold"})
+_OF_FILES = frozenset({"file", "edit", "config", "archive", "scaffold"})
 """Types whose resources are named after a path."""
 
 _PROGRAMS = {

@@ -15,7 +15,7 @@ from ccm_agent.model.errors import Place, PolicyError
 from ccm_agent.model.records.policy import COMMAND_TYPE, REGISTRATION_TYPE, Limits
 from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
-_PATH_TYPES = ("file", "edit", "archive", "scaffold")
+_PATH_TYPES = ("file", "edit", "config", "archive", "scaffold")
 _CONTAINER_TYPE = "apply"
 """Its resources are checked one by one, so a list of types need not name it."""
 

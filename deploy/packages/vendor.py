@@ -39,8 +39,13 @@ NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
 
 def needed(project: Path) -> list[metadata.Distribution]:
-    """The distributions behind the dependencies of pyproject.toml, with what those need in turn, by name."""
-    todo = list(tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"])
+    """
+    The distributions behind the dependencies of pyproject.toml, with what those need in turn, by name.
+
+    Those of the extra `config` are among them: without them a node could not manage YAML and TOML files.
+    """
+    declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    todo = [*declared["dependencies"], *declared["optional-dependencies"]["config"]]
     found: dict[str, metadata.Distribution] = {}
     while todo:
         requirement = Requirement(todo.pop())

@@ -107,6 +107,8 @@ ONE_IMPORTER: dict[str, set[str]] = {
         "ccm_ctl/fleet/http_problems.py",
     },
     "joserfc": {"ccm_ctl/dashboard/id_token.py"},
+    "ruamel": {"ccm_agent/resources/config/formats"},
+    "tomlkit": {"ccm_agent/resources/config/formats"},
     "pyrage": {"ccm_ctl/secret_sources/age_file.py"},
     "yaml": {"ccm_agent/model"},
     "rich": {"ccm_agent/clikit", "ccm_ctl/render", "ccm_ctl/top"},

@@ -40,7 +40,7 @@ from ccm_ctl.dashboard.id_token import SignInError, check_claims, user_of, verif
 from ccm_ctl.dashboard.oidc_settings import OidcSettings
 from ccm_ctl.fleet.data.documents import decode_removal
 from ccm_ctl.fleet.trust.verified_reader import number_of
-from tests.fuzz import stored, wrapped
+from tests.fuzz import edited, stored, wrapped
 from tests.fuzz.target import Read, Target
 from tests.support.signing import new_key
 
@@ -335,4 +335,4 @@ OTHERS = [
     Target("gzip of a tar", lambda data: _tar(gzip.compress(data)), [_packed("tar")], (*TAR_ERRORS, OSError)),
 ]  # fmt: skip
 
-TARGETS: list[Target] = [*FUNCTIONS, *_wire(), *OTHERS, *wrapped.WRAPPED, *stored.STORED]
+TARGETS: list[Target] = [*FUNCTIONS, *_wire(), *OTHERS, *wrapped.WRAPPED, *stored.STORED, *edited.EDITED]

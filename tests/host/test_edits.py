@@ -113,3 +113,61 @@ def test_an_invalid_content_is_not_written(only: Callable[[str], testenv.Node], 
     assert "Syntax error" in told
     assert machine.path("/root/job.sh").read_bytes() == before
     assert machine.run("sh", "-c", "ls -A /root | grep -c ccm-", check=False).stdout == "0\n"
+
+
+CONFIG = """
+printf '# a\\nserver:\\n    port: 80 # p\\n' > /root/a.yaml
+printf '[main]\\ngpgcheck=1\\n' > /root/a.ini
+printf '# a\\n[server]\\nport = 80 # p\\n' > /root/a.toml
+printf '{"server": {"port": 80}}\\n' > /root/a.json
+chmod 0640 /root/a.*
+"""
+KEYS = {"yaml": "server.port", "toml": "server.port", "json": "server.port", "ini": "main.port"}
+ALL = "cat /root/a.yaml /root/a.ini /root/a.toml /root/a.json"
+
+
+def configs() -> str:
+    check = {
+        "json": "python3 -m json.tool %s",
+        "toml": "python3 -c 'import sys, tomllib; tomllib.load(open(sys.argv[1], \"rb\"))' %s",
+    }
+    resources = [
+        {
+            f"/root/a.{name}": {
+                "values": {key: 81, f"{key}s": "x"},
+                "validate": check.get(name, "grep -q port %s"),
+            }
+        }
+        for name, key in KEYS.items()
+    ]
+    return json.dumps({"ccm": {"resources": [{"config": resources}]}})
+
+
+@pytest.mark.parametrize("kind", ["apt", "dnf"])
+def test_keys_are_stable_repaired_and_undone(
+    only: Callable[[str], testenv.Node], program: str, kind: str
+) -> None:
+    machine = only(kind)
+    machine.run("sh", "-c", CONFIG)
+    machine.path("/root/m.yaml").write_text(configs())
+    machine.path("/root/undo.py").write_text(PROGRAM)
+    before = machine.run("sh", "-c", ALL + IN_ONE_LINE).stdout.strip()
+    names = [f"/root/a.{name}" for name in KEYS]
+
+    first, second = apply(machine, program), apply(machine, program)
+    machine.run("sed", "-i", "s/81/90/", "/root/a.yaml", "/root/a.json")
+    third, fourth = apply(machine, program), apply(machine, program)
+    changed = machine.run("sh", "-c", ALL).stdout
+    machine.run("sh", "-c", CONFIG)
+    done = machine.run(sys.executable, "/root/undo.py", ALL + IN_ONE_LINE, timeout=240)
+
+    assert (first, second, third, fourth) == (names, [], ["/root/a.yaml", "/root/a.json"], [])
+    assert changed == (
+        "# a\nserver:\n    port: 81 # p\n    ports: x\n"
+        "[main]\ngpgcheck=1\nport=81\nports=x\n"
+        '# a\n[server]\nport = 81 # p\nports = "x"\n'
+        '{"server": {"port": 81, "ports": "x"}}\n'
+    )
+    states = [line.strip() for line in done.stdout.splitlines() if line and not line.startswith('["')]
+    assert states[1] == before, done.stdout
+    assert states[0] == states[2] != before, done.stdout

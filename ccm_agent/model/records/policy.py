@@ -119,9 +119,9 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     paths: Annotated[
         list[str],
         Meta(
-            description="Paths that `file`, `edit`, `archive` and `scaffold` manage: absolute, with `*`, `?` and `[…]` within a "
-            "name and `**` for any number of directories. They are compared with the "
-            "real path, with symlinks of its directory resolved."
+            description="Paths that `file`, `edit`, `config`, `archive` and `scaffold` manage: absolute, with `*`, `?` and `[…]` "
+            "within a name and `**` for any number of directories. They are compared with the real path, with symlinks of its "
+            "directory resolved."
         ),
     ] = []
     sources: Annotated[

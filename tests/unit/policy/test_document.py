@@ -54,7 +54,9 @@ def test_a_whole_policy() -> None:
     assert web.written_hours == ("Mon-Fri 08:00-18:00", "Sat 10:00-12:00")
     assert web.title == "the rule `web team` (policy.yaml:6)"
     assert web.layer.only is not None
-    assert web.layer.only.types == frozenset({"file", "edit", "archive", "scaffold", "package", "service"})
+    assert web.layer.only.types == frozenset(
+        {"file", "edit", "config", "archive", "scaffold", "package", "service"}
+    )
     assert web.layer.only.services == ("nginx",)
     assert (others.is_allow, others.place.line) == (False, 15)
     assert others.actions == frozenset({*RUN_ACTIONS, "facts"})

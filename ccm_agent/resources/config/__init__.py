@@ -1,0 +1,67 @@
+"""The config type: keys of configuration files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.resources.config.model import ConfigProperties
+from ccm_agent.resources.config.resource import check
+from ccm_agent.resources.contract import (
+    CommandLine,
+    Flag,
+    ProviderSpec,
+    ResourceContext,
+    ResourceType,
+    UndoRules,
+)
+from ccm_agent.resources.edited_files import EditedState, decide, earlier, identify, reach
+
+
+def _make_posix(context: ResourceContext) -> Any:
+    from ccm_agent.resources.config.providers.posix import PosixConfig
+
+    return PosixConfig(context.files, context.runner)
+
+
+def _gather(given: dict[str, Any]) -> dict[str, Any]:
+    """`ensure` defaults to `present`; a value that is JSON is not a text."""
+    import json
+
+    values = {"ensure": "present", **given}
+    if isinstance(values.get("value"), str):
+        try:
+            values["value"] = json.loads(values["value"])
+        except (ValueError, RecursionError):
+            pass  # a text
+    return values
+
+
+TYPE: ResourceType[ConfigProperties, EditedState] = ResourceType(
+    name="config",
+    summary="Keys of ini, JSON, TOML and YAML files.",
+    properties=ConfigProperties,
+    state=EditedState,
+    decide=decide,
+    check=check,
+    ensure=("present", "absent"),
+    default_ensure="present",
+    is_extension=True,
+    reach=reach,
+    undo=UndoRules(earlier=earlier, identify=identify),
+    providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
+    command=CommandLine(
+        hidden=frozenset({"values", "diff"}),
+        flags=(
+            Flag(field="key", names=("--key",), kind="text", placeholder="PATH"),
+            Flag(
+                field="value", names=("--value",), kind="text", placeholder="VALUE", help="JSON, or a text."
+            ),
+        ),
+        gather=_gather,
+        examples=(
+            "/etc/app.toml --key server.port --value 8080 --diff",
+            "/etc/docker/daemon.json --key log-driver --value journald --create",
+            "/etc/app.ini absent --key main.debug",
+        ),
+    ),
+)

@@ -1,0 +1,67 @@
+"""Keys of configuration files of this host, through the files port."""
+
+from __future__ import annotations
+
+from ccm_agent.model.errors import DocumentError, FileError
+from ccm_agent.model.ports import Files, Runner
+from ccm_agent.resources.config.model import ConfigProperties
+from ccm_agent.resources.config.resource import changes_of
+from ccm_agent.resources.file_editor import FileEditor
+
+LIMIT_BYTES = 4 << 20
+SLOW_LIMIT_BYTES = 256 << 10
+"""For the formats whose libraries take seconds for a larger file."""
+_MARK = "\ufeff"
+
+
+class PosixConfig(FileEditor[ConfigProperties]):
+    """
+    The provider for Unix-like systems.
+
+    Args:
+        files, runner: The ports.
+    """
+
+    def __init__(self, files: Files, runner: Runner) -> None:
+        super().__init__(files, runner, "config", change_content, LIMIT_BYTES)
+
+
+def change_content(wanted: ConfigProperties, content: bytes) -> bytes:
+    """Return a content with the values of a resource."""
+    try:
+        changes = changes_of(wanted)
+    except DocumentError as err:
+        raise FileError(err.message) from err
+    name = wanted.file_format
+    if not changes or not name:
+        return content  # `ccm status` names the file only
+    text = content.decode("utf-8", "surrogateescape")
+    if "\0" in text:
+        raise FileError("it contains NUL bytes, so it is not text")
+    if name == "ini":
+        from ccm_agent.resources.config.formats.ini_text import change_ini
+
+        return change_ini(text, changes).encode("utf-8", "surrogateescape")
+    if any("\udc80" <= one <= "\udcff" for one in text):
+        raise FileError("it is not UTF-8")
+    mark, text = text[: text.startswith(_MARK)], text.removeprefix(_MARK)
+    if name == "json":
+        from ccm_agent.resources.config.formats.json_text import change_json
+
+        return _written(mark + change_json(text, changes))
+    if len(content) > SLOW_LIMIT_BYTES:
+        raise FileError(f"it holds {len(content)} bytes, and {name} files may have {SLOW_LIMIT_BYTES}")
+    if name == "toml":
+        from ccm_agent.resources.config.formats.toml_text import change_toml as change
+    else:
+        from ccm_agent.resources.config.formats.yaml_text import change_yaml as change
+    ending = "\r\n" if "\r\n" in text else "\n"
+    after = change(text.replace("\r\n", "\n"), changes)
+    return _written(mark + (after.replace("\n", ending) if ending != "\n" else after))
+
+
+def _written(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as err:
+        raise FileError("a value contains half a character, which no file can have") from err
