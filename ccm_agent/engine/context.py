@@ -17,7 +17,12 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.child_outcome import count_outcomes
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
-from ccm_agent.engine.masking import register_manifest_secrets, register_rule_secrets, register_secrets
+from ccm_agent.engine.masking import (
+    HIDDEN,
+    register_manifest_secrets,
+    register_rule_secrets,
+    register_secrets,
+)
 from ccm_agent.engine.permission import ConfinedContext
 from ccm_agent.engine.prefetch import StatePrefetcher
 from ccm_agent.engine.refreshes import ManifestScope
@@ -296,6 +301,15 @@ class ManifestContext(ManifestScope):
                 "warning", "Health check failed", check=check.name, status=status, tries=result.tries
             )
         return result
+
+    def attempt_failed(self, declared: ResolvedResource, attempt: str, error: str, wait: str) -> None:
+        shown = HIDDEN if declared.wanted.sensitive else error
+        self.state.note(
+            "warning", "Attempt failed", resource=declared.reference, attempt=attempt, error=shown, next=wait
+        )
+
+    async def wait(self, seconds: float) -> bool:
+        return await self.state.wait(seconds)
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
         if self.state.options.metrics is not None:

@@ -200,7 +200,7 @@ class LocalEngine:
     ) -> TransactionEvent:
         """Apply one resource; see `engine.request.Engine.ensure`."""
         kind = self.deps.catalog.find(type_name)
-        state = await self._begin(options)
+        state = await self._begin(options, is_single=True)
         with state.secrets.kept_out_of_errors():
             return await self._ensure(kind, properties, state)
 
@@ -271,7 +271,7 @@ class LocalEngine:
 
     # ---- inside ----
 
-    async def _begin(self, options: ApplyOptions) -> SharedRunState:
+    async def _begin(self, options: ApplyOptions, *, is_single: bool = False) -> SharedRunState:
         session = MemorySession()
         if options.session:
             from ccm_agent.sessions.directory import open_session
@@ -281,7 +281,7 @@ class LocalEngine:
             facts = self.deps.gather_facts(options.more_facts)
         else:
             facts = merge.deep(options.facts, options.more_facts) if options.more_facts else options.facts
-        return SharedRunState(self.deps, options, session, facts)
+        return SharedRunState(self.deps, options, session, facts, is_single=is_single)
 
     async def _document(self, source: ManifestSource) -> ManifestDocument:
         path = _join(self.deps.directory, source.path) if source.path else ""

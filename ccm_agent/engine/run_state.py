@@ -26,12 +26,21 @@ from ccm_agent.resources.registry import ProviderRegistry
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
 
+POLL_S = 0.5
+"""How often a wait looks whether the run ends."""
+
 
 class SharedRunState:
     """The state that all manifests of one run share."""
 
     def __init__(
-        self, deps: EngineDeps, options: ApplyOptions, session: MemorySession, facts: Mapping[str, Any]
+        self,
+        deps: EngineDeps,
+        options: ApplyOptions,
+        session: MemorySession,
+        facts: Mapping[str, Any],
+        *,
+        is_single: bool = False,
     ) -> None:
         self.deps = deps
         self.options = options
@@ -46,6 +55,8 @@ class SharedRunState:
         self.outer_data: Mapping[str, Any] = {}
         self.is_paused_midway = False
         """The run was paused before its end; another process continues it."""
+        self._is_resumable = not is_single
+        """A pause leaves what is not done to another process; a single resource has its outcome here."""
         self._done: dict[tuple[str, str, str], deque[TransactionEvent]] = {}
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
@@ -118,6 +129,25 @@ class SharedRunState:
     def is_ending(self) -> bool:
         """The run ends before its last resource, or is left to another process."""
         return self.stop is not None or self.is_paused
+
+    async def wait(self, seconds: float) -> bool:
+        """
+        Wait for the next attempt of a resource; returns False as soon as the run is stopped or paused.
+
+        A paused run leaves the resource to the process that continues it, which begins with the first attempt.
+        """
+        clock = self.deps.clock
+        end = clock.monotonic() + seconds
+        while not self.is_ending():
+            left = end - clock.monotonic()
+            if left <= 0:
+                return True
+            await clock.sleep(min(left, POLL_S))
+        if self.stop is not None:
+            self.stop.has_taken_effect = True
+        elif self._is_resumable:
+            self.is_paused_midway = True
+        return False
 
     @property
     def is_stopped(self) -> bool:

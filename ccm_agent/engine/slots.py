@@ -333,7 +333,7 @@ class ManifestSlots:
 
     async def take(self, declared: ResolvedResource) -> bool:
         """See `resources.run_context.ResourceSlots.take`."""
-        if self._noop:
+        if self._noop or self._taken:
             return False
         claim = self._claim(declared)
         if self._keeper is None:

@@ -179,6 +179,10 @@ def _check_behavior(kind: AnyType, wanted: CommonProperties) -> None:
         from ccm_agent.resources.ignored import check_ignore
 
         check_ignore(kind, wanted)
+    if wanted.retry is not None:
+        from ccm_agent.resources.attempts import check_retry
+
+        check_retry(kind, wanted.retry)
     if wanted.timeout and "timeout" in kind.rules.limits_resource:
         from ccm_agent.resources.time_limit import check_timeout
 

@@ -46,6 +46,21 @@ class Control(
     ] = ""
 
 
+class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How often a resource that fails is tried again."""
+
+    tries: Annotated[
+        int,
+        Meta(
+            description="Maximum attempts, at most 100. Default: 3.",
+            extra_json_schema={"minimum": 1, "maximum": 100},
+        ),
+    ] = 3
+    every: Annotated[
+        str, Meta(description="Time between attempts, such as `10s`, at most `1h`. Default: `5s`.")
+    ] = "5s"
+
+
 class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     Properties of every resource type.
@@ -97,6 +112,13 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
             "and it fails."
         ),
     ] = ""
+    retry: Annotated[
+        Retry | None,
+        Extension,
+        Meta(
+            description="Try again if the resource fails: `{tries: 3, every: 10s}`. Health checks have tries of their own."
+        ),
+    ] = None
     tags: Annotated[
         list[str], Extension, Meta(description="Words by which `--tags` and `--skip-tags` select resources.")
     ] = []

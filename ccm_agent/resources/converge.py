@@ -17,6 +17,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ccm_agent.model.errors import BusError, CcmError, DesiredStateError, HostError, PolicyError
 from ccm_agent.model.health import HealthCheck, HealthResult, HealthStatus
 from ccm_agent.model.ids import new_id
@@ -34,6 +36,19 @@ log = logging.getLogger(__name__)
 
 UNKNOWN_LIMIT = 1000
 """The longest sentence about what is unknown, in characters. It may quote a path of the manifest."""
+
+
+class Attempt(Struct):
+    """
+    What the attempts to reach the desired state of one resource have in common.
+
+    Attributes:
+        number: The current attempt, from 1; 0 without `retry`.
+        before: The state before the first change; None while nothing was changed.
+    """
+
+    number: int = 0
+    before: CommonState | None = None
 
 
 async def converge(declared: ResolvedResource, run: RunContext) -> TransactionEvent:
@@ -176,12 +191,23 @@ async def _is_managed(declared: ResolvedResource, run: RunContext) -> bool:
 
 async def _apply(declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent) -> None:
     """Look, decide, act, verify. Errors go into the event."""
+    attempt, retry = Attempt(), declared.wanted.retry
+
+    def reach() -> Awaitable[None]:
+        return _reach(declared, provider, run, event, attempt)
+
     try:
-        await _reach(declared, provider, run, event, _limit_of(declared))
+        if retry is None or run.noop:
+            await reach()
+        else:
+            from ccm_agent.resources.attempts import repeat
+
+            await repeat(declared, retry, run, event, attempt, reach)
     except PolicyError as err:
         _deny(event, err)
     except CcmError as err:
-        _fail(event, str(err), err.code, err.output if isinstance(err, HostError) else "")
+        which = f" (attempt {attempt.number} of {retry.tries})" if retry and attempt.number > 1 else ""
+        _fail(event, f"{err}{which}", err.code, err.output if isinstance(err, HostError) else "")
     except Exception as err:  # a bug in one resource must not stop the others
         log.exception("a resource failed with an unexpected error", extra={"resource": declared.reference})
         _fail(event, f"internal error: {type(err).__name__}: {err}", "ccm.internal")
@@ -217,9 +243,9 @@ def _deny(event: TransactionEvent, refused: PolicyError) -> None:
 
 
 async def _reach(
-    declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent, limited: Limit
+    declared: ResolvedResource, provider: Any, run: RunContext, event: TransactionEvent, attempt: Attempt
 ) -> None:
-    kind = declared.kind
+    kind, limited = declared.kind, _limit_of(declared)
     if declared.refused is not None:
         raise declared.refused
     wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run))
@@ -234,10 +260,12 @@ async def _reach(
     is_noop = run.noop and not kind.contains_manifest
     if decision.steps:
         if not kind.contains_manifest:
-            event.diff = await run.diff(declared, provider, found, decision, triggered_by)
+            # of several attempts, the first one shows the whole change
+            event.diff = event.diff or await run.diff(declared, provider, found, decision, triggered_by)
         if is_noop:
             message, changed = _noop_message(decision, kind.noop_separator), True
         else:
+            attempt.before = attempt.before or found
             state = await run.undo.record(
                 declared,
                 provider,
@@ -245,12 +273,15 @@ async def _reach(
                 decision,
                 lambda: limited(_act(declared, wanted, provider, run, decision, event)),
             )
-            changed = kind.has_changed is None or kind.has_changed(found, state)
-            if not changed:
-                event.diff = None
+    if attempt.before is not None:
+        changed = kind.has_changed is None or kind.has_changed(attempt.before, state)
+        if not changed:
+            event.diff = None
     stable = decision.is_stable
     if decision.steps and not is_noop:
         stable = not changed if kind.contains_manifest else kind.stable_when_changed or stable
+    elif changed and not is_noop:
+        stable = kind.stable_when_changed  # an attempt that failed made the change
     if state.timestamp is None:
         state.timestamp = event.timestamp
     state.changed, state.stable, state.refreshed = changed, stable, decision.refreshed

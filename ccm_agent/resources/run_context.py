@@ -21,6 +21,12 @@ class Limit(Protocol):
     def __call__(self, work: Awaitable[T], /) -> Awaitable[T]: ...
 
 
+class AttemptCounter(Protocol):
+    """The number of the current attempt to reach the desired state, from 1; 0 without `retry`."""
+
+    number: int
+
+
 class ResourceSlots(Protocol):
     """The slot of the fleet that a resource takes before it is changed. A noop takes none."""
 
@@ -151,6 +157,14 @@ class RunContext(Protocol):
 
     async def check(self, check: HealthCheck) -> HealthResult:
         """Run a health check; PolicyError if the node's policy forbids it."""
+        ...
+
+    def attempt_failed(self, declared: ResolvedResource, attempt: str, error: str, wait: str) -> None:
+        """Report an attempt after which there is another one."""
+        ...
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the next attempt; returns False as soon as the run ends."""
         ...
 
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:

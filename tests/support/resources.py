@@ -92,6 +92,12 @@ class Run:
     def forget(self) -> None:
         pass
 
+    def attempt_failed(self, declared: ResolvedResource, attempt: str, error: str, wait: str) -> None:
+        raise AssertionError("no further attempt was expected")
+
+    async def wait(self, seconds: float) -> bool:
+        raise AssertionError("no further attempt was expected")
+
     def checked(self, event: TransactionEvent, check: str, seconds: float) -> None:
         """Nobody measures here."""
 

@@ -106,7 +106,7 @@ def test_a_property_that_is_like_no_other_is_reported_which_there_are() -> None:
     assert (said.code, said.err) == (
         1,
         "ccmctl: name: package has no such property; it has alias, ensure, provider, health_checks, require, control, ignore, "
-        "tags, sensitive, register_when_stable\n",
+        "timeout, retry, tags, sensitive, register_when_stable\n",
     )
 
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from ccm_agent.model.errors import CommandError, PropertyError
+from ccm_agent.model.formats.field_rules import field_rules
+from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import DecisionContext
 from ccm_agent.resources.scaffold import TYPE
 from ccm_agent.resources.scaffold.model import ScaffoldMetadata, ScaffoldProperties, ScaffoldState
@@ -155,7 +157,7 @@ class TestCheck:
 
     def test_our_extensions_are_named_for_lint(self) -> None:
         assert (TYPE.rules.extensions, TYPE.rules.extension_values) == (
-            {"diff", "sensitive", "tags", "timeout"},
+            field_rules(CommonProperties).extensions | {"diff", "timeout"},
             {"engine": {"jinja"}},
         )
 

@@ -1,0 +1,100 @@
+"""`retry`: a resource that fails is looked at and changed again, a limited number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from ccm_agent.model.errors import (
+    BusUnavailableError,
+    CcmError,
+    DocumentError,
+    HostError,
+    NoProviderError,
+    Place,
+    PropertyError,
+)
+from ccm_agent.model.formats.durations import format_duration, parse_duration
+from ccm_agent.model.records.slots import SlotError
+from ccm_agent.model.resource import Retry
+
+if TYPE_CHECKING:
+    from ccm_agent.model.outcome import TransactionEvent
+    from ccm_agent.resources.contract import AnyType, ResolvedResource
+    from ccm_agent.resources.run_context import AttemptCounter, RunContext
+
+MOST_TRIES = 100
+LONGEST_WAIT_S = 3600.0
+"""The longest `every`. A node does nothing else while it waits."""
+
+
+async def repeat(
+    declared: ResolvedResource,
+    retry: Retry,
+    run: RunContext,
+    event: TransactionEvent,
+    attempt: AttemptCounter,
+    reach: Callable[[], Awaitable[None]],
+) -> None:
+    """
+    Try to reach the desired state until it is reached or the attempts are used up.
+
+    An error that the next attempt would meet again is raised at once: an invalid property, a policy, a slot that is not free.
+
+    Args:
+        declared, retry: The resource.
+        run: Its run. If the run ends, there is no further attempt.
+        event: Gets the output of the last attempt.
+        attempt: Counts the attempts.
+        reach: One attempt.
+
+    Raises:
+        CcmError: The error of the last attempt.
+    """
+    wait_s = parse_duration(retry.every)
+    while True:
+        attempt.number += 1
+        try:
+            return await reach()
+        except CcmError as err:
+            if attempt.number >= retry.tries or not _may_pass(err):
+                raise
+            run.attempt_failed(
+                declared, f"{attempt.number} of {retry.tries}", str(err), format_duration(wait_s)
+            )
+            if not await run.wait(wait_s):
+                raise
+        event.output, event.cut, event.exit_code = "", [], None
+        run.forget()  # other programs had time to change the host
+
+
+def check_retry(kind: AnyType, retry: Retry) -> None:
+    """
+    Refuse too many attempts, a wait that is too long, and a type whose resources have outcomes of their own.
+
+    Raises:
+        PropertyError: With its place.
+    """
+    if kind.contains_manifest:
+        _refuse(f"`{kind.name}` has no `retry`: set it for the resources of the child manifest", "retry")
+    if not 1 <= retry.tries <= MOST_TRIES:
+        _refuse(f"`tries` is {retry.tries}: it must be from 1 to {MOST_TRIES}", "retry.tries")
+    try:
+        seconds = parse_duration(retry.every)
+    except DocumentError as err:
+        _refuse(err.message, "retry.every")
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        _refuse(
+            f"`every` is `{retry.every}`: it must be from 0 to {format_duration(LONGEST_WAIT_S)}",
+            "retry.every",
+        )
+
+
+def _may_pass(err: CcmError) -> bool:
+    if isinstance(err, SlotError | NoProviderError):
+        return False
+    return isinstance(err, HostError | BusUnavailableError)
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
