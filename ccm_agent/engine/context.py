@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ccm_agent.engine.child_outcome import count_outcomes
@@ -52,7 +54,7 @@ from ccm_agent.model.ports import Clock, Files, Runner
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.model.resource_diff import ResourceDiff
 from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, ProviderSpec, ResolvedResource
-from ccm_agent.resources.converge import would_have_changed
+from ccm_agent.resources.converge import converge, would_have_changed
 
 if TYPE_CHECKING:
     from ccm_agent.resources.run_context import ResourceUndo
@@ -193,6 +195,17 @@ class ManifestContext(ManifestScope):
         outcome = count_outcomes(loaded.resources, await self._apply_resources(context), noop)
         self._note_outcome(child, outcome)
         return outcome
+
+    def item_of(self, declared: ResolvedResource) -> AbstractContextManager[None]:
+        """While a resource is applied, expressions see the item that it was made for."""
+        if declared.item is UNSET:
+            return nullcontext()
+        return self.loaded.expressions.environment.with_item(declared.item)
+
+    async def manage(self, declared: ResolvedResource) -> TransactionEvent:
+        """Apply one resource and return its event; see `converge`."""
+        with self.item_of(declared):
+            return await converge(declared, self)
 
     # ---- for the flow: RunContext ----
 

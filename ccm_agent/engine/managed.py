@@ -51,13 +51,17 @@ class _Collector:
 
     async def collect(self, context: ManifestContext) -> Mapping[tuple[str, str], TransactionEvent]:
         for declared in context.loaded.resources:
-            if not await _is_managed(declared, context):
-                continue
-            if declared.kind.contains_manifest:
-                await self._child(declared, context)
-            else:
-                self._add(_reference(declared), context.state.masker)
+            with context.item_of(declared):
+                await self._collect(declared, context)
         return {}
+
+    async def _collect(self, declared: ResolvedResource, context: ManifestContext) -> None:
+        if not await _is_managed(declared, context):
+            return
+        if declared.kind.contains_manifest:
+            await self._child(declared, context)
+        else:
+            self._add(_reference(declared), context.state.masker)
 
     def _add(self, reference: str, masker: Masker) -> None:
         digest = hmac.new(self._salt, reference.encode(errors="replace"), hashlib.sha256).hexdigest()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ccm_agent.engine import masking
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.model.codec import encode_yaml
+from ccm_agent.model.resource import FOR_EACH
 from ccm_agent.model.secret import Masker
 from ccm_agent.resources.contract import ResolvedResource
 
@@ -32,14 +34,14 @@ def render_plan(loaded: ResolvedManifest, masker: Masker | None = None) -> str:
     section = {
         "fail_on_error": loaded.fail_on_error,
         "resources": [
-            {declared.kind.name: [_entry(declared, masker.value(properties))]}
+            {declared.kind.name: [_entry(declared, masker.value(properties), masker)]}
             for declared, properties in shown
         ],
     }
     return encode_yaml({"ccm": section, "data": _as_template(masker.value(loaded.data))}).rstrip("\n")
 
 
-def _entry(declared: ResolvedResource, properties: dict[str, Any]) -> dict[str, Any]:
+def _entry(declared: ResolvedResource, properties: dict[str, Any], masker: Masker) -> dict[str, Any]:
     """Return a resource as one entry of a list, by its name."""
     kind = declared.kind
     as_written = {*kind.rules.untemplated, *declared.pending}
@@ -51,6 +53,9 @@ def _entry(declared: ResolvedResource, properties: dict[str, Any]) -> dict[str, 
         shown.get("health_checks", ()), properties.get("health_checks", ()), strict=True
     ):
         check.update({key: rules for key, rules in written.items() if key == "goss_rules"})
+    if declared.pending and declared.item is not UNSET:
+        # the deferred fields need it; everything else is rendered
+        shown[FOR_EACH] = [_as_template(masker.value(msgspec.to_builtins(declared.item)))]
     name = shown.pop("name")
     return {name: shown}
 

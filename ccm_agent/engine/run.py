@@ -43,7 +43,7 @@ from ccm_agent.model.outcome import (
 )
 from ccm_agent.model.records.policy import OUTPUT
 from ccm_agent.resources.contract import AnyType, ResolvedResource
-from ccm_agent.resources.converge import converge, skip
+from ccm_agent.resources.converge import skip
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
 
@@ -459,7 +459,7 @@ class _ResourceLoop:
             stop.has_taken_effect = True
             event = skip(declared, context, stop.reason)
         else:
-            event = state.exclusions.event(declared, context, context) or await converge(declared, context)
+            event = state.exclusions.event(declared, context, context) or await context.manage(declared)
         if not state.is_paused_midway:
             await state.refreshes.ended(declared, context, event)
         if earlier is not None or state.is_paused_midway:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from msgspec import UNSET
+
 from ccm_agent.manifest.document import Path
 from ccm_agent.manifest.entries import EntryReader
 from ccm_agent.manifest.expressions import (
@@ -20,7 +22,7 @@ from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
 from ccm_agent.manifest.validate import check_outside_manifest, check_properties, late_checks
 from ccm_agent.model.errors import ExpressionError, InputError, PropertyError, SecretNotSealedError
-from ccm_agent.model.resource import CommonProperties
+from ccm_agent.model.resource import FOR_EACH, CommonProperties
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each
 from ccm_agent.resources.contract import AnyType, ResolvedResource
@@ -63,12 +65,36 @@ class ResourceBuilder(EntryReader):
         declared: list[ResolvedResource] = []
         for number, entry in enumerate(raw):
             for kind, properties, place in self.instances(entry, (*path, number)):
-                declared.append(self.declare(kind, properties, place, len(declared)))
+                if FOR_EACH in properties:
+                    self._each(kind, properties, place, declared)
+                else:
+                    declared.append(self.declare(kind, properties, place, len(declared)))
         if any(one.wanted.before or one.wanted.notify for one in declared):
             from ccm_agent.manifest.reverse_references import reverse_references
 
             reverse_references(declared, self._place)
         return declared
+
+    def _each(self, kind: AnyType, raw: dict[str, Any], path: Path, declared: list[ResolvedResource]) -> None:
+        """Add the resources of an entry with `for_each`."""
+        from ccm_agent.manifest.for_each import Expansion
+
+        template = {key: value for key, value in raw.items() if key != FOR_EACH}
+        try:
+            expansion = Expansion(
+                raw[FOR_EACH], self._expressions, sum(one.item is not UNSET for one in declared)
+            )
+        except InputError as err:
+            self._replace(err, f"{kind.name}#{raw.get('name') or '?'}", (*path, FOR_EACH))
+        for item in expansion.items:
+            try:
+                with self._expressions.environment.with_item(item):
+                    one = self.declare(kind, template, path, len(declared))
+                one.item = item
+                expansion.check(one)
+            except InputError as err:
+                raise expansion.named(err, self._place((*path, FOR_EACH))) from err
+            declared.append(one)
 
     def declare(self, kind: AnyType, raw: dict[str, Any], path: Path, index: int = 0) -> ResolvedResource:
         """

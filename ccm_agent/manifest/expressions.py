@@ -102,7 +102,7 @@ def render(value: Any, expressions: Expressions) -> Any:
 
 
 def _render_mapping(value: dict[str, Any], expressions: Expressions) -> dict[str, Any]:
-    rendered = {key: _render_typed(one, expressions) for key, one in value.items()}
+    rendered = {key: render_typed(one, expressions) for key, one in value.items()}
     return {key: one for key, one in rendered.items() if one is not None or value[key] is None}
 
 
@@ -142,7 +142,7 @@ def render_checks(value: Any, expressions: Expressions) -> Any:
     if not isinstance(value, list):
         return render(value, expressions)
     return [
-        {key: one if key == "goss_rules" else _render_typed(one, expressions) for key, one in check.items()}
+        {key: one if key == "goss_rules" else render_typed(one, expressions) for key, one in check.items()}
         if isinstance(check, dict)
         else render(check, expressions)
         for check in value
@@ -155,7 +155,7 @@ def render_entries(value: Any, expressions: Expressions) -> Any:
         return render(value, expressions)
     return [
         {
-            key: _render_typed(one, expressions)
+            key: render_typed(one, expressions)
             if key == "port"
             else {name: render(word, expressions) for name, word in one.items()}
             if isinstance(one, dict)
@@ -168,11 +168,12 @@ def render_entries(value: Any, expressions: Expressions) -> Any:
     ]
 
 
-def _render_typed(value: Any, expressions: Expressions) -> Any:
+def render_typed(value: Any, expressions: Expressions) -> Any:
+    """A value with its expressions rendered, where a text that is one expression takes the type of its value."""
     if isinstance(value, str):
         return expressions.typed(value) if has_markers(value) else value
     if isinstance(value, list):
-        return [_render_typed(one, expressions) for one in value]
+        return [render_typed(one, expressions) for one in value]
     if isinstance(value, dict):
         return _render_mapping(value, expressions)
     return value

@@ -10,15 +10,17 @@ from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.model.errors import ExpressionError
 from ccm_agent.model.gathered import unknown_fields
 
-_KINDS = {"Facts": "map", "Data": "map", "Environ": "text map"}
-_NAMES = tuple(_KINDS)
+_KINDS = {"Facts": "map", "Data": "map", "Environ": "text map", "item": "any"}
+PLAIN_NAMES = ("Facts", "Data", "Environ")
+ITEM_NAMES = (*PLAIN_NAMES, "item")
+"""The variables in a resource with `for_each`."""
 
 
 def lint_templates(
     report: Report,
     value: Any,
     path: Path,
-    names: tuple[str, ...] = _NAMES,
+    names: tuple[str, ...] = PLAIN_NAMES,
     functions: frozenset[str] | None = None,
 ) -> None:
     """
@@ -56,9 +58,9 @@ def _unclosed(report: Report, text: str, end: int, path: Path) -> None:
             return
 
 
-def lint_condition(report: Report, expression: str, path: Path) -> None:
+def lint_condition(report: Report, expression: str, path: Path, names: tuple[str, ...] = PLAIN_NAMES) -> None:
     """The same of an expression that must give a boolean."""
-    _lint(report, expression, path, _NAMES, None, is_condition=True)
+    _lint(report, expression, path, names, None, is_condition=True)
 
 
 def _lint(

@@ -9,9 +9,9 @@ from typing import Any
 from ccm_agent.manifest.conversion import convert_all
 from ccm_agent.manifest.document import Path
 from ccm_agent.manifest.entries import DEFAULTS, EntryReader
-from ccm_agent.manifest.expressions import holds_markers
+from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.findings import ERROR, WARNING, Report
-from ccm_agent.manifest.lint_expressions import lint_condition, lint_templates
+from ccm_agent.manifest.lint_expressions import ITEM_NAMES, PLAIN_NAMES, lint_condition, lint_templates
 from ccm_agent.manifest.lint_references import Key, ReferenceChecks
 from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
@@ -19,7 +19,7 @@ from ccm_agent.manifest.validate import check_ensure, check_outside_manifest, co
 from ccm_agent.model import codec
 from ccm_agent.model.errors import InputError, ManifestError, MisfitError
 from ccm_agent.model.formats.scalars import explain_unquoted
-from ccm_agent.model.resource import CommonProperties
+from ccm_agent.model.resource import FOR_EACH, CommonProperties
 from ccm_agent.model.suggestions import nearest
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.checks import check_each, errors_in
@@ -61,10 +61,17 @@ class ResourceLinter:
     def resource(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
         """Check one resource: its expressions, its properties and what it requires."""
         rules = kind.rules
+        names = ITEM_NAMES if FOR_EACH in raw else PLAIN_NAMES
         for key, value in raw.items():
             if rules.aliases.get(key, key) not in rules.untemplated:
-                lint_templates(self._report, value, self._at(path, key))
-        self._control(raw.get("control"), path)
+                known = PLAIN_NAMES if key == FOR_EACH else names
+                lint_templates(self._report, value, self._at(path, key), known)
+        self._control(raw.get("control"), path, names)
+        if FOR_EACH in raw and not has_markers(str(raw.get("name"))):
+            message = (
+                "`for_each` gives each resource the same name: put an expression with `item` into the name"
+            )
+            self._report.add(ERROR, "property", message, self._at(path, FOR_EACH))
         self._strictness(kind, raw, path)
         ensure = raw.get("ensure")
         if isinstance(ensure, (int, float)) and not isinstance(ensure, bool):
@@ -173,12 +180,12 @@ class ResourceLinter:
         where = self._inherited.get(str(steps[0]), path) if steps else path
         return (*where, *steps)
 
-    def _control(self, control: Any, path: Path) -> None:
+    def _control(self, control: Any, path: Path, names: tuple[str, ...]) -> None:
         if not isinstance(control, dict):
             return
         for key in ("if", "unless"):
             if isinstance(text := control.get(key), str) and text:
-                lint_condition(self._report, text, (*self._at(path, "control"), key))
+                lint_condition(self._report, text, (*self._at(path, "control"), key), names)
 
     def _strictness(self, kind: AnyType, raw: dict[str, Any], path: Path) -> None:
         if not self._strict:
@@ -206,7 +213,7 @@ class ResourceLinter:
 
     def _duplicate(self, kind: AnyType, wanted: CommonProperties, path: Path) -> None:
         first = self._declared.setdefault((kind.name, wanted.name), path)
-        if first is not path and wanted.name != "?":
+        if first is not path and wanted.name != "?" and wanted.for_each is None:
             message = (
                 f"{kind.name}#{wanted.name}: declared twice, first on line {self._report.place(first).line}"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -20,7 +20,9 @@ from ccm_agent.model.records.registration import RegistrationEntry
 PRESENT = "present"
 ABSENT = "absent"
 
-MANIFEST_ONLY = ("before", "notify")
+FOR_EACH = "for_each"
+
+MANIFEST_ONLY = ("before", "notify", FOR_EACH)
 """Properties that have a meaning only in a manifest, not for a single resource."""
 
 REFERENCE = re.compile(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
@@ -92,6 +94,14 @@ class CommonProperties(Struct, kw_only=True, forbid_unknown_fields=True, omit_de
             "it in `subscribe`."
         ),
     ] = []
+    for_each: Annotated[
+        str | list[Any] | dict[str, Any] | None,
+        Extension,
+        Meta(
+            description="Make one resource for each element of this list, or of the list that an expression gives. Expressions "
+            "see the element as `item`; of a mapping, `item.key` and `item.value`."
+        ),
+    ] = None
     control: Annotated[
         Control | None, Untemplated, Meta(description="Conditions under which the resource is managed.")
     ] = None

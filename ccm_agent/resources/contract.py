@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ccm_agent.model.formats.field_rules import FieldRules, field_rules
 from ccm_agent.model.resource import CommonProperties, CommonState
@@ -421,8 +421,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
             allows the type only by name, and a restricted plan does not read its state.
         undo: How its changes are undone; None: they cannot be.
-        ignorable: What `ignore` may name: properties, each with the values of properties by which it is not managed in a resource
-            that exists.
+        ignorable: What `ignore` may name, each with the property values that leave it unmanaged in a resource that exists.
         command: The command line of `ccm ensure TYPE`.
     """
 
@@ -478,9 +477,9 @@ class ResolvedResource(Struct, kw_only=True):
         kind: Its type.
         wanted: Its properties; all templates except those in pending fields are rendered.
         pending: Fields that still contain templates; they are rendered just before the resource is applied.
-        index: Its position in its manifest, from 0.
-        path: Its path in the document: keys and indexes.
+        index, path: Its position in its manifest, from 0, and its path in the document: keys and indexes.
         refused: Why it fails when its turn has come; None if nothing is known.
+        item: The element of `for_each` that it was made for, which its expressions see as `item`. Unset: there is none.
     """
 
     kind: AnyType
@@ -489,6 +488,7 @@ class ResolvedResource(Struct, kw_only=True):
     index: int = 0
     path: tuple[str | int, ...] = ()
     refused: InputError | None = None
+    item: Any = UNSET
 
     @property
     def reference(self) -> str:

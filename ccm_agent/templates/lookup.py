@@ -8,7 +8,8 @@ The result is the same as with JSON from the start: numbers are converted as in 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ccm_agent.model.errors import BusError, ExpressionError
@@ -60,6 +61,7 @@ class ExpressionScope:
         is_lenient: A lookup of a missing key gives "" instead of an error.
         allowance: The limits that all expressions share.
         variables: Facts, data and environment by their names in expressions.
+        has_item: `item` is among the variables; see `with_item`.
         secrets: Opens secrets; None where there are none.
         functions, function_names: The functions that expressions can call.
         host_functions: The functions that read from the host or the broker for the render process.
@@ -86,8 +88,20 @@ class ExpressionScope:
         self.is_lenient = is_lenient
         self.allowance = allowance
         self.variables: dict[str, Any] = {"Facts": facts, "Data": data, "Environ": environ}
+        self.has_item = False
         self.secrets: SecretSource | None = None
         self._root = LookupRoot(facts=facts, data=data, environ=environ)
+
+    @contextmanager
+    def with_item(self, item: Any) -> Iterator[None]:
+        """Evaluate with the variable `item`, in lookups too: the element of `for_each` that a resource was made for."""
+        self.has_item = True
+        self.variables["item"] = self._root["item"] = item
+        try:
+            yield
+        finally:
+            self.has_item = False
+            del self.variables["item"], self._root["item"]
 
     def require_opened(self, value: object) -> None:
         """

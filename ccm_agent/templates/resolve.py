@@ -130,10 +130,11 @@ def _plain_path(path: tuple[str, ...], env: ExpressionScope) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _names(functions: frozenset[str]) -> ExpressionNames:
+def _names(functions: frozenset[str], has_item: bool) -> ExpressionNames:
     from ccm_agent.templates.expr.program import ExpressionNames
 
-    return ExpressionNames({"Facts": "map", "Data": "map", "Environ": "text map"}, functions)
+    item = {"item": "any"} if has_item else {}
+    return ExpressionNames({"Facts": "map", "Data": "map", "Environ": "text map", **item}, functions)
 
 
 def evaluate(expression: str, env: ExpressionScope) -> Any:
@@ -145,7 +146,9 @@ def evaluate(expression: str, env: ExpressionScope) -> Any:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    program = compile_expression(expression, _names(env.function_names), allowance=env.allowance)
+    program = compile_expression(
+        expression, _names(env.function_names, env.has_item), allowance=env.allowance
+    )
     return program.run(env.variables, env.functions, env.allowance)
 
 
@@ -158,7 +161,7 @@ def evaluate_condition(expression: str, env: ExpressionScope) -> bool:
     """
     from ccm_agent.templates.expr.program import compile_expression
 
-    names = _names(env.function_names)
+    names = _names(env.function_names, env.has_item)
     program = compile_expression(expression, names, is_condition=True, allowance=env.allowance)
     return bool(program.run(env.variables, env.functions, env.allowance))
 
@@ -264,7 +267,7 @@ def needs_host(text: str, env: ExpressionScope) -> bool:
         return False
     from ccm_agent.templates.expr.program import compile_expression
 
-    names = _names(env.function_names)
+    names = _names(env.function_names, env.has_item)
     for part in parts.parts:
         if isinstance(part, str) or part.path or part.lookup is not None:
             continue
