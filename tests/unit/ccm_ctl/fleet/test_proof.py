@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import nacl.signing
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,6 +155,28 @@ def test_events_are_provisional_until_the_summary_comes() -> None:
 
     assert before == (NodeState.RUNNING, Verdict.PROVISIONAL, Verdict.PROVISIONAL)
     assert scene.proof.of_events(NODE) is Verdict.VERIFIED
+
+
+def test_the_signature_of_a_node_and_its_certificate_are_verified_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, checks = Scene(certified=False), list[int]()
+    verify = nacl.signing.VerifyKey.verify
+
+    def counted(self: nacl.signing.VerifyKey, *given: bytes, **rest: object) -> bytes:
+        checks.append(1)
+        return verify(self, *given, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nacl.signing.VerifyKey, "verify", counted)
+    messages = scene.genuine()
+
+    scene.certify()
+    of_certificate = len(checks)
+    scene.certify()  # its record is read again
+    scene.deliver(*messages, *messages)  # live, and from the stream
+
+    assert (of_certificate, len(checks)) == (1, 2)
+    assert scene.verdict == (Verdict.VERIFIED, 0, 0, {})
 
 
 def test_each_event_is_given_on_once() -> None:
