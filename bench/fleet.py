@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.applied import apply_run
-from bench.measure import BIN, Line
+from bench.measure import BIN, Line, side_by_side
 from bench.node_processes import node_processes
 from bench.secured import credentials_of
 from ccm_agent.testing.nats_server import NatsServer, temporary_server
@@ -21,6 +21,8 @@ from ccm_agent.testing.nats_server import NatsServer, temporary_server
 AGENTS, ROUNDS = 1000, 5
 REAL_AGENTS, REAL_FILES = 20, 20
 READY_S = 180
+SETTLED_S = 3
+"""After a run the agents write what they keep of it."""
 
 
 def ccmctl(server: NatsServer, *arguments: str) -> str:
@@ -50,22 +52,29 @@ def initialized_fleet() -> Iterator[tuple[NatsServer, dict[str, str], Path]]:
         yield server, environ, Path(home)
 
 
-def bare_times() -> list[float]:
-    """Seconds from the request until the bare controller holds every summary."""
-    with temporary_server() as server:
-        ccmctl(server, "init")
-        with node_processes("bare", server, AGENTS):
-            command = [sys.executable, "-m", "bench.simulated", "controller", server.url, str(AGENTS)]
-            return [float(subprocess.check_output(command, text=True)) for _ in range(ROUNDS + 1)][1:]
+def run_times(manifest: Path) -> tuple[float, float]:
+    """
+    Median seconds from the request until `ccmctl`, and until the bare controller, has every summary.
 
-
-def our_times(manifest: Path) -> list[float]:
-    """Seconds from the request (its own time) until `ccmctl` has every summary."""
-    with temporary_server() as server:
+    The two take turns, so that other load meets both: between a phase of one and a phase of the other it changes threefold.
+    """
+    with temporary_server() as server, temporary_server() as other:
         ccmctl(server, "init")
-        with node_processes("ours", server, AGENTS):
+        ccmctl(other, "init")
+        with node_processes("ours", server, AGENTS), node_processes("bare", other, AGENTS):
             wait_for_nodes(server, AGENTS)
-            return [apply_run(server, manifest, AGENTS).seconds for _ in range(ROUNDS + 1)][1:]
+
+            def ours() -> float:
+                seconds = apply_run(server, manifest, AGENTS).seconds
+                time.sleep(SETTLED_S)
+                return seconds
+
+            def bare() -> float:
+                command = [sys.executable, "-m", "bench.simulated", "controller", other.url, str(AGENTS)]
+                return float(subprocess.check_output(command, text=True))
+
+            our_s, bare_s = side_by_side(ROUNDS, ours, bare)
+    return our_s, bare_s
 
 
 def wait_for_nodes(server: NatsServer, count: int) -> None:
@@ -123,7 +132,7 @@ def measure() -> list[Line]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         manifest = lay_files(folder)
-        bare, ours = statistics.median(bare_times()), statistics.median(our_times(manifest))
+        ours, bare = run_times(manifest)
         with temporary_server() as server:
             ccmctl(server, "init")
             with real_agents(server, folder):
