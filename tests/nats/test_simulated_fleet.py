@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.support.secured import Secured, secured_broker
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 COUNT = 60
+CACHED_COUNT = 1_200
+"""Above so many, their entries are cached."""
 
 
 async def test_all_its_nodes_are_listed_and_only_a_changed_entry_is_unverified(tmp_path: Path) -> None:
@@ -49,3 +52,29 @@ async def test_all_its_nodes_are_listed_and_only_a_changed_entry_is_unverified(t
     ]
     assert [one["node"] for one in listed if one.get("unverified")] == []
     assert [one["node"] for one in changed.records if one.get("unverified")] == [node_name(5)]
+
+
+async def test_a_large_fleet_is_listed_alike_with_and_without_its_cache(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with secured_broker(tmp_path, Secured) as secured:
+        creds = secured.keys / "tester.creds"
+        operator = signing_key_in_credentials(creds.read_text())
+        assert operator is not None
+        root = SigningKey(Secret((secured.keys / "root.seed").read_text().strip()))
+        to_broker = settings(secured.fleet.broker, "tester", creds=str(creds))
+        await fill(to_broker, FleetKeys(root, operator), CACHED_COUNT)
+        secured.fleet.environ["XDG_CACHE_HOME"] = str(cache)
+
+        first = secured.as_("tester", "node", "list", "--json")
+        [file] = (cache / "ccm").iterdir()
+        async with Connection(to_broker) as connection:
+            await connection.connect_now()
+            await NatsKeyValue(connection, "CCM_NODES").delete(f"presence.{node_name(5)}")
+        cached = secured.as_("tester", "node", "list", "--json")
+        whole = secured.as_("tester", "node", "list", "--json", "--no-cache")
+
+    states = [{one["node"]: one["state"] for one in done.named("node")} for done in (first, cached, whole)]
+    assert len(states[0]) == CACHED_COUNT
+    assert (states[0][node_name(5)], states[1][node_name(5)]) == ("present", "offline")
+    assert states[1] == states[2]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
