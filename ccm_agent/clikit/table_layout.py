@@ -29,7 +29,7 @@ NARROW = 60
 
 _GAP = " " * GAP
 
-_WORD = re.compile(r"\s*\S+\s*")
+_WORD = re.compile(r"\S+\s*")
 
 
 class PlacedColumns(Struct, frozen=True, kw_only=True):
@@ -166,7 +166,10 @@ def wrap(text: str, width: int) -> list[str]:
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
     line, used = "", 0
-    for word in _WORD.findall(text):
+    words = _WORD.findall(text)
+    if words:  # an indent belongs to the first word
+        words[0] = text[: len(text) - len(text.lstrip())] + words[0]
+    for word in words:
         rest = word.rstrip()
         if used and used + cell_width(rest) > width:
             yield line.rstrip()

@@ -17,7 +17,7 @@ _SIGNS = (
         "a password or token",
         re.compile(
             rb"^[^#;\n]{0,200}?(?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|psk|credentials?)"
-            rb"[A-Za-z0-9_.-]{0,40}[\"']?[ \t]*(?:[:=]|[ \t])[ \t]*[\"']?[^\s\"'/<${][^\s\"']{3,}",
+            rb"[A-Za-z0-9_.-]{0,40}[\"']?[ \t]{0,40}(?:[:=]|[ \t])[ \t]{0,40}[\"']?[^\s\"'/<${][^\s\"']{3,}",
             re.IGNORECASE | re.MULTILINE,
         ),
     ),

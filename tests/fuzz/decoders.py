@@ -57,6 +57,7 @@ EXEMPT = {
     "ccm_ctl.commands.keys.secret_values:make_value": "words that the operator typed, and text that is only decoded",
     "ccm_agent.cli.agent.agent_output:_moment": "a status that this program has written",
     "ccm_agent.storage.journal:Journal.read_at": _OWN,
+    "ccm_agent.bus.connection.client:BusClient._parse_headers": "`parse_headers` and `broker_headers`, which are targets",
     "ccm_agent.agent.process.control_socket:_peer": "the kernel's word about a peer",
     "ccm_agent.agent.process.control_socket:ask": _LOCAL,
     "ccm_agent.agent.runs.recovery:Recovery._take_over": _OWN,

@@ -94,6 +94,7 @@ FUNCTIONS = [
         "ccm_agent.bus.connection.headers:parse_headers",
         "NATS/1.0 503 No\r\nA: b\r\nNats-Sequence: 4\r\n\r\n",
     ),
+    _function("ccm_agent.bus.connection.headers:broker_headers", "NATS/1.0 503 No\r\nA: b\r\n\r\n"),
     _function("ccm_agent.bus.streams:parse_time", "2026-01-01T00:00:00.123456789Z", raises=(ValueError,)),
     _function("ccm_agent.bus.chain:parse_place", "12.0123456789abcdef"),
     _function("ccm_agent.bus.subjects:decode_token", "a=2Fb", "="),
@@ -126,6 +127,12 @@ FUNCTIONS = [
     _function("ccm_agent.resources.package.providers.dnf:parse_query", "zsh\t0\t5.9\t1\tx86_64\n"),
     _function("ccm_agent.resources.package.providers.apt:parse_query", "zsh\t5.9-8\tinstall ok installed\n"),
     _function("ccm_agent.resources.package.providers.apt:parse_candidate", "zsh:\n  Candidate: 5.9-8\n"),
+    _function("ccm_agent.resources.package.providers.existing:parse_added", "nginx no optional installed\n"),
+    _function("ccm_agent.resources.file.providers.packaged:parse_owners", "a, b:amd64: /etc/x\n"),
+    _function("ccm_agent.resources.file.providers.packaged:parse_conffiles", " /etc/x 0123 obsolete\n"),
+    _function("ccm_agent.resources.file.providers.packaged:parse_md5sums", "0123  usr/bin/x\n"),
+    _function("ccm_agent.resources.file.providers.packaged:parse_verify", "S.5......  c /etc/x\n"),
+    _function("ccm_agent.resources.service.providers.existing:parse_changed", "a.service enabled disabled\n"),
     _function(
         "ccm_agent.resources.service.providers.systemd:parse_show", "Id=a.service\nActiveState=active\n"
     ),
