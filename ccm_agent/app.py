@@ -369,6 +369,12 @@ def _unpack() -> Any:
     return Unpacker()
 
 
+def _key_files() -> Any:
+    from ccm_agent.system.key_files import SystemKeyFiles
+
+    return SystemKeyFiles()
+
+
 def _trees() -> Any:
     from ccm_agent.system.trees.trees import SystemTrees
 
@@ -383,6 +389,7 @@ def _records() -> Any:
 
 _PORTS = {
     "download": _download,
+    "key_files": _key_files,
     "locks": _locks,
     "network": _network,
     "records": _records,

@@ -214,6 +214,61 @@ class Files(Protocol):
         ...
 
 
+class KeyPlace(Struct, frozen=True, kw_only=True):
+    """
+    The home directory of a user, for SSH keys.
+
+    Attributes:
+        path: Absolute path.
+        uid, gid: The numbers of the user and of the primary group.
+    """
+
+    path: str
+    uid: int
+    gid: int
+
+
+class KeyFile(Struct, frozen=True, kw_only=True):
+    """
+    The file ~/.ssh/authorized_keys of a user.
+
+    Attributes:
+        content: Its bytes; None if there is no file.
+        fault: What is wrong with owners and modes; "" if the user owns directory and file, with modes 0700 and 0600.
+        error: Why it cannot be managed, such as a symlink in its place; "" if it can.
+    """
+
+    content: bytes | None = None
+    fault: str = ""
+    error: str = ""
+
+
+class KeyFiles(Protocol):
+    """
+    Reads and writes ~/.ssh/authorized_keys; each call is one hop to a thread.
+
+    The user controls everything in the home directory. So no symlink in it is followed, a file that the user cannot read is not
+    read, and a home directory of another user is refused.
+    """
+
+    async def look(self, homes: Sequence[KeyPlace]) -> list[KeyFile]:
+        """Read the file in each home directory, in order. Never raises for one of them."""
+        ...
+
+    async def write(self, home: KeyPlace, content: bytes | None) -> None:
+        """
+        Write the file atomically, and set owners and modes of it and of ~/.ssh, which is created if it is missing.
+
+        Args:
+            home: Where.
+            content: The file's content; None removes the file.
+
+        Raises:
+            FileError: The operating system refuses, or a path is not what it must be; the file is as before.
+        """
+        ...
+
+
 class Transfer(Struct, frozen=True, kw_only=True):
     """
     A URL to download.

@@ -53,6 +53,14 @@ def check_name(name: str, what: str, field: str) -> None:
         raise PropertyError(f"invalid {what} name {name!r}: programs would read it as a number", place=place)
 
 
+def check_number(text: str, field: str) -> None:
+    """Refuse a number of a group in a text that is out of range."""
+    if len(text) > len(str(LARGEST_ID)) or int(text) > LARGEST_ID:
+        raise PropertyError(
+            f"`{field}` is out of range: numbers end at {LARGEST_ID}", place=Place(path=f"$.{field}")
+        )
+
+
 def check_names(names: list[str] | None, what: str, field: str) -> None:
     """Refuse a list of names that contains an invalid one, or that is too long for one argument; see `check_name`."""
     for name in names or ():

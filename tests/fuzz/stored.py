@@ -35,6 +35,7 @@ from ccm_agent.model.records.schedule_slots import schedule_slot
 from ccm_agent.model.wire import AGENT_REFUSED, SESSION_ANSWER
 from ccm_agent.registration.liveness import read_sightings
 from ccm_agent.resources.scaffold.providers.record import recall
+from ccm_agent.resources.user.key_lines import lines_of, merge_lines, shown_lines
 from ccm_agent.sessions.directory import _open
 from ccm_agent.storage.journal import encode_record
 from ccm_agent.storage.spool import Spool
@@ -148,6 +149,13 @@ def release(data: bytes) -> object:
     names = ("lsb-release", "debian_version", "redhat-release", "SuSE-release", "os-release")
     found = [parse_platform({name: text}) for name in names]
     return found, parse_guest(lambda _path: text, lambda _path: True)
+
+
+def authorized_keys(data: bytes) -> object:
+    """The file of a user, as it is merged and shown."""
+    found = lines_of(data.decode(errors="surrogateescape"))
+    merged = merge_lines(found, found[:1], is_exclusive=False)
+    return shown_lines(merged)
 
 
 def swap(data: bytes) -> object:
@@ -312,6 +320,10 @@ STORED = [
     ], (ValueError, OSError)),
     Target("release files", release, [
         b'ID=debian\nID_LIKE="debian"\nDISTRIB_ID=Ubuntu\nVERSION = 15.1\nkvm 1 0\ncontrol_d\n',
+    ]),
+    Target("authorized_keys", authorized_keys, [
+        b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEB a\n# b\n",
+        b'command="a \\" b",restrict ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEB a\n',
     ]),
     Target("vmstat", swap, [b"pswpin 3\npswpout 4\n"]),
     Target("document", document, [_STAMPED]),

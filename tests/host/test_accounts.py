@@ -1,4 +1,4 @@
-"""Groups with the shadow tools of a Debian and of a dnf system."""
+"""Groups and users with the shadow tools of a Debian and of a dnf system."""
 
 from __future__ import annotations
 
@@ -145,3 +145,250 @@ def test_what_the_tools_refuse_is_a_clear_error(
         ],
     }  # fmt: skip
     assert machine.path("/etc/group").read_text() == before
+
+
+HASH = "$6$saltsaltsalt$" + "Hh./" * 21 + "ab"
+OTHER_HASH = "$y$j9T$abcdefghijklmnopqrstuv$" + "y" * 43
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "B alice@laptop"
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "C" * 43 + " alice@desk"
+
+
+def user_of(machine: testenv.Node, name: str) -> list[str]:
+    """The entry of a user without its password field, and the names of its groups."""
+    entry = str(machine.run("getent", "passwd", name, check=False).stdout).strip().split(":")
+    groups = str(machine.run("id", "-nG", name, check=False).stdout).split()
+    return [*entry[:1], *entry[2:], ",".join(sorted(groups))]
+
+
+def shadow_of(machine: testenv.Node, name: str) -> tuple[str, str]:
+    """The password field and the expiry of a user."""
+    for line in machine.path("/etc/shadow").read_text().splitlines():
+        fields = line.split(":")
+        if fields[0] == name:
+            return fields[1], fields[7]
+    return "", ""
+
+
+def keys_of(machine: testenv.Node, home: str) -> str:
+    """Owners and modes of ~/.ssh and authorized_keys, and the content of the file."""
+    shown = machine.run("stat", "-c", "%U %a", f"{home}/.ssh", f"{home}/.ssh/authorized_keys").stdout
+    return str(shown) + machine.path(f"{home}/.ssh/authorized_keys").read_text()
+
+
+ALICE = {
+    "uid": 4500, "gid": 4501, "groups": ["games"], "home": "/home/alice", "shell": "/bin/bash", "comment": "Alice Ü",
+    "password_hash": HASH, "authorized_keys": [KEY], "create_home": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def alice(only: Callable[[str], testenv.Node], request: pytest.FixtureRequest) -> testenv.Node:
+    """A machine of a kind without the user of the tests."""
+    machine = only(request.param)
+    machine.run(
+        "sh", "-c", "pkill -u alice; userdel alice; groupdel alice; rm -rf /home/alice; true", check=False
+    )
+    return machine
+
+
+each_kind = pytest.mark.parametrize("alice", KINDS, indirect=True)
+
+
+def one(**properties: Any) -> list[dict[str, Any]]:
+    return [{"user": [{"alice": properties}]}]
+
+
+@each_kind
+def test_a_user_is_made_kept_and_repaired(alice: testenv.Node, program: str) -> None:
+    assert apply(alice, program, one(**ALICE), "--noop") == {"user#alice": True}
+    assert user_of(alice, "alice")[0] == ""
+    assert apply(alice, program, one(**ALICE)) == {"user#alice": True}
+    assert apply(alice, program, one(**ALICE)) == {"user#alice": False}
+    made = ["alice", "4500", "4501", "Alice Ü", "/home/alice", "/bin/bash", "alice,games"]
+    keys = f"alice 700\nalice 600\n{KEY}\n"
+    assert user_of(alice, "alice") == made
+    assert shadow_of(alice, "alice") == (HASH, "")
+    assert keys_of(alice, "/home/alice") == keys
+    assert alice.path("/home/alice/.bashrc").exists()
+
+    alice.run("usermod", "-u", "4600", "-s", "/bin/sh", "-c", "x", "-p", OTHER_HASH, "-G", "", "alice")
+    alice.run("chmod", "755", "/home/alice/.ssh")
+    alice.run("chown", "-R", "daemon", "/home/alice/.ssh/authorized_keys")
+    assert apply(alice, program, one(**ALICE)) == {
+        "user#alice": [
+            "/home/alice/.ssh/authorized_keys: belongs to daemon and not to alice, so no SSH keys are managed there"
+        ]
+    }
+    alice.run("chown", "-R", "alice", "/home/alice/.ssh/authorized_keys")
+    assert apply(alice, program, one(**ALICE)) == {"user#alice": True}
+    assert apply(alice, program, one(**ALICE)) == {"user#alice": False}
+    assert user_of(alice, "alice") == made
+    assert shadow_of(alice, "alice") == (HASH, "")
+    assert keys_of(alice, "/home/alice") == keys
+
+    alice.run("rm", "-r", "/home/alice")
+    assert apply(alice, program, one(**ALICE)) == {"user#alice": True}
+    assert keys_of(alice, "/home/alice") == keys
+    assert alice.path("/home/alice/.bashrc").exists()
+
+
+@each_kind
+def test_no_hash_is_in_an_event_or_on_a_command_line(alice: testenv.Node, program: str) -> None:
+    spy = "/usr/local/sbin/useradd"
+    tools = ("useradd", "usermod", "chpasswd", "groupadd")
+    for tool in tools:
+        path = alice.path(f"/usr/local/sbin/{tool}")
+        path.write_text(f'#!/bin/sh\necho "$0 $*" >> /root/argv\nexec /usr/sbin/{tool} "$@"\n')
+        path.chmod(0o755)
+    try:
+        declare(alice, one(**ALICE, locked=True))
+        told = alice.run(program, "apply", "/root/m.yaml", "--events", "/root/events", "--diff", check=False)
+        shown = alice.run(program, "status", "user", "alice", "--json", check=False).stdout
+        events = alice.path("/root/events").read_text()
+        argv = alice.path("/root/argv").read_text()
+    finally:
+        alice.run("sh", "-c", "rm -f /root/argv /root/events /usr/local/sbin/*")
+
+    assert spy in argv
+    assert "chpasswd -e" in argv
+    for text in (argv, events, told.stdout, told.stderr, shown):
+        assert HASH not in text
+        assert HASH[-40:] not in text
+    assert shadow_of(alice, "alice") == (f"!{HASH}", "1")
+
+
+@each_kind
+def test_a_lock_stays_with_a_new_hash_and_is_removed(alice: testenv.Node, program: str) -> None:
+    apply(alice, program, one(password_hash=HASH, locked=True))
+    assert shadow_of(alice, "alice") == (f"!{HASH}", "1")
+    assert apply(alice, program, one(password_hash=HASH, locked=True)) == {"user#alice": False}
+    assert apply(alice, program, one(password_hash=OTHER_HASH)) == {"user#alice": True}
+    assert shadow_of(alice, "alice") == (f"!{OTHER_HASH}", "1")
+
+    assert apply(alice, program, one(locked=False)) == {"user#alice": True}
+    assert shadow_of(alice, "alice") == (OTHER_HASH, "")
+    assert apply(alice, program, one(locked=False)) == {"user#alice": False}
+
+    assert apply(alice, program, one(expires="2030-01-31", password_hash="*")) == {"user#alice": True}
+    assert shadow_of(alice, "alice") == ("*", "21945")
+    assert apply(alice, program, one(expires="2030-01-31", password_hash="*")) == {"user#alice": False}
+
+
+@each_kind
+def test_groups_and_keys_are_added_or_exact(alice: testenv.Node, program: str) -> None:
+    apply(alice, program, one(groups=["games"], authorized_keys=[KEY]))
+    assert apply(alice, program, one(groups=["audio"], authorized_keys=[OTHER_KEY])) == {"user#alice": True}
+    assert user_of(alice, "alice")[-1] == "alice,audio,games"
+    assert keys_of(alice, "/home/alice") == f"alice 700\nalice 600\n{KEY}\n{OTHER_KEY}\n"
+
+    exact = one(groups=["audio"], groups_exclusive=True, authorized_keys=[], authorized_keys_exclusive=True)
+    assert apply(alice, program, exact) == {"user#alice": True}
+    assert apply(alice, program, exact) == {"user#alice": False}
+    assert user_of(alice, "alice")[-1] == "alice,audio"
+    assert not alice.path("/home/alice/.ssh/authorized_keys").exists()
+
+
+@each_kind
+def test_a_link_in_the_home_directory_is_not_followed(alice: testenv.Node, program: str) -> None:
+    apply(alice, program, one(create_home=True))
+    for trap in (
+        "ln -s /root .ssh",
+        "mkdir .ssh; ln -s /root/.bashrc .ssh/authorized_keys",
+        "mkdir .ssh; ln -s /root/new .ssh/authorized_keys",
+        "mkdir .ssh; mkfifo .ssh/authorized_keys",
+    ):
+        alice.run("su", "alice", "-c", f"cd && rm -rf .ssh && {trap}")
+        before = alice.run("sh", "-c", "stat -c '%n %U %a %Y' /root /root/.bashrc; ls -A /root | sort").stdout
+
+        (error,) = apply(alice, program, one(authorized_keys=[KEY]))["user#alice"]
+
+        assert "/home/alice/.ssh" in error
+        after = alice.run("sh", "-c", "stat -c '%n %U %a %Y' /root /root/.bashrc; ls -A /root | sort").stdout
+        assert [line for line in str(after).splitlines() if not line.startswith("/root ")] == [
+            line for line in str(before).splitlines() if not line.startswith("/root ")
+        ]
+        assert alice.run("stat", "-c", "%U %a", "/root").stdout == "root 700\n"
+
+
+@each_kind
+def test_a_removed_user_keeps_its_home_unless_it_is_purged(alice: testenv.Node, program: str) -> None:
+    apply(alice, program, one(**ALICE))
+    sleeper = alice.popen("su", "alice", "-c", "exec sleep 1000")
+    alice.run("sh", "-c", "until pgrep -u alice sleep; do sleep 0.05; done", timeout=20)
+
+    (error,) = apply(alice, program, one(ensure="absent", purge_home=True))["user#alice"]
+
+    assert error.startswith(
+        "could not remove the user alice: userdel: user alice is currently used by process "
+    )
+    assert error.endswith("; end its sessions and processes first")
+    assert user_of(alice, "alice")[0] == "alice"
+    assert alice.path("/home/alice/.bashrc").exists()
+
+    alice.run("pkill", "-u", "alice")
+    sleeper.wait(timeout=20)
+    alice.run("su", "alice", "-c", "ln -s /etc /home/alice/link")
+    assert apply(alice, program, one(ensure="absent")) == {"user#alice": True}
+    assert apply(alice, program, one(ensure="absent")) == {"user#alice": False}
+    assert alice.path("/home/alice/.bashrc").exists()
+
+    apply(alice, program, one(**ALICE))
+    assert apply(alice, program, one(ensure="absent", purge_home=True)) == {"user#alice": True}
+    assert not alice.path("/home/alice").exists()
+    assert alice.path("/etc/passwd").exists()
+
+
+@each_kind
+def test_an_undo_restores_a_removed_user(alice: testenv.Node, program: str) -> None:
+    apply(alice, program, one(**ALICE, expires="2031-01-01"))
+    before = user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")
+
+    told = run_and_undo(alice, one(ensure="absent"))
+
+    assert (user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")) == before, told
+
+
+@each_kind
+def test_an_undo_restores_a_changed_user(alice: testenv.Node, program: str) -> None:
+    apply(alice, program, one(**ALICE))
+    before = user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")
+    changes = {
+        "uid": 4777, "group": "games", "groups": ["audio"], "groups_exclusive": True, "shell": "/bin/sh", "comment": "",
+        "password_hash": OTHER_HASH, "locked": True, "authorized_keys": [OTHER_KEY],
+    }  # fmt: skip
+
+    told = run_and_undo(alice, one(**changes))
+
+    assert (user_of(alice, "alice"), shadow_of(alice, "alice"), keys_of(alice, "/home/alice")) == before, told
+
+
+@each_kind
+def test_an_undo_of_a_new_user_removes_it(alice: testenv.Node, program: str) -> None:
+    told = run_and_undo(alice, one(**ALICE))
+
+    assert user_of(alice, "alice")[0] == "", told
+    assert group_of(alice, "alice") == ""
+
+
+@each_kind
+def test_what_would_harm_the_host_is_refused(alice: testenv.Node, program: str) -> None:
+    files = [alice.path(f"/etc/{name}") for name in ("passwd", "shadow", "group")]
+    before = [file.read_text() for file in files]
+
+    told = apply(alice, program, [{"user": [
+        {"root": {"ensure": "absent"}},
+        {"daemon": {"ensure": "absent", "purge_home": True}},
+        {"games": {"uid": 1}},
+        {"bin": {"groups": ["no-such-group"]}},
+        {"sync": {"authorized_keys": [KEY]}},
+    ]}])  # fmt: skip
+
+    assert told == {
+        "user#root": ["the user root has uid 0, so it is not removed"],
+        "user#daemon": ["the home directory /usr/sbin is not removed, because it belongs to root"],
+        "user#games": ["could not change the user games: usermod: UID '1' already exists"],
+        "user#bin": ["could not add the user bin to groups: usermod: group 'no-such-group' does not exist"],
+        "user#sync": ["/bin: belongs to root and not to sync, so no SSH keys are managed there"],
+    }
+    assert not alice.path("/usr/bin/.ssh").exists()
+    assert [file.read_text() for file in files] == before

@@ -19,9 +19,9 @@ from ccm_agent.resources.group.undo import earlier, identify
 
 
 def _make_shadow(context: ResourceContext) -> Any:
-    from ccm_agent.resources.group.providers.shadow import Shadow
+    from ccm_agent.resources.group.providers.shadow import ShadowGroups
 
-    return Shadow(context.runner, context.files, context.port("locks"))
+    return ShadowGroups(context.runner, context.files, context.port("locks"))
 
 
 def _has_shadow(facts: Mapping[str, Any], probe: Probe) -> bool:

@@ -114,6 +114,8 @@ class EnsureRunOptions(Options, frozen=True, kw_only=True):
         "ccmctl ensure file /etc/motd present --content 'hello' --owner root --group root --mode 0644 -t node=web1 --yes",
         "ccmctl ensure archive /opt/app.tar.gz present --url https://example.net/app.tar.gz --owner root --group root --all",
         "ccmctl ensure scaffold /etc/app present --source /srv/app --all",
+        "ccmctl ensure group web present --gid 900 --targets role=web",
+        "ccmctl ensure user deploy present --uid 1500 --groups web --targets role=web",
         "ccmctl ensure apply /etc/app/manifest.yaml --noop -t node=web1",
         "ccmctl ensure mount /srv mounted device=/dev/sdb1 --unchecked --all",
         "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",

@@ -20,11 +20,11 @@ PROTOCOL = "io.choria.ccm.v1.resource.group.state"
 FIELDS = 4
 
 
-class Shadow:
+class ShadowGroups:
     """Groups of a system with the shadow tools; see `GroupProvider`."""
 
     def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
-        self._runner = AccountRunner(runner, locks)
+        self._tools = AccountRunner(runner, locks)
         self._files = files
 
     async def status(self, wanted: GroupProperties) -> GroupState:
@@ -41,7 +41,7 @@ class Shadow:
             options.append("-r")
         name = wanted.name
         try:
-            await self._runner.run(f"could not create the group {name}", "groupadd", *options, "--", name)
+            await self._tools.run(f"could not create the group {name}", "groupadd", *options, "--", name)
         except CommandError as err:
             if f"group '{name}' already exists" not in err.output:
                 raise
@@ -52,21 +52,21 @@ class Shadow:
             ) from err
 
     async def set_gid(self, name: str, gid: int) -> None:
-        await self._runner.run(
+        await self._tools.run(
             f"could not change the gid of the group {name}", "groupmod", "-g", str(gid), "--", name
         )
 
     async def add_members(self, name: str, members: Sequence[str]) -> None:
         for member in members:
             what = f"could not add {member} to the group {name}"
-            await self._runner.run(what, "gpasswd", "-a", member, "--", name)
+            await self._tools.run(what, "gpasswd", "-a", member, "--", name)
 
     async def set_members(self, name: str, members: Sequence[str]) -> None:
         what = f"could not set the members of the group {name}"
-        await self._runner.run(what, "gpasswd", "-M", ",".join(members), "--", name)
+        await self._tools.run(what, "gpasswd", "-M", ",".join(members), "--", name)
 
     async def remove(self, name: str) -> None:
-        await self._runner.run(f"could not remove the group {name}", "groupdel", "--", name)
+        await self._tools.run(f"could not remove the group {name}", "groupdel", "--", name)
 
 
 def state(name: str, entry: list[str] | None) -> GroupState:

@@ -10,7 +10,7 @@ import pytest
 from ccm_agent.model.errors import CommandError, FileError, LockError
 from ccm_agent.resources.group import TYPE
 from ccm_agent.resources.group.model import GroupProperties
-from ccm_agent.resources.group.providers.shadow import Shadow, state
+from ccm_agent.resources.group.providers.shadow import ShadowGroups, state
 from ccm_agent.testing.files import FakeFiles
 from ccm_agent.testing.locks import FakeLocks
 from ccm_agent.testing.runner import FakeRunner
@@ -39,10 +39,10 @@ class CountingFiles(FakeFiles):
         return await super().read(path, limit_bytes)
 
 
-def host(text: str = FILE) -> tuple[Shadow, FakeRunner, CountingFiles, FakeLocks]:
+def host(text: str = FILE) -> tuple[ShadowGroups, FakeRunner, CountingFiles, FakeLocks]:
     runner, files, locks = FakeRunner(), CountingFiles(), FakeLocks()
     files.put("/etc/group", text)
-    return Shadow(runner, files, locks), runner, files, locks
+    return ShadowGroups(runner, files, locks), runner, files, locks
 
 
 def edit(files: FakeFiles, text: str) -> Callable[[], None]:

@@ -1,0 +1,89 @@
+"""What undoes the change of a user."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.user.checks import check
+from ccm_agent.resources.user.key_lines import lines_of, parse_line
+from ccm_agent.resources.user.model import UserProperties, UserState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: UserProperties, found: UserState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """
+    Return the state before a change; see `UndoRules`.
+
+    Of a user that is removed that is everything, also the hash: the record of an undo is readable only for root, as /etc/shadow.
+    Of one that is changed it is what the resource manages. The home directory of a removed user is not kept here.
+    """
+    if found.ensure == ABSENT:
+        return EarlierState(properties={"ensure": ABSENT})
+    metadata, secrets = found.metadata, found.secrets
+    is_removed = wanted.ensure == ABSENT
+    properties: dict[str, Any] = {"ensure": PRESENT, "create_home": False}
+    for name, is_managed, value in (
+        ("uid", wanted.uid is not None, metadata.uid),
+        ("gid", wanted.gid is not None or wanted.group, metadata.gid),
+        ("home", wanted.home, metadata.home),
+        ("shell", wanted.shell, metadata.shell),
+        ("comment", wanted.comment is not None, metadata.comment),
+        ("groups", wanted.groups is not None, metadata.groups),
+        ("groups_exclusive", wanted.groups is not None, True),
+    ):
+        if is_managed or is_removed:
+            properties[name] = value
+    manages_shadow = wanted.password_hash is not None or wanted.locked is not None or wanted.expires
+    if (manages_shadow or is_removed) and secrets.password is not None:
+        properties |= {"password_hash": secrets.password, "expires": metadata.expires}
+        if not metadata.locked:
+            properties["locked"] = False
+    if wanted.authorized_keys is not None and not is_removed and wanted.home in ("", metadata.home):
+        properties |= {"authorized_keys": _keys(found), "authorized_keys_exclusive": True}
+    return EarlierState(properties=properties, why_not=_why_not(wanted.name, properties))
+
+
+def _keys(found: UserState) -> list[str]:
+    """Return the lines that can be written again: keys and comments, not what sshd ignores."""
+    keys = found.secrets.keys
+    lines = lines_of((keys.content or b"").decode(errors="replace")) if keys is not None else []
+    return [line for line in lines if line.isprintable() and (line.startswith("#") or parse_line(line))]
+
+
+def _why_not(name: str, properties: dict[str, Any]) -> str:
+    """Why a state is not restored: the user had something that this type does not write, such as an old form of hash."""
+    try:
+        check(UserProperties(name=name, **properties))
+    except InputError as err:
+        field = err.place.path.removeprefix("$.") if err.place else "state"
+        return f"its earlier {field} is one that this type does not write"
+    return ""
+
+
+def identify(state: UserState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`. Hash and keys are digests."""
+    if state.ensure == ABSENT:
+        return {"ensure": ABSENT}
+    metadata, secrets = state.metadata, state.secrets
+    keys = secrets.keys.content if secrets.keys is not None else None
+    return {
+        "ensure": state.ensure,
+        "uid": str(metadata.uid),
+        "gid": str(metadata.gid),
+        "home": metadata.home,
+        "shell": metadata.shell,
+        "comment": metadata.comment,
+        "groups": ",".join(metadata.groups),
+        "expires": metadata.expires,
+        "password": sha256((secrets.password or "").encode()).hexdigest(),
+        "authorized_keys": sha256(keys).hexdigest() if keys is not None else "",
+    }
