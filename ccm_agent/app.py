@@ -357,6 +357,12 @@ def _locks() -> Any:
     return SystemLocks(lock_directory())
 
 
+def _kernel() -> Any:
+    from ccm_agent.system.kernel import SystemKernel
+
+    return SystemKernel()
+
+
 def _network() -> Any:
     from ccm_agent.system.http.network import SystemNetwork
 
@@ -390,6 +396,7 @@ def _records() -> Any:
 _PORTS = {
     "download": _download,
     "key_files": _key_files,
+    "kernel": _kernel,
     "locks": _locks,
     "network": _network,
     "records": _records,

@@ -84,7 +84,8 @@ class RunUndo:
         entry, kind = self._entry(declared), declared.kind
         if entry is None or kind.undo is None:
             return ""
-        bare = kind.properties(name=declared.wanted.name, ensure=kind.default_ensure)
+        location = {name: getattr(declared.wanted, name) for name in kind.undo.located_by}
+        bare = kind.properties(name=declared.wanted.name, ensure=kind.default_ensure, **location)
         now, left = kind.undo.identify(await provider.status(bare)), entry.left or {}
         differing = [name for name in sorted(now.keys() | left.keys()) if now.get(name) != left.get(name)]
         if unknown := [name for name in now if now[name] is None or left.get(name, "") is None]:

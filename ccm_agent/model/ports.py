@@ -551,6 +551,42 @@ class Locks(Protocol):
         ...
 
 
+class KernelValue(Struct, frozen=True, kw_only=True):
+    """
+    A parameter of the running kernel.
+
+    Attributes:
+        path: Its path below /proc/sys.
+        value: Its value, without the newline at the end; "" if it has none or cannot be read.
+        exists: Whether the kernel has it.
+        is_read_only: Whether its file system is mounted read-only.
+        error: Why it cannot be read; "" if it can, or if there is none.
+    """
+
+    path: str
+    value: str = ""
+    exists: bool = False
+    is_read_only: bool = False
+    error: str = ""
+
+
+class Kernel(Protocol):
+    """Parameters of the running kernel, by their absolute paths below /proc/sys."""
+
+    async def read(self, paths: Sequence[str]) -> list[KernelValue]:
+        """Read parameters, in order, in one thread hop. Never raises for one parameter."""
+        ...
+
+    async def set(self, path: str, value: str) -> None:
+        """
+        Set a parameter.
+
+        Raises:
+            FileError: The kernel refuses it.
+        """
+        ...
+
+
 class Clock(Protocol):
     """The time, which tests can control."""
 

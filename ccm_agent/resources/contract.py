@@ -378,10 +378,13 @@ class UndoRules(Struct, frozen=True, kw_only=True):
             files. A relative path in the properties names a kept content by its digest.
         identify: Returns what a state is recognized by. Only if the current state has the same identity as the one that a run
             left, the change is undone.
+        located_by: Properties that say, with the name, which thing on the host the resource is, such as the file that has it.
+            `earlier` must return them, too.
     """
 
     earlier: Callable[[Any, Any, Decision, KeepFile], Awaitable[EarlierState]]
     identify: Callable[[Any], Identity]
+    located_by: tuple[str, ...] = ()
 
 
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):

@@ -1,0 +1,93 @@
+"""A text file in which each resource owns single lines: the other lines, the owner and the mode stay as they are."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import FileInfo, Files, Locks
+
+LIMIT_BYTES = 4 << 20
+"""A larger file of this kind is a mistake."""
+MODE = 0o644
+_DIRECTORY_MODE = 0o755
+
+
+class SharedFile:
+    """
+    Reads and edits such files.
+
+    Args:
+        files: The files of the host.
+        locks: Gives the lock that is held from reading to writing, so that two runs on a host lose no line.
+        lock: Its name.
+        removes_empty: Remove a file in which no line is left.
+    """
+
+    def __init__(self, files: Files, locks: Locks, lock: str, *, removes_empty: bool = True) -> None:
+        self._files = files
+        self._locks = locks
+        self._lock = lock
+        self._removes_empty = removes_empty
+
+    async def read(self, path: str) -> list[str]:
+        """
+        Return the lines; none if the file does not exist. Bytes that are not UTF-8 survive a later `edit`.
+
+        Raises:
+            FileError: It cannot be read, is too large, or is not a regular file.
+        """
+        return await self._lines(await self._inspect(path))
+
+    async def edit(self, path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
+        """
+        Change lines and write the file atomically; a missing file and its directory are created.
+
+        Raises:
+            FileError: The file cannot be read or written. It is as before.
+        """
+        async with self._locks.hold(self._lock):
+            look = await self._inspect(path)
+            before = await self._lines(look)
+            lines = change(before)
+            if lines == before:
+                return
+            if self._removes_empty and not any(line.strip() for line in lines):
+                await self._files.remove(path)
+                return
+            if look.kind == "absent":
+                await self._make_directory(posixpath.dirname(path))
+            content = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+            owner, group, mode = _attributes(look)
+            await self._files.write(path, content, owner=owner, group=group, mode=mode)
+
+    async def _inspect(self, path: str) -> FileInfo:
+        (look,) = await self._files.inspect([path], digest=False)
+        if look.link:
+            raise FileError(
+                f"{path} is a symlink to {look.link}, and would be replaced by a file; name the file that it leads to"
+            )
+        if look.kind not in ("file", "absent"):
+            raise FileError(f"{path} is not a regular file: {look.error or f'it is a {look.kind}'}")
+        return look
+
+    async def _lines(self, look: FileInfo) -> list[str]:
+        if look.kind == "absent":
+            return []
+        content = await self._files.read(look.path, LIMIT_BYTES)
+        # not splitlines(): it also splits at characters that are part of a line for the readers of these files
+        lines = content.decode(errors="surrogateescape").split("\n")
+        return lines[:-1] if lines[-1] == "" else lines
+
+    async def _make_directory(self, path: str) -> None:
+        (look,) = await self._files.inspect([path], digest=False)
+        if look.kind == "absent":
+            await self._files.set_attributes(path, mode=_DIRECTORY_MODE, directory=True)
+
+
+def _attributes(look: FileInfo) -> tuple[str, str, int]:
+    """Owner, group and mode of the file that is written."""
+    if look.kind == "absent":
+        return "", "", MODE
+    return str(look.uid), str(look.gid), look.mode & 0o777

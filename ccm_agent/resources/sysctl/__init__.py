@@ -1,0 +1,41 @@
+"""The sysctl type: parameters of the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType, UndoRules
+from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState
+from ccm_agent.resources.sysctl.resource import check, decide, reach
+from ccm_agent.resources.sysctl.undo import earlier, identify
+
+
+def _make_procfs(context: ResourceContext) -> Any:
+    from ccm_agent.resources.sysctl.providers.procfs import Procfs
+
+    return Procfs(context.files, context.port("kernel"), context.port("locks"))
+
+
+TYPE: ResourceType[SysctlProperties, SysctlState] = ResourceType(
+    name="sysctl",
+    summary="Kernel parameters: the live value, and the one that is set at boot.",
+    properties=SysctlProperties,
+    state=SysctlState,
+    decide=decide,
+    check=check,
+    reach=reach,
+    ensure=(PRESENT, ABSENT),
+    default_ensure=PRESENT,
+    is_extension=True,
+    undo=UndoRules(earlier=earlier, identify=identify, located_by=("file",)),
+    command=CommandLine(
+        arguments=("name", "value"),
+        examples=(
+            "vm.swappiness 10",
+            "net.ipv4.ip_forward 1 --file /etc/sysctl.d/70-router.conf --diff",
+            "vm.swappiness --ensure absent",
+        ),
+    ),
+    providers=(ProviderSpec(name="procfs", make=_make_procfs, rank=10),),
+)

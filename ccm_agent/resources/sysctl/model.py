@@ -1,0 +1,100 @@
+"""Properties and state of sysctl resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+DEFAULT_FILE = "/etc/sysctl.d/60-ccm.conf"
+ROOT = "/proc/sys/"
+_SWAPPED = str.maketrans("./", "/.")
+
+
+class SysctlProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A parameter of the kernel: its live value, and its line in a file that is read at boot."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="Name of the parameter, such as `vm.swappiness`. A dot in an interface name is written as a slash: "
+            "`net.ipv4.conf.eth0/100.forwarding`."
+        ),
+    ]
+    ensure: Annotated[
+        str,
+        Meta(
+            description="`present` (default), or `absent`: the file has no line for it. The live value then stays, unless "
+            "`live_value` is given."
+        ),
+    ] = ""
+    value: Annotated[
+        str,
+        Meta(description="The value. Several numbers are separated by spaces. Required unless `absent`."),
+    ] = ""
+    live_value: Annotated[
+        str, Meta(description="Another value for the running kernel. Default: `value`.")
+    ] = ""
+    apply: Annotated[
+        bool,
+        Meta(description="Whether the live value is managed (the default). With `false`, only the file is."),
+    ] = True
+    file: Annotated[
+        str,
+        Meta(
+            description="A `.conf` file in `/etc/sysctl.d`, or `/etc/sysctl.conf`. Its other lines are kept. Default: "
+            f"`{DEFAULT_FILE}`."
+        ),
+    ] = DEFAULT_FILE
+    ignore_missing: Annotated[
+        bool,
+        Meta(
+            description="Write the file also if the kernel does not have the parameter. Otherwise that is an error."
+        ),
+    ] = False
+
+    @property
+    def wanted_live(self) -> str:
+        """The desired live value; "" if it is not managed."""
+        return (self.live_value or self.value) if self.apply else ""
+
+
+class SysctlState(CommonState, kw_only=True):
+    """
+    The current state; `ensure` is "present" if the file has a line for the parameter.
+
+    Attributes:
+        file: The file that was read.
+        value: The value in it; "" if it has none.
+        live_value: The value of the running kernel; "" if it has none, or if it cannot be read.
+        exists: Whether the kernel has the parameter.
+        is_read_only: Whether the file system of the parameter is mounted read-only, as in most containers.
+        error: Why the live value cannot be read; "" if it can, or if there is none.
+    """
+
+    file: str = ""
+    value: str = ""
+    live_value: str = ""
+    exists: bool = False
+    is_read_only: bool = False
+    error: str = ""
+
+
+def parameter_path(name: str) -> str:
+    """
+    Return the path of a parameter below /proc/sys.
+
+    If the first separator is a slash, the name is a path; otherwise dots separate its parts, and a slash stands for a dot.
+
+    Source: sysctl.d(5).
+    """
+    dot, slash = name.find("."), name.find("/")
+    is_path = slash >= 0 and (dot < 0 or slash < dot)
+    return ROOT + (name if is_path else name.translate(_SWAPPED))
+
+
+def normal(value: str) -> str:
+    """Return a value as it is compared: the kernel separates numbers by tabs."""
+    return " ".join(value.split())

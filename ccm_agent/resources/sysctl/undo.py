@@ -1,0 +1,41 @@
+"""What undoes the change of a kernel parameter: the line in the file, and the live value before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState, normal
+from ccm_agent.resources.sysctl.resource import check
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: SysctlProperties, found: SysctlState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    properties: dict[str, Any] = {"file": wanted.file, "ignore_missing": True}
+    if found.ensure == ABSENT:
+        properties["ensure"] = ABSENT
+    else:
+        properties |= {"ensure": PRESENT, "value": found.value}
+    live = normal(found.live_value)
+    if wanted.wanted_live and live:
+        properties["live_value"] = live
+    else:
+        properties["apply"] = False
+    try:
+        check(SysctlProperties(name=wanted.name, **properties))
+    except InputError as err:
+        return EarlierState(why_not=f"its earlier state cannot be written: {err}")
+    return EarlierState(properties=properties)
+
+
+def identify(state: SysctlState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return {"ensure": state.ensure, "value": normal(state.value), "live_value": normal(state.live_value)}
