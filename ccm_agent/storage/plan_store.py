@@ -33,7 +33,7 @@ KEPT = 20
 KEPT_FOR = timedelta(hours=24)
 """An older plan cannot be applied."""
 
-_VOLATILE = {"timestamp", "mtime"}
+_VOLATILE = {"timestamp", "mtime", "next_runs"}
 """Fields of a state that can differ although nothing has changed."""
 
 

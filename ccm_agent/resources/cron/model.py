@@ -1,0 +1,100 @@
+"""Properties and state of cron resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.formats.field_rules import PublishNames, RunsCommand
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+DIRECTORY = "/etc/cron.d"
+MODE = 0o644
+SECRET_MODE = 0o600
+
+
+class CronProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job of cron."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="Name of the job and of its file in `/etc/cron.d`: letters, digits, `_` and `-`. Cron ignores others."
+        ),
+    ]
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
+    schedule: Annotated[
+        str,
+        Meta(
+            description="When it runs: the five fields of crontab(5), in the host's time zone, or a nickname such as `@daily` or "
+            "`@reboot`."
+        ),
+    ] = ""
+    user: Annotated[str, Meta(description="User that runs it. Default: `root`.")] = "root"
+    command: Annotated[
+        str,
+        RunsCommand,
+        Meta(description="The command, as cron passes it to a shell. A percent sign is written as `\\%`."),
+    ] = ""
+    environment: Annotated[
+        list[str],
+        PublishNames,
+        Meta(description="Variables of the job as `NAME=value`, such as `MAILTO=ops@example.com`."),
+    ] = []
+
+    @property
+    def path(self) -> str:
+        """The job's file."""
+        return f"{DIRECTORY}/{self.name}"
+
+    @property
+    def mode_bits(self) -> int:
+        """The permissions of the file: cron reads it as root, so secrets in it need no other reader."""
+        return SECRET_MODE if self.sensitive else MODE
+
+
+class CronJob(Struct, frozen=True, kw_only=True):
+    """A job as its file has it; see `CronProperties`."""
+
+    schedule: str
+    user: str
+    command: str
+    environment: tuple[str, ...] = ()
+
+
+class CronState(CommonState, kw_only=True, dict=True):
+    """
+    The current state; `ensure` is "present" if there is something at the path of the job's file.
+
+    Attributes:
+        path: The job's file.
+        kind: "absent", "file", "symlink" or anything else that is there.
+        checksum: SHA-256 of the file; "" if there is none, or if it cannot be read.
+        mode: Permissions as four octal digits; "" if there is no file.
+        uid: The owner; -1 if there is no file.
+        schedule, user: Of the job in the file; "" if the file does not have exactly one.
+        has_directory: Whether /etc/cron.d exists.
+        next_runs: The next times of the desired job; none if the file has it already.
+    """
+
+    path: str
+    kind: str = "absent"
+    checksum: str = ""
+    mode: str = ""
+    uid: int = -1
+    schedule: str = ""
+    user: str = ""
+    has_directory: bool = True
+    next_runs: list[str] = []
+
+    @property
+    def job(self) -> CronJob | None:
+        """The job in the file. It is not a field: states are published, and commands and variables may have secrets."""
+        found: CronJob | None = self.__dict__.get("read")
+        return found
+
+    def keep(self, job: CronJob) -> None:
+        """Set the job that was read."""
+        self.__dict__["read"] = job
+        self.schedule, self.user = job.schedule, job.user
