@@ -353,8 +353,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
         flags: Flags that differ from the default rule, or are added to it.
         hidden: Properties without a flag.
         alias: A second name for the command, such as `pkg`; "" for none.
-        gather: Converts the given values (by flag name without dashes, `-` as `_`) to properties; None uses them unchanged. May
-            raise UsageError. Values that were not given are absent.
+        gather: Converts values by flag name (`log_output`) to properties; may raise UsageError. None: unchanged.
         is_offered: Whether the type has a command.
         examples: What follows `ccm ensure TYPE` in the examples of its help.
     """
@@ -374,12 +373,10 @@ class UndoRules(Struct, frozen=True, kw_only=True):
     How changes of a type are undone.
 
     Attributes:
-        earlier: Returns the state before a change. It gets the resource, the state that was read, the decision, and what keeps
-            files. A relative path in the properties names a kept content by its digest.
-        identify: Returns what a state is recognized by. Only if the current state has the same identity as the one that a run
-            left, the change is undone.
-        located_by: Properties that say, with the name, which thing on the host the resource is, such as the file that has it.
-            `earlier` must return them, too.
+        earlier: Returns the earlier state, from the resource, the state that was read, the decision, and what keeps files. A
+            relative path in the properties names a kept content by its digest.
+        identify: Returns what a state is recognized by. A change is undone only if the state is still the one that the run left.
+        located_by: Properties that find the resource on the host, with its name; `earlier` must return them, too.
     """
 
     earlier: Callable[[Any, Any, Decision, KeepFile], Awaitable[EarlierState]]

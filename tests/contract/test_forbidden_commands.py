@@ -201,6 +201,7 @@ STARTERS = {
     "health/goss/network.py": "tools of the host",
     "health/goss/kernel.py": "tools of the host",
     "resources/package/providers/tool.py": "tools of the host",
+    "resources/mount/providers/util_linux.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",
     "resources/account_tools.py": "tools of the host",
     "engine/stoppable_runner.py": "passes on what another module starts",

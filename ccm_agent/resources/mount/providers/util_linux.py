@@ -1,0 +1,131 @@
+"""
+File systems with mount(8) and umount(8).
+
+Source: util-linux 2.38; fstab(5), mount(8), umount(8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Command, Files, Locks, Runner
+from ccm_agent.resources.mount.model import (
+    ABSENT,
+    MOUNTED,
+    UNMOUNTED,
+    FstabEntry,
+    MountProperties,
+    MountState,
+)
+from ccm_agent.resources.mount.resource import FSTAB
+from ccm_agent.resources.mount.tables import read_entries, read_mounts, with_entry, without_entry
+from ccm_agent.resources.shared_file import SharedFile
+
+MOUNTS = "/proc/self/mountinfo"
+MOUNTS_BYTES = 16 << 20
+SYSTEMD = "/run/systemd/system"
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LIMIT_S = 120
+"""A network share that does not answer keeps mount waiting."""
+SAID_BYTES = 1000
+
+
+class UtilLinux:
+    """
+    The provider `util_linux`.
+
+    Args:
+        runner: Runs mount and umount.
+        files: Reads both tables, and creates mount points.
+        locks: Gives the lock of /etc/fstab.
+    """
+
+    def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
+        self._runner = runner
+        self._files = files
+        self._fstab = SharedFile(files, locks, "fstab", removes_empty=False)
+
+    async def status(self, wanted: MountProperties) -> MountState:
+        """See `MountProvider`."""
+        return (await self.look_ahead([wanted]))[0]
+
+    async def look_ahead(self, wanted: Sequence[MountProperties]) -> list[MountState]:
+        """See `MountProvider`."""
+        entries = read_entries(await self._fstab.read(FSTAB))
+        content = await self._files.read(MOUNTS, MOUNTS_BYTES)
+        mounts = read_mounts(content.decode(errors="surrogateescape"))
+        # what is mounted is not looked at: a network share that does not answer would block
+        bare = [one.name for one in wanted if one.name not in mounts]
+        looks = await self._files.inspect(bare, digest=False, follow=False) if bare else []
+        kinds = {look.path: look.kind for look in looks}
+        return [
+            _state(one, entries.get(one.name), mounts.get(one.name), kinds.get(one.name, "directory"))
+            for one in wanted
+        ]
+
+    async def create_directory(self, wanted: MountProperties) -> None:
+        """See `MountProvider`."""
+        await self._files.set_attributes(wanted.name, mode=0o755, directory=True)
+
+    async def mount(self, wanted: MountProperties) -> None:
+        """See `MountProvider`."""
+        argv = ("mount", "-t", wanted.fstype, "-o", wanted.options, "--", wanted.device, wanted.name)
+        await self._run(*argv, what=f"{wanted.name} cannot be mounted")
+
+    async def remount(self, wanted: MountProperties, device: str) -> None:
+        """See `MountProvider`."""
+        # with the device, because otherwise the old options in fstab are merged into the new ones
+        argv = ("mount", "-o", f"remount,{wanted.options}", "--", device, wanted.name)
+        await self._run(*argv, what=f"{wanted.name} cannot be remounted")
+
+    async def unmount(self, wanted: MountProperties) -> None:
+        """See `MountProvider`."""
+        await self._run("umount", "--", wanted.name, what=f"{wanted.name} cannot be unmounted")
+
+    async def write_entry(self, wanted: MountProperties) -> None:
+        """See `MountProvider`."""
+        await self._fstab.edit(FSTAB, lambda lines: with_entry(lines, wanted.name, wanted.entry))
+        await self._reload()
+
+    async def remove_entry(self, wanted: MountProperties) -> None:
+        """See `MountProvider`."""
+        await self._fstab.edit(FSTAB, lambda lines: without_entry(lines, wanted.name))
+        await self._reload()
+
+    async def _reload(self) -> None:
+        """Tell systemd, which otherwise unmounts what its old unit of the mount point does not have."""
+        (look,) = await self._files.inspect([SYSTEMD], digest=False)
+        if look.kind == "directory":
+            await self._run(
+                "systemctl", "--system", "daemon-reload", what="systemd cannot read the new /etc/fstab"
+            )
+
+    async def _run(self, *argv: str, what: str) -> None:
+        done = await self._runner.run(
+            Command(argv=argv, search_path=SEARCH_PATH, merge_stderr=True, time_limit_s=LIMIT_S)
+        )
+        said = done.stdout.decode(errors="replace").strip()
+        if done.timed_out:
+            raise CommandError(
+                f"{what}: `{argv[0]}` ran for {LIMIT_S} s and was killed, because it hangs", output=said
+            )
+        if done.code:
+            raise CommandError(f"{what}: {said[-SAID_BYTES:] or f'exit status {done.code}'}", output=said)
+
+
+def _state(
+    wanted: MountProperties, entry: FstabEntry | None, mounted: tuple[str, str] | None, kind: str
+) -> MountState:
+    device, fstype = mounted or ("", "")
+    return MountState(
+        protocol="io.choria.ccm.v1.resource.mount.state",
+        type="mount",
+        name=wanted.name,
+        ensure=MOUNTED if mounted else UNMOUNTED if entry else ABSENT,
+        entry=entry,
+        is_mounted=mounted is not None,
+        mounted_device=device,
+        mounted_fstype=fstype,
+        kind=kind,
+    )

@@ -1,0 +1,166 @@
+"""Decides the steps of a mount resource: pure, no I/O."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.resource_diff import PropertyChange
+from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
+from ccm_agent.resources.mount.model import ABSENT, MOUNTED, UNMOUNTED, MountProperties, MountState
+
+FSTAB = "/etc/fstab"
+KEPT = frozenset({"/", "/usr", "/proc", "/sys", "/dev", "/run"})
+"""Mount points that are never unmounted: the host would not work any more."""
+
+FSTYPE = re.compile(r"[a-z0-9][a-z0-9._-]*")
+LENGTH = 1000
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_PASSWORD = re.compile(r"(?:^|,)(?:pass|password|password2)=")
+
+
+def check(wanted: MountProperties) -> None:
+    """Refuse what could become another entry, an option of mount, or an unmounted system directory."""
+    check_each(wanted, _check_name, _check_kept, _check_device, _check_fstype, _check_options, _check_numbers)
+
+
+def _check_text(value: str, field: str) -> None:
+    if _CONTROL.search(value):
+        _refuse(f"`{field}` has a newline or another control character", field)
+    if len(value.encode(errors="replace")) > LENGTH:
+        _refuse(f"`{field}` is longer than {LENGTH} bytes", field)
+
+
+def _check_name(wanted: MountProperties) -> None:
+    name = wanted.name
+    _check_text(name, "name")
+    if not name.startswith("/"):
+        _refuse(f"the mount point must be an absolute path, not {name!r}; swap is not managed", "name")
+    if posixpath.normpath("/" + name.lstrip("/")) != name:
+        _refuse(
+            f"the mount point must be canonical, without `.`, `..` and double slashes, not {name!r}", "name"
+        )
+
+
+def _check_kept(wanted: MountProperties) -> None:
+    if wanted.name in KEPT and wanted.ensure in (UNMOUNTED, ABSENT):
+        _refuse(f"{wanted.name} is never unmounted, and its entry is never removed", "ensure")
+
+
+def _check_device(wanted: MountProperties) -> None:
+    device = wanted.device
+    _check_text(device, "device")
+    if not device and wanted.ensure != ABSENT:
+        _refuse("`device` is required", "device")
+    if device.startswith("-"):
+        _refuse(f"`device` begins with a hyphen, which mount reads as an option: {device!r}", "device")
+
+
+def _check_fstype(wanted: MountProperties) -> None:
+    fstype = wanted.fstype
+    _check_text(fstype, "fstype")
+    if not fstype and wanted.ensure == ABSENT:
+        return
+    if not FSTYPE.fullmatch(fstype):
+        _refuse(f"{fstype!r} is not the type of a file system, such as `ext4`", "fstype")
+    if fstype == "swap":
+        _refuse("swap is not managed by this type", "fstype")
+
+
+def _check_options(wanted: MountProperties) -> None:
+    options = wanted.options
+    _check_text(options, "options")
+    if not options or "" in options.split(","):
+        _refuse("`options` has an empty option", "options")
+    if options.startswith("-"):
+        _refuse("`options` begins with a hyphen", "options")
+    if _PASSWORD.search(options):
+        _refuse(
+            f"`options` has a password, which every user can read in {FSTAB}; use `credentials=FILE`",
+            "options",
+        )
+
+
+def _check_numbers(wanted: MountProperties) -> None:
+    if wanted.dump not in (0, 1):
+        _refuse(f"`dump` is 0 or 1, not {wanted.dump}", "dump")
+    if wanted.passno not in (0, 1, 2):
+        _refuse(f"`passno` is 0, 1 or 2, not {wanted.passno}", "passno")
+
+
+def _refuse(message: str, field: str) -> NoReturn:
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
+
+
+def reach(wanted: MountProperties) -> HostAccess:
+    """Return what the resource touches; see `ResourceType`."""
+    reads = (wanted.device,) if wanted.device.startswith("/") else ()
+    return HostAccess(paths=(FSTAB, wanted.name), reads=reads)
+
+
+def decide(wanted: MountProperties, found: MountState, context: DecisionContext) -> Decision:
+    """The decision table of the mount type; see docs/resources/mount.md."""
+    if problem := _problem(wanted, found):
+        return Decision(error=FileError(problem))
+    # the file system first: an entry that cannot be mounted would stop the next boot
+    steps = [*_mount_steps(wanted, found), *_entry_steps(wanted, found)]
+    changes = tuple(_changes(wanted, found)) if steps else ()
+    reason = "; ".join(f"{one.property} is {one.before!r}, wanted {one.after!r}" for one in changes)
+    return Decision(steps=tuple(steps), reason=reason, changes=changes)
+
+
+def _problem(wanted: MountProperties, found: MountState) -> str:
+    """Why the file system cannot be managed here; "" if it can."""
+    if wanted.ensure != MOUNTED:
+        return ""
+    if not found.is_mounted and found.kind not in ("directory", "absent"):
+        return f"{wanted.name} cannot be a mount point: it is a {found.kind}"
+    is_other = found.mounted_fstype not in (wanted.fstype, "") and wanted.fstype not in ("auto", "none")
+    if is_other and not wanted.is_bind and not wanted.fstype.startswith("fuse"):
+        return (
+            f"another file system is mounted at {wanted.name}: {found.mounted_device} of type {found.mounted_fstype}, wanted "
+            f"{wanted.device} of type {wanted.fstype}; unmount it first"
+        )
+    return ""
+
+
+def _mount_steps(wanted: MountProperties, found: MountState) -> Iterator[Step]:
+    if wanted.ensure in (UNMOUNTED, ABSENT) and found.is_mounted:
+        yield Step(noop="Would have unmounted", action=lambda p: p.unmount(wanted))
+    elif wanted.ensure == MOUNTED and not found.is_mounted:
+        if found.kind == "absent":
+            yield Step(noop="Would have created the mount point", action=lambda p: p.create_directory(wanted))
+        yield Step(noop="Would have mounted", action=lambda p: p.mount(wanted))
+    elif _must_remount(wanted, found):
+        device = found.mounted_device
+        yield Step(noop="Would have remounted", action=lambda p: p.remount(wanted, device))
+
+
+def _must_remount(wanted: MountProperties, found: MountState) -> bool:
+    """Whether the options of what is mounted change. Options of the root take effect at the next boot."""
+    if wanted.ensure != MOUNTED or wanted.name == "/" or found.entry is None:
+        return False
+    return found.entry.options != wanted.options
+
+
+def _entry_steps(wanted: MountProperties, found: MountState) -> Iterator[Step]:
+    if wanted.ensure == ABSENT:
+        if found.entry is not None:
+            noop = f"Would have removed the entry from {FSTAB}"
+            yield Step(noop=noop, action=lambda p: p.remove_entry(wanted))
+    elif found.entry != wanted.entry:
+        yield Step(noop=f"Would have written the entry to {FSTAB}", action=lambda p: p.write_entry(wanted))
+
+
+def _changes(wanted: MountProperties, found: MountState) -> Iterator[PropertyChange]:
+    if found.ensure != wanted.ensure and wanted.ensure in (MOUNTED, UNMOUNTED, ABSENT):
+        yield PropertyChange(property="ensure", before=found.ensure, after=wanted.ensure)
+    after = None if wanted.ensure == ABSENT else wanted.entry
+    for field in ("device", "fstype", "options", "dump", "passno"):
+        before, now = (str(getattr(one, field)) if one else "" for one in (found.entry, after))
+        if before != now:
+            yield PropertyChange(property=field, before=before, after=now)

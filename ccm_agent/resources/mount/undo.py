@@ -1,0 +1,42 @@
+"""What undoes the change of a file system: its entry before, and whether it was mounted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.resources.mount.model import ABSENT, MOUNTED, UNMOUNTED, MountProperties, MountState
+from ccm_agent.resources.mount.resource import check
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: MountProperties, found: MountState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    if found.entry is None:
+        if found.is_mounted:
+            return EarlierState(why_not="it was mounted without an entry in /etc/fstab")
+        return EarlierState(properties={"ensure": ABSENT})
+    properties: dict[str, Any] = {
+        "ensure": MOUNTED if found.is_mounted else UNMOUNTED,
+        **msgspec.to_builtins(found.entry),
+    }
+    try:
+        check(MountProperties(name=wanted.name, **properties))
+    except InputError as err:
+        return EarlierState(why_not=f"its earlier entry cannot be written: {err}")
+    return EarlierState(properties=properties)
+
+
+def identify(state: MountState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    entry = state.entry
+    line = f"{entry.device} {entry.fstype} {entry.options} {entry.dump} {entry.passno}" if entry else ""
+    return {"entry": line, "mounted": "yes" if state.is_mounted else "no"}
