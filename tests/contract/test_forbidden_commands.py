@@ -50,6 +50,12 @@ PROPERTIES: dict[tuple[str, str], Manifest] = {
     ("exec", "command"): resources(one("exec", "go", command=f"touch {CANARY}")),
     ("exec", "onlyif"): resources(one("exec", "true", onlyif=f"touch {CANARY}")),
     ("exec", "unless"): resources(one("exec", "true", unless=f"touch {CANARY}")),
+    ("edit", "validate"): resources(
+        one("edit", "@DIR@/made", line="x", create=True, validate=f"touch {CANARY} %s")
+    ),
+    ("config", "validate"): resources(
+        one("config", "@DIR@/made.json", key="a", value=1, create=True, validate=f"touch {CANARY} %s")
+    ),
     ("scaffold", "post"): resources(
         one("scaffold", "@DIR@/tree", **SCAFFOLD, post=[{"*": f"touch {CANARY}"}])
     ),
@@ -203,6 +209,9 @@ STARTERS = {
     "resources/package/providers/tool.py": "tools of the host",
     "resources/mount/providers/util_linux.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",
+    "resources/service/providers/existing.py": "tools of the host",
+    "resources/file/providers/packaged.py": "tools of the host",
+    "resources/file_editor.py": "`validate`, a property with commands",
     "resources/account_tools.py": "tools of the host",
     "engine/stoppable_runner.py": "passes on what another module starts",
     "cli/completion_values.py": "tools of the host, for the shell of the user",
