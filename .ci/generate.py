@@ -150,7 +150,7 @@ def property_tables() -> dict[Path, str]:
         for name, field in type_schema(kind)["properties"].items():
             if (name, field.get("description")) in every:
                 continue
-            ours = " *(not in Choria CCM)*" if kind.is_extension or name in kind.rules.extensions else ""
+            ours = " *(not in Choria CCM)*" if name in kind.rules.extensions and not kind.is_extension else ""
             rows.append(f"| `{name}` | {field.get('description', '')}{ours} |")
         before, after = page.split(BEGIN)[0], page.split(END)[1]
         lead = "Also the [properties of every type](../concepts/resources.md#properties-of-every-type)."
