@@ -1,4 +1,4 @@
-"""Packages come back to the versions that they had before a run, with apt and with dnf."""
+"""Packages and services come back to what they were before a run, with apt, dnf and systemd."""
 
 from __future__ import annotations
 
@@ -74,3 +74,29 @@ def test_versions_come_back_and_the_undo_can_be_undone(
     assert "cmtest-tool=2.0-1" in first
     assert undone == ["cmtest-tilde=1.0-1", "cmtest-tool=1.0-1"], done.stdout
     assert again == first, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "properties", "states"),
+    [
+        ("enable --now", {"ensure": "stopped", "enable": False}, ["inactive disabled", "active enabled"]),
+        ("disable --now", {"ensure": "running", "enable": True}, ["active enabled", "inactive disabled"]),
+        ("disable --now", {"ensure": "running"}, ["active disabled", "inactive disabled"]),
+    ],
+)
+def test_services_come_back_and_the_undo_can_be_undone(
+    machine: testenv.Node, before: str, properties: dict[str, object], states: list[str]
+) -> None:
+    unit = "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+    machine.path("/etc/systemd/system/t-undo.service").write_text(unit)
+    machine.run("sh", "-c", f"systemctl daemon-reload; systemctl {before} t-undo 2>&1")
+    resources = [{"service": [{"t-undo": properties}]}]
+    machine.path("/root/m.yaml").write_text(json.dumps({"ccm": {"resources": resources}}))
+    machine.path("/root/undo.py").write_text(PROGRAM)
+
+    done = machine.run(
+        sys.executable, "/root/undo.py", "echo $(systemctl is-active t-undo; systemctl is-enabled t-undo)"
+    )
+
+    told = [line for line in done.stdout.splitlines() if line and not line.startswith("[")]
+    assert told == [*states, states[0]], done.stdout

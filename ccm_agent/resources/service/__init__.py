@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType
+from ccm_agent.resources.contract import Probe, ProviderSpec, ResourceContext, ResourceType, UndoRules
 from ccm_agent.resources.service.command import COMMAND
 from ccm_agent.resources.service.model import RUNNING, STOPPED, ServiceProperties, ServiceState
 from ccm_agent.resources.service.resource import check, check_when_applied, decide, reach
+from ccm_agent.resources.service.undo import earlier, identify
 
 if TYPE_CHECKING:
     from ccm_agent.resources.existing import ExistingResources
@@ -42,6 +43,7 @@ TYPE: ResourceType[ServiceProperties, ServiceState] = ResourceType(
     default_ensure=RUNNING,
     command=COMMAND,
     reach=reach,
+    undo=UndoRules(earlier=earlier, identify=identify),
     providers=(
         ProviderSpec(
             name="systemd",

@@ -1,0 +1,32 @@
+"""What undoes the change of a service: whether it ran, and whether it started at boot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.resources.service.model import ServiceProperties, ServiceState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+RESTARTED = "it was restarted; restart it again, so that it reads its earlier files"
+
+
+async def earlier(
+    wanted: ServiceProperties, found: ServiceState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    if decision.refreshed:
+        # an undo begins with what changed last, so the files are not back yet when it reaches the service
+        return EarlierState(why_not=RESTARTED)
+    properties: dict[str, Any] = {"ensure": found.ensure}
+    if wanted.enable is not None:
+        properties["enable"] = found.metadata.enabled
+    return EarlierState(properties=properties)
+
+
+def identify(state: ServiceState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return {"ensure": state.ensure, "enabled": str(state.metadata.enabled).lower()}
