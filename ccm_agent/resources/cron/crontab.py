@@ -45,7 +45,7 @@ _PART = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d{1,3
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@,+-]+")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = re.compile(r"(?P<schedule>@\w+|\S+(?:[ \t]+\S+){4})[ \t]+(?P<user>\S+)[ \t]+(?P<command>\S.*)")
-_SETTING = re.compile(rf"(?P<name>{VARIABLE.pattern})[ \t]*=[ \t]*(?P<value>.*)")
+_SETTING = re.compile(rf"(?P<name>{VARIABLE.pattern})[ \t]*=(?P<value>.*)")
 
 
 class Crontab(Cron):
@@ -112,7 +112,8 @@ def parse(text: str) -> CronJob | None:
         if not line or line.startswith("#"):
             continue
         if setting := _SETTING.fullmatch(line):
-            environment.append(f"{setting['name']}={_unquoted(setting['value'])}")
+            value = _unquoted(setting["value"].lstrip(" \t"))
+            environment.append(f"{setting['name']}={value}")
         elif job := _LINE.fullmatch(line):
             jobs.append(job)
         else:

@@ -14,6 +14,7 @@ from ccm_agent.model.formats.field_rules import (
     Extension,
     ExtensionValues,
     FieldRules,
+    LimitsResource,
     NeededByLookAhead,
     PublishDigest,
     PublishNames,
@@ -38,6 +39,7 @@ NO_RULES = FieldRules(
     publish_digest=NONE,
     publish_names=NONE,
     commands=NONE,
+    limits_resource=NONE,
     extensions=NONE,
     extension_values={},
     aliases={},
@@ -58,6 +60,7 @@ class Marked(Plain, kw_only=True):
     link: Annotated[str, Url] = ""
     variables: Annotated[list[str], PublishNames] = []
     command: Annotated[str, RunsCommand] = ""
+    timeout: Annotated[str, LimitsResource] = ""
     bold: Annotated[bool, Extension] = False
     engine: Annotated[str, ExtensionValues("jinja", "mako")] = ""
     once: Annotated[bool, Alias("only_once", "one_time")] = False
@@ -79,6 +82,7 @@ def test_each_marker_names_its_fields() -> None:
         publish_digest=frozenset({"text"}),
         publish_names=frozenset({"variables"}),
         commands=frozenset({"command"}),
+        limits_resource=frozenset({"timeout"}),
         extensions=frozenset({"bold"}),
         extension_values={"engine": frozenset({"jinja", "mako"})},
         aliases={"only_once": "once", "one_time": "once"},

@@ -77,6 +77,7 @@ def completed(application: Application, line: str) -> list[tuple[str, str]]:
             [
                 "alias=",
                 "enable=",
+                "ignore=",
                 "provider=",
                 "require=",
                 "running",
@@ -84,6 +85,7 @@ def completed(application: Application, line: str) -> list[tuple[str, str]]:
                 "stopped",
                 "subscribe=",
                 "tags=",
+                "timeout=",
             ],
         ),
         ("ensure service cron enable=", ["enable=false", "enable=true"]),

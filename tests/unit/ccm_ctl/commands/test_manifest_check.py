@@ -25,7 +25,7 @@ ccm:
             group: root
             mode: "0644"
 """
-NEWER = "ccm:\n  resources:\n    - user:\n        - ann: {shell: /bin/zsh}\n"
+NEWER = "ccm:\n  resources:\n    - hologram:\n        - ann: {color: blue}\n"
 EXCERPT = """\
   6 |             contents: hello
     |             ^^^^^^^^
@@ -79,15 +79,15 @@ def test_a_manifest_in_a_directory_is_checked(tmp_path: Path) -> None:
 
 
 def test_force_sends_types_of_newer_agents(tmp_path: Path) -> None:
-    path = tmp_path / "users.yaml"
+    path = tmp_path / "new.yaml"
     path.write_text(NEWER)
     desk = fleet()
 
     refused = desk.ccmctl("apply", str(path), "--all", "--yes")
     forced = desk.ccmctl("apply", str(path), "--all", "--yes", "--force")
 
-    assert "unknown resource type `user`" in refused.err
-    assert "unknown resource type `user`" in forced.err, "it is still shown"
+    assert "unknown resource type `hologram`" in refused.err
+    assert "unknown resource type `hologram`" in forced.err, "it is still shown"
     assert (refused.code, forced.code) == (1, 0)
     assert [one["manifest"] for one in desk.nodes[0].heard] == [NEWER]
 
