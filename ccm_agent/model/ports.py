@@ -197,6 +197,24 @@ class Files(Protocol):
         """
         ...
 
+    async def link(
+        self, path: str, target: str, *, owner: str = "", group: str = "", force: bool = False
+    ) -> None:
+        """
+        Make a symlink, or replace one, atomically.
+
+        A temporary symlink in the same directory, owner, rename, fsync of the directory; owner and group are resolved before
+        anything is written, and are those of the symlink. Neither the earlier target nor the new one is touched.
+
+        Args:
+            target: The text of the symlink.
+            force: Also replace a file or an empty directory.
+
+        Raises:
+            FileError: Something else is there; with `errno.ENOTEMPTY` for a directory that is not empty.
+        """
+        ...
+
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """
         Remove a file, symlink or empty directory; a missing path is not an error.

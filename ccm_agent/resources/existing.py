@@ -19,11 +19,13 @@ class ExistingResource(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name.
         properties: Its properties as a manifest has them, without the name.
+        kind: Its type; "" for the type that was asked for.
         content: The content of a file. `ccm import` stores it beside the manifest, and sets `source`. None: there is none.
     """
 
     name: str
     properties: dict[str, Any]
+    kind: str = ""
     content: bytes | None = None
 
 

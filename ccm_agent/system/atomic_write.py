@@ -12,7 +12,13 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import ContentRef
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.attributes import carry_over, set_owner_and_mode
-from ccm_agent.system.file_inspection import open_regular, refuse_misled, refuse_other, why_unread
+from ccm_agent.system.file_inspection import (
+    name_of_kind,
+    open_regular,
+    refuse_misled,
+    refuse_other,
+    why_unread,
+)
 from ccm_agent.system.threads import CancelFlag
 from ccm_agent.system.trees.directory import Directory, open_parent
 
@@ -58,6 +64,44 @@ def replace_atomically(staged: str, path: str, owner: str, group: str, mode: int
                     f"{path}: another process replaced the new file before it was put in place; nothing was changed"
                 )
             _put_in_place(new, place, uid, gid, mode)
+
+
+def link_atomically(path: str, target: str, owner: str, group: str, force: bool) -> None:
+    """Make or replace a symlink; see `Files.link`."""
+    uid, gid = user_id(owner), group_id(group)
+    with open_parent(path) as place, reported(path, "the symlink cannot be made"):
+        old = place.look()
+        mode = old.st_mode if old is not None else stat.S_IFLNK
+        replaceable = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        if not (stat.S_ISLNK(mode) or (force and replaceable)):
+            raise FileError(f"{path}: this is a {name_of_kind(mode)}, not a symlink")
+        name = temporary_name()
+        os.symlink(target, name, dir_fd=place.fd)
+        try:
+            if (uid, gid) != (-1, -1):
+                _give_link_away(place, name, uid, gid)
+            if stat.S_ISDIR(mode):
+                os.rmdir(place.name, dir_fd=place.fd)
+            os.rename(name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+            name = ""
+        finally:
+            if name:
+                os.unlink(name, dir_fd=place.fd)
+        place.sync()
+
+
+def _give_link_away(place: Directory, name: str, uid: int, gid: int) -> None:
+    """Set the owner of our new symlink through its descriptor: another user may have put a hard link in its place."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd)
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISLNK(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_nlink > 1:
+            raise FileError(
+                f"{place.path}: another process replaced the new symlink before it was put in place; nothing was changed"
+            )
+        os.chown(f"/proc/self/fd/{fd}", uid, gid)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

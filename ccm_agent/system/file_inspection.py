@@ -131,8 +131,12 @@ def refuse_other(path: str, mode: int) -> None:
     """Raise FileError unless this is the mode of a regular file."""
     if stat.S_ISREG(mode):
         return
-    what = "directory" if stat.S_ISDIR(mode) else _OTHER.get(stat.S_IFMT(mode), "special file")
-    raise FileError(f"{path}: this is a {what}, not a file")
+    raise FileError(f"{path}: this is a {name_of_kind(mode)}, not a file")
+
+
+def name_of_kind(mode: int) -> str:
+    """Return what something with a mode is, for errors."""
+    return _KINDS.get(stat.S_IFMT(mode), "special file")
 
 
 def refuse_misled(path: str, fd: int) -> None:
@@ -141,7 +145,9 @@ def refuse_misled(path: str, fd: int) -> None:
         raise FileError(f"{path}: is not read: {why}")
 
 
-_OTHER = {
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
     stat.S_IFCHR: "character device",

@@ -48,6 +48,11 @@ class SystemFiles:
         function = file_attributes.make_directory if directory else file_attributes.set_attributes
         await self._threads.call(function, path, owner, group, mode)
 
+    async def link(
+        self, path: str, target: str, *, owner: str = "", group: str = "", force: bool = False
+    ) -> None:
+        await self._threads.call(atomic_write.link_atomically, path, target, owner, group, force)
+
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         await self._stoppable(file_attributes.remove, path, recursive)
 

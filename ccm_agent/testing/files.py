@@ -134,6 +134,22 @@ class FakeFiles:
         node.uid = uid if uid >= 0 else node.uid
         node.gid = gid if gid >= 0 else node.gid
 
+    async def link(
+        self, path: str, target: str, *, owner: str = "", group: str = "", force: bool = False
+    ) -> None:
+        """See `Files.link`."""
+        uid, gid = await self.ids(owner, group)
+        place = self._place(path)
+        node = self.nodes.get(place)
+        if node is not None and node.kind != "symlink":
+            if node.kind == "other" or not force:
+                raise FileError(f"{path}: this is a {KIND_NAMES.get(node.kind, node.kind)}, not a symlink")
+            if any(other.startswith(f"{place}/") for other in self.nodes):
+                raise FileError(
+                    f"{path}: the symlink cannot be made: Directory not empty", errno=errno.ENOTEMPTY
+                )
+        self._add(place, FakeEntry(kind="symlink", link=target, mode=0o777, uid=max(uid, 0), gid=max(gid, 0)))
+
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """See `Files.remove`."""
         try:

@@ -34,6 +34,7 @@ def test_an_import_is_stable_and_restores(
     machine.run("mkdir", "-p", "/etc/app")
     machine.path("/etc/app/app.conf").write_text("listen 80\n")
     machine.path("/etc/app/key.pem").write_text("-----BEGIN PRIVATE KEY-----\nhidden\n")
+    machine.run("ln", "-s", "app.conf", "/etc/app/current")
     machine.run("chmod", "0644", "/etc/app/app.conf", "/etc/app/key.pem")
     machine.path("/etc/systemd/system/t-app.service").write_text(UNIT)
     machine.path("/etc/systemd/system-preset").mkdir(exist_ok=True)
@@ -56,6 +57,7 @@ def test_an_import_is_stable_and_restores(
         ("service", "t-app"),
         ("file", "/etc/app"),
         ("file", "/etc/app/app.conf"),
+        ("symlink", "/etc/app/current"),
     } <= found
     assert ("file", "/etc/app/key.pem") not in found
     # it belongs to a package; only dpkg knows it as unchanged
@@ -69,9 +71,10 @@ def test_an_import_is_stable_and_restores(
 
     machine.run("sh", "-c", REMOVE[kind])
     machine.run("sh", "-c", "systemctl disable --now t-app 2>&1; rm -r /etc/app")
-    assert len([event for event in events_of_plan(machine, program) if event["changed"]]) == 4
+    assert len([event for event in events_of_plan(machine, program) if event["changed"]]) == 5
     machine.run(program, "apply", "/root/site/manifest.yaml", timeout=120)
 
     assert machine.path("/etc/app/app.conf").read_text() == "listen 80\n"
+    assert machine.run("readlink", "/etc/app/current").stdout == "app.conf\n"
     assert machine.run("systemctl", "is-active", "t-app").stdout.strip() == "active"
     assert not any(event["changed"] for event in events_of_plan(machine, program))

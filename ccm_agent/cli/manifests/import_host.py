@@ -105,7 +105,7 @@ async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> Importe
             found = await find_existing(app, kind, argument)
             imported.left_out += found.left_out
             for resource in found.resources:
-                _add(imported, kind, resource)
+                _add(imported, resource.kind or kind, resource)
         with writer:
             writer.write(imported.resources)
             if imported.resources:

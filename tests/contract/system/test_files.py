@@ -23,6 +23,13 @@ async def read(place: Place, name: str) -> bytes:
     return await place.files.read(f"{place.path}/{name}", 1 << 20)
 
 
+async def put(place: Place, name: str, kind: str) -> None:
+    if kind == "file":
+        await place.files.write(f"{place.path}/{name}", b"x", mode=0o644)
+    else:
+        await place.files.set_attributes(f"{place.path}/{name}", mode=0o755, directory=True)
+
+
 class TestLooking:
     async def test_a_file_is_reported_with_size_mode_and_digest(self, place: Place) -> None:
         await place.files.write(f"{place.path}/a", b"hello", mode=0o640)
@@ -404,6 +411,82 @@ class TestDirectories:
         await place.files.set_attributes(f"{place.path}/d/e", owner="daemon", mode=0o700, directory=True)
 
         assert ((await look(place, "d")).owner, (await look(place, "d/e")).owner) == ("root", "daemon")
+
+
+class TestLinking:
+    async def test_a_symlink_is_made_whether_or_not_its_target_exists(self, place: Place) -> None:
+        await place.files.link(f"{place.path}/a", "../no where")
+
+        assert (await look(place, "a", follow=False)).link == "../no where"
+        assert place.names(place.path) == ["a"]
+
+    async def test_a_symlink_is_replaced_and_its_targets_stay(self, place: Place) -> None:
+        await place.files.write(f"{place.path}/old", b"old", mode=0o644)
+        await place.files.set_attributes(f"{place.path}/new", mode=0o755, directory=True)
+        place.symlink(f"{place.path}/a", "old")
+
+        await place.files.link(f"{place.path}/a", "new")
+        await place.files.link(f"{place.path}/a", f"{place.path}/new")
+
+        assert (await look(place, "a", follow=False)).link == f"{place.path}/new"
+        assert await read(place, "old") == b"old"
+        assert place.names(place.path) == ["a", "new", "old"]
+        assert place.names(f"{place.path}/new") == []
+
+    @pytest.mark.parametrize("kind", ["file", "directory"])
+    async def test_a_file_or_an_empty_directory_is_replaced_with_force(self, place: Place, kind: str) -> None:
+        await put(place, "a", kind)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.link(f"{place.path}/a", "x")
+        before = (await look(place, "a", follow=False)).kind
+        await place.files.link(f"{place.path}/a", "x", force=True)
+
+        assert caught.value.message == f"{place.path}/a: this is a {kind}, not a symlink"
+        assert (before, (await look(place, "a", follow=False)).link) == (kind, "x")
+        assert place.names(place.path) == ["a"]
+
+    async def test_a_directory_with_content_stays_even_with_force(self, place: Place) -> None:
+        await put(place, "a", "directory")
+        await place.files.write(f"{place.path}/a/b", b"x", mode=0o644)
+
+        with pytest.raises(FileError) as caught:
+            await place.files.link(f"{place.path}/a", "x", force=True)
+
+        assert caught.value.message == f"{place.path}/a: the symlink cannot be made: Directory not empty"
+        assert caught.value.errno == errno.ENOTEMPTY
+        assert (place.names(place.path), await read(place, "a/b")) == (["a"], b"x")
+
+    async def test_a_fifo_stays_even_with_force(self, place: Place) -> None:
+        place.fifo(f"{place.path}/a")
+
+        with pytest.raises(FileError) as caught:
+            await place.files.link(f"{place.path}/a", "x", force=True)
+
+        assert caught.value.message == f"{place.path}/a: this is a FIFO, not a symlink"
+        assert place.names(place.path) == ["a"]
+
+    async def test_without_a_directory_it_fails(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.link(f"{place.path}/no/a", "x")
+
+        assert caught.value.message == f"{place.path}/no/a: there is no directory {place.path}/no"
+
+    async def test_an_unknown_user_is_reported_before_anything_is_written(self, place: Place) -> None:
+        with pytest.raises(FileError) as caught:
+            await place.files.link(f"{place.path}/a", "x", owner="no-such-user")
+
+        assert caught.value.message == "there is no user 'no-such-user' on this machine"
+        assert place.names(place.path) == []
+
+    @needs_root
+    async def test_the_symlink_is_given_away_and_its_target_is_not(self, place: Place) -> None:
+        await place.files.write(f"{place.path}/real", b"x", mode=0o644)
+
+        await place.files.link(f"{place.path}/a", "real", owner="daemon", group="54321")
+
+        link, target = await look(place, "a", follow=False), await look(place, "real")
+        assert (link.owner, link.gid, target.uid, target.gid) == ("daemon", 54321, 0, 0)
 
 
 class TestRemoving:

@@ -300,7 +300,7 @@ class TestWhatOthersPlant:
         )
         assert os.listdir(open_to_all.parent / "etc") == []
 
-    @pytest.mark.parametrize("verb", ["attributes", "directory", "remove"])
+    @pytest.mark.parametrize("verb", ["attributes", "directory", "remove", "link"])
     async def test_nor_any_other_change(self, files: SystemFiles, open_to_all: Path, verb: str) -> None:
         victim = open_to_all.parent / "etc" / "victim"
         victim.write_text("x")
@@ -311,6 +311,7 @@ class TestWhatOthersPlant:
             ),
             "directory": lambda: files.set_attributes(f"{open_to_all}/app/new", mode=0o777, directory=True),
             "remove": lambda: files.remove(f"{open_to_all}/app/victim", recursive=True),
+            "link": lambda: files.link(f"{open_to_all}/app/victim", "x", owner="nobody", force=True),
         }
 
         with pytest.raises(FileError):
@@ -356,6 +357,26 @@ class TestWhatOthersPlant:
 
         assert (victim.read_text(), os.stat(victim).st_uid) == ("x", 0)
         assert (open_to_all / "a").read_bytes() == b"new"
+
+    async def test_a_replacement_of_a_new_symlink_is_not_given_away(
+        self, files: SystemFiles, open_to_all: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        victim = open_to_all.parent / "etc" / "victim"
+        victim.write_text("x")
+        (open_to_all / "a").symlink_to("old")
+
+        def swap(_target: str, name: str, *, dir_fd: int) -> None:
+            os.link(victim, name, dst_dir_fd=dir_fd)
+
+        monkeypatch.setattr(os, "symlink", swap)
+        with pytest.raises(FileError) as caught:
+            await files.link(f"{open_to_all}/a", "new", owner="nobody")
+
+        assert caught.value.message == (
+            f"{open_to_all}/a: another process replaced the new symlink before it was put in place; nothing was changed"
+        )
+        assert os.stat(victim).st_uid == 0
+        assert (os.listdir(open_to_all), os.readlink(open_to_all / "a")) == (["a"], "old")
 
     async def test_a_second_name_for_a_file_of_root_does_not_change_its_owner(
         self, files: SystemFiles, open_to_all: Path

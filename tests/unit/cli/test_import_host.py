@@ -56,6 +56,17 @@ def test_a_tree_is_written_and_changes_nothing(tree: Path, capsys: pytest.Captur
     assert [one["event"]["changed"] for one in records if one["record"] == "event"] == [False] * 4
 
 
+def test_symlinks_are_written_and_restored(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "conf.d/b.conf").symlink_to("a.conf")
+
+    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 0
+    (tree / "conf.d/b.conf").unlink()
+    assert main.run(["apply", "site/manifest.yaml"]) == 0
+
+    assert "5 resources (4 files, 1 symlink)\n" in capsys.readouterr().out
+    assert os.readlink(tree / "conf.d/b.conf") == "a.conf"
+
+
 def test_the_site_restores_what_was_removed(tree: Path) -> None:
     assert main.run(["import", f"file:{tree}", "--out", "site"]) == 0
     (tree / "conf.d/a.conf").unlink()

@@ -25,8 +25,9 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     """
     Return the directories and files at and below a path, with their content.
 
-    Left out without a word are files as their package installed them, and directories of packages. Left out by name are symlinks,
-    devices, setuid files, names that are not text, and files with signs of a secret.
+    A symlink is a resource of the type `symlink`. Left out without a word are files as their package installed them, and
+    directories and symlinks of packages. Left out by name are devices, setuid files, names that are not text, and files with
+    signs of a secret.
 
     Raises:
         UsageError: The path is not absolute.
@@ -44,7 +45,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     )
     usual = await packaged.unchanged(
         {name: entry.content for name, entry in entries.items() if entry.kind == "file"},
-        [name for name, entry in entries.items() if entry.kind == "directory"],
+        [name for name, entry in entries.items() if entry.kind in ("directory", "symlink")],
     )
     closed = {
         name for name, entry in entries.items() if entry.kind == "directory" and not entry.mode & ENTER_BIT
@@ -71,6 +72,8 @@ async def _read(context: ResourceContext, path: str) -> Mapping[str, TreeEntry]:
     if look.kind == "file":
         content = await context.files.read(path, TREE_LIMIT_BYTES)
         return {path: TreeEntry(path="", content=content, mode=look.mode)}
+    if look.kind == "symlink":
+        return {path: TreeEntry(path="", kind="symlink", mode=0)}
     if look.kind != "directory":
         raise FileError(f"{path}: is neither a file nor a directory")
     tree: Tree = await context.port("trees").read(path, TREE_LIMIT_BYTES)
@@ -86,7 +89,7 @@ def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
     if look.kind != entry.kind:
         return "changed while it was read"
     if entry.kind == "symlink":
-        return f"is a symlink to {_shown(look.link)}"
+        return _why_no_link(name, look.link)
     if entry.kind not in ("file", "directory"):
         return "is a FIFO, socket or device"
     if look.mode & SPECIAL_BITS:
@@ -94,7 +97,18 @@ def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
     return find_sign(entry.content, look.mode) if entry.kind == "file" else ""
 
 
+def _why_no_link(name: str, target: str) -> str:
+    from ccm_agent.resources.symlink.resource import is_own_target, why_no_text
+
+    if why := why_no_text(target):
+        return f"is a symlink whose target {why}"
+    return "is a symlink to itself" if is_own_target(name, target) else ""
+
+
 def _resource(name: str, entry: TreeEntry, look: FileInfo) -> ExistingResource:
+    if entry.kind == "symlink":
+        link = {"target": look.link, "owner": look.owner, "group": look.group}
+        return ExistingResource(kind="symlink", name=name, properties=link)
     properties = {
         "ensure": DIRECTORY if entry.kind == "directory" else "present",
         "owner": look.owner,

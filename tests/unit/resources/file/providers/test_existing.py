@@ -10,7 +10,7 @@ import pytest
 
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.resources.contract import ResourceContext
-from ccm_agent.resources.existing import ExistingResources
+from ccm_agent.resources.existing import ExistingResource, ExistingResources
 from ccm_agent.resources.file.providers.existing import find_files
 from ccm_agent.resources.file.providers.packaged import (
     PackagedFiles,
@@ -117,18 +117,50 @@ async def test_what_a_manifest_must_not_hold_is_named(
     assert not any(one.content for one in found.resources)
 
 
-async def test_symlinks_and_devices_are_named(files: FakeFiles, runner: FakeRunner) -> None:
-    files.put("/etc/app/target", "x")
-    files.put_symlink("/etc/app/link", "target")
+async def test_symlinks_are_resources_of_their_own_type(files: FakeFiles, runner: FakeRunner) -> None:
+    files.put_symlink("/etc/app/link", "../{{ x }}")
+    files.put_symlink("/etc/app/shipped", "away")
+
+    runner.when("dpkg-query", "--control-show", "app")
+
+    found = await find(files, runner, owned="app: /etc/app/shipped\n")
+    alone = await find(files, runner, "/etc/app/link")
+
+    link = ExistingResource(
+        kind="symlink",
+        name="/etc/app/link",
+        properties={"target": "../{{ x }}", "owner": "root", "group": "root"},
+    )
+    assert link in found.resources
+    assert "/etc/app/shipped" not in {one.name for one in found.resources}
+    assert (alone.resources, alone.left_out) == ((link,), ())
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("a\nb", "is a symlink whose target contains a control character, or bytes that are not UTF-8"),
+        ("bad\udcff", "is a symlink whose target contains a control character, or bytes that are not UTF-8"),
+        ("./link", "is a symlink to itself"),
+    ],
+)
+async def test_symlinks_that_no_manifest_can_hold_are_named(
+    files: FakeFiles, runner: FakeRunner, target: str, reason: str
+) -> None:
+    files.put_symlink("/etc/app/link", target)
+
+    found = await find(files, runner)
+
+    assert [(one.name, one.reason) for one in found.left_out] == [("/etc/app/link", reason)]
+
+
+async def test_devices_are_named(files: FakeFiles, runner: FakeRunner) -> None:
     files.put_fifo("/etc/app/pipe")
 
     found = await find(files, runner)
 
     reasons = {one.name: one.reason for one in found.left_out}
-    assert reasons == {
-        "/etc/app/link": "is a symlink to target",
-        "/etc/app/pipe": "is a FIFO, socket or device",
-    }
+    assert reasons == {"/etc/app/pipe": "is a FIFO, socket or device"}
 
 
 @pytest.mark.parametrize("path", ["", "etc/app", "/", "/etc/../etc", "/etc/app/", "//etc"])
@@ -137,11 +169,11 @@ async def test_only_a_plain_absolute_path_is_taken(files: FakeFiles, runner: Fak
         await find(files, runner, path)
 
 
-@pytest.mark.parametrize("path", ["/etc/none", "/etc/link"])
+@pytest.mark.parametrize("path", ["/etc/none", "/etc/pipe"])
 async def test_what_is_no_file_or_directory_is_an_error(
     files: FakeFiles, runner: FakeRunner, path: str
 ) -> None:
-    files.put_symlink("/etc/link", "app")
+    files.put_fifo("/etc/pipe")
     with pytest.raises(FileError, match=r"does not exist|neither a file nor a directory"):
         await find(files, runner, path)
 

@@ -1,0 +1,54 @@
+"""Properties and state of symlink resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+
+class SymlinkProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A symbolic link."""
+
+    name: Annotated[str, Meta(description="Absolute path of the symlink.")]
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
+    target: Annotated[
+        str,
+        Meta(
+            description="Where it leads: a path, absolute or relative to the symlink. Required unless `absent`."
+        ),
+    ] = ""
+    force: Annotated[
+        bool, Meta(description="Also replace, or with `absent` remove, a file or an empty directory.")
+    ] = False
+    owner: Annotated[
+        str,
+        Meta(description="User of the symlink itself. Default: not managed."),
+    ] = ""
+    group: Annotated[
+        str,
+        Meta(description="Group of the symlink itself. Default: not managed."),
+    ] = ""
+
+
+class SymlinkState(CommonState, kw_only=True):
+    """
+    The current state; `ensure` is "present" for a symlink, "absent", or what else is at its path.
+
+    Attributes:
+        target: The text of the symlink; "" if there is none.
+        owner, group: Names of the owners of what is there, or numbers if the system has no name for them.
+        uid, gid: Their numbers; -1 if nothing is there.
+        is_empty: Whether an empty directory is there.
+        error: Why the state cannot be read.
+    """
+
+    target: str = ""
+    owner: str = ""
+    group: str = ""
+    uid: int = -1
+    gid: int = -1
+    is_empty: bool = False
+    error: str = ""

@@ -1,0 +1,51 @@
+"""What undoes the change of a symlink: its earlier target and owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.errors import InputError
+from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
+from ccm_agent.resources.symlink.resource import check
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+UNREADABLE = "\ufffd"
+"""What stands for bytes that are not UTF-8."""
+
+
+async def earlier(
+    wanted: SymlinkProperties, found: SymlinkState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    if found.ensure == ABSENT:
+        return EarlierState(properties={"ensure": ABSENT})
+    if found.ensure != PRESENT:
+        return EarlierState(why_not=f"it was a {found.ensure}, which `symlink` does not keep")
+    properties: dict[str, Any] = {
+        "ensure": PRESENT,
+        "target": found.target,
+        "owner": str(found.uid),
+        "group": str(found.gid),
+    }
+    try:
+        check(SymlinkProperties(name=wanted.name, **properties))
+    except InputError as err:
+        return EarlierState(why_not=f"its earlier target cannot be written: {err.message}")
+    if UNREADABLE in found.target:
+        return EarlierState(why_not="its earlier target is not UTF-8 text")
+    return EarlierState(properties=properties)
+
+
+def identify(state: SymlinkState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return {
+        "ensure": state.ensure,
+        "target": state.target,
+        "owner": str(state.uid),
+        "group": str(state.gid),
+    }
