@@ -23,7 +23,8 @@ def reach(wanted: UserProperties) -> HostAccess:
     is_purged = wanted.purge_home and wanted.ensure == ABSENT
     trees: tuple[str, ...] = ()
     paths: tuple[str, ...] = (PASSWD, SHADOW, GROUP, GSHADOW)
-    if wanted.home:
+    # with an ignored `home`, the user's own counts
+    if wanted.home and "home" not in wanted.ignore:
         paths = (*paths, wanted.home)
         trees = (wanted.home,) if is_purged else ()
         if wanted.authorized_keys is not None:
@@ -62,7 +63,7 @@ def _why_refused(wanted: UserProperties, found: UserState) -> str:
         if wanted.locked:
             return f"the user {name} has uid 0, so it is not locked; use `password_hash: '*'` to allow no password"
     if wanted.ensure == ABSENT:
-        return _why_not_purged(found) if wanted.purge_home else ""
+        return _why_not_purged(wanted, found) if wanted.purge_home else ""
     is_shadow_needed = wanted.password_hash is not None or wanted.locked is not None or wanted.expires
     if is_shadow_needed and secrets.password is None:
         return f"{SHADOW} has no readable entry for {name}; run it as root, and check the file with `pwck -r`"
@@ -71,10 +72,13 @@ def _why_refused(wanted: UserProperties, found: UserState) -> str:
     return ""
 
 
-def _why_not_purged(found: UserState) -> str:
+def _why_not_purged(wanted: UserProperties, found: UserState) -> str:
     home, path, others = found.secrets.home, found.metadata.home, found.secrets.home_users
     if home is None or (home.kind == "absent" and not home.link):
         return ""
+    if wanted.home not in ("", path):
+        # the node's policy was asked about the home directory that is named
+        return f"the home directory {path} is not removed, because `home` names {wanted.home}"
     if others:
         return (
             f"the home directory {path} is not removed, because it contains that of {', '.join(others[:3])}"

@@ -177,6 +177,11 @@ def test_a_difference_is_a_step(wanted: UserProperties, state: UserState, steps:
             found(home=FileInfo(path="/", kind="directory", uid=1000)),
             "the home directory / is not removed, because it is the root",
         ),
+        (
+            user(ensure="absent", purge_home=True, home="/srv/alice"),
+            found(home=home()),
+            "the home directory /home/alice is not removed, because `home` names /srv/alice",
+        ),
     ],
 )  # fmt: skip
 def test_what_would_do_harm_is_an_error_before_any_step(
@@ -233,6 +238,7 @@ def test_the_policy_sees_files_and_home() -> None:
     assert reach(user(authorized_keys=[A])) == HostAccess(paths=accounts, trees=("/",))
     assert reach(user(ensure="absent", purge_home=True, home="/h")).trees == ("/h",)
     assert reach(user(ensure="absent", purge_home=True)).trees == ("/",)
+    assert reach(user(home="/h", authorized_keys=[A], ignore=["home"])).trees == ("/",)
 
 
 async def keep(path: str, *, with_content: bool) -> EarlierFile:
