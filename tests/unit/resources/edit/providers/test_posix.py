@@ -210,6 +210,24 @@ async def test_a_file_that_is_right_is_not_validated() -> None:
 # ---- hostile files ----
 
 
+class RenamedWhileRead(FakeFiles):
+    """A user renames a file of root over their own one whenever the content is read, and back."""
+
+    async def read(self, path: str, limit_bytes: int) -> bytes:
+        return b"of root\n"
+
+
+async def test_content_of_one_file_never_gets_owner_and_mode_of_another() -> None:
+    files = RenamedWhileRead()
+    files.put("/home/alice/.bashrc", b"of alice\n", uid=1000)
+    wanted = EditProperties(name="/home/alice/.bashrc", ensure="present", line="b")
+
+    event = await manage(TYPE, PosixEdit(files, FakeRunner()), wanted)
+
+    assert "another program changed it" in event.error[0]
+    assert files.nodes["/home/alice/.bashrc"].content == b"of alice\n"
+
+
 async def test_a_file_that_changed_in_between_is_left_alone() -> None:
     host = Host()
     host.runner.when("sshd", effect=lambda: host.files.put(PATH, "other\n"))
