@@ -99,7 +99,9 @@ def _ssh_directory(home: KeyPlace, *, create: bool = False) -> Iterator[Director
             raise _not_a(path, "a directory", seen.st_mode)
         fd = os.open(SSH, _OPEN | os.O_DIRECTORY, dir_fd=place.fd)
         try:
-            _refuse_owner(os.fstat(fd), home, path)
+            # in a home directory of root, ~/.ssh of root is that of root: /root is also the home of `operator` (Fedora)
+            is_own = os.fstat(place.fd).st_uid == home.uid
+            _refuse_owner(os.fstat(fd), home, path, may_be_root=is_own)
             yield Directory(fd, KEYS, f"{path}/{KEYS}")
         finally:
             os.close(fd)

@@ -161,6 +161,12 @@ def home_of_root(home: Path, target: Path) -> None:
     owned(home, 0o755, 0)
 
 
+def home_with_keys_of_root(home: Path, target: Path) -> None:
+    ssh(home, "of root\n", uid=0, mode=0o644)
+    owned(home / ".ssh", 0o700, 0)
+    home_of_root(home, target)
+
+
 def huge(home: Path, target: Path) -> None:
     file = ssh(home)
     os.truncate(file, 1 << 40)
@@ -176,6 +182,7 @@ TRAPS: list[tuple[Any, str, bool]] = [
     (file_for_directory, r"\.ssh: is not a directory", True),
     (foreign_directory, r"\.ssh: belongs to 54322 and not to 54321", True),
     (foreign_home, r"home: belongs to 54322 and not to 54321", True),
+    (home_with_keys_of_root, r"\.ssh: belongs to root and not to 54321", True),
     (huge, r"authorized_keys: is larger than 1 MiB", False),
 ]
 
