@@ -13,6 +13,8 @@ from ccm_agent.resources.mount.model import FstabEntry
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _SPECIAL = re.compile(r"[ \t\\#]")
+_BLANKS = re.compile(r"[ \t]+")
+"""Not str.split(), which also splits at characters that are part of a field, such as a no-break space."""
 _AUTOFS = "autofs"
 
 
@@ -56,8 +58,8 @@ def _point(line: str) -> str:
 
 
 def _parse(line: str) -> tuple[str, FstabEntry] | None:
-    fields = [unescape(one) for one in line.split()]
-    if len(fields) < 3 or line.lstrip().startswith("#") or not fields[1].startswith("/"):
+    fields = [unescape(one) for one in _BLANKS.split(line.strip(" \t\r"))]
+    if len(fields) < 3 or line.lstrip(" \t").startswith("#") or not fields[1].startswith("/"):
         return None
     device, point, fstype, options, dump, passno = (*fields, *("defaults", "0", "0")[len(fields) - 3 :])[:6]
     point = point.rstrip("/") or "/"

@@ -128,16 +128,17 @@ def test_usual_properties_are_accepted(properties: dict[str, Any]) -> None:
     check(wanted(**properties))
 
 
-@pytest.mark.parametrize("text", ["a b", "a\tb", "a#b", "a\\b", "\\040", " # \\ "])
+@pytest.mark.parametrize("text", ["a b", "a\tb", "a#b", "a\\b", "\\040", " # \\ ", "a\u00a0b", "a\u2028b"])
 def test_fields_survive_the_table_and_cannot_become_another_line(text: str) -> None:
     entry = FstabEntry(device=text, fstype="ext4", options=f"ro,x={text}")
 
     lines = with_entry(["# kept"], f"/srv/{text}", entry)
 
     assert len(lines) == 2
-    assert len(lines[1].split()) == 6
+    assert len(lines[1].split(" ")) == 6
     assert "#" not in lines[1]
     assert read_entries(lines) == {f"/srv/{text}": entry}
+    assert with_entry(lines, f"/srv/{text}", entry) == lines
     assert unescape(escape(text)) == text
 
 
