@@ -99,7 +99,8 @@ def _refuse(message: str, field: str) -> NoReturn:
 def reach(wanted: MountProperties) -> HostAccess:
     """Return what the resource touches; see `ResourceType`."""
     reads = (wanted.device,) if wanted.device.startswith("/") else ()
-    return HostAccess(paths=(FSTAB, wanted.name), reads=reads)
+    # a file system hides what is below its mount point, and shows other content there
+    return HostAccess(paths=(FSTAB,), trees=(wanted.name,), reads=reads)
 
 
 def decide(wanted: MountProperties, found: MountState, context: DecisionContext) -> Decision:

@@ -341,7 +341,7 @@ async def test_a_thousand_file_systems_are_one_look_and_what_is_mounted_is_not_t
 def test_the_policy_sees_the_table_the_mount_point_and_the_device() -> None:
     access = reach(wanted())
 
-    assert (access.paths, access.reads) == (("/etc/fstab", POINT), ("/dev/sdb1",))
+    assert (access.paths, access.trees, access.reads) == (("/etc/fstab",), (POINT,), ("/dev/sdb1",))
 
 
 async def keep_nothing(path: str, *, with_content: bool) -> EarlierFile:
