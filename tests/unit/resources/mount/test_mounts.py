@@ -374,6 +374,21 @@ async def test_an_undo_restores_the_entry_and_the_mount(host: Host, change: dict
     assert (host.fstab, identify(await host.provider.status(back))) == before
 
 
+async def test_a_password_in_the_table_is_in_no_state_event_or_undo() -> None:
+    host = Host(FSTAB + "//nas/a /srv/data cifs ro,password=hidden,password2=hidden,x 0 0\n")
+    entry = wanted(ensure="unmounted")
+    found = await host.provider.status(entry)
+    kept = await earlier(entry, found, Decision(), keep_nothing)
+
+    event = await manage(TYPE, host.provider, entry)
+
+    assert event.changed
+    assert found.entry is not None
+    assert found.entry.options == "ro,password=***,password2=***,x"
+    assert "hidden" not in repr((found, kept, event, decide(entry, found, DecisionContext()).changes))
+    assert "`options` has a password" in kept.why_not
+
+
 async def test_a_mount_without_an_entry_is_not_undone() -> None:
     found = await Host(is_mounted=True).provider.status(wanted())
 
