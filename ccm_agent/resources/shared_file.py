@@ -33,12 +33,15 @@ class SharedFile:
 
     async def read(self, path: str) -> list[str]:
         """
-        Return the lines; none if the file does not exist. Bytes that are not UTF-8 survive a later `edit`.
+        Return the lines, as text that can be published; none if the file does not exist.
+
+        What is not UTF-8 is U+FFFD in them, and survives a later `edit`.
 
         Raises:
             FileError: It cannot be read, is too large, or is not a regular file.
         """
-        return await self._lines(await self._inspect(path))
+        lines = await self._lines(await self._inspect(path))
+        return [one.encode(errors="surrogateescape").decode(errors="replace") for one in lines]
 
     async def edit(self, path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
         """

@@ -28,6 +28,8 @@ async def earlier(
         "ensure": MOUNTED if found.is_mounted else UNMOUNTED,
         **msgspec.to_builtins(found.entry),
     }
+    if "\ufffd" in str(properties):  # see `SharedFile.read`
+        return EarlierState(why_not="its earlier entry is not UTF-8")
     try:
         check(MountProperties(name=wanted.name, **properties))
     except InputError as err:

@@ -29,6 +29,8 @@ async def earlier(
         properties["live_value"] = live
     else:
         properties["apply"] = False
+    if "\ufffd" in str(properties):  # see `SharedFile.read`
+        return EarlierState(why_not="its earlier line is not UTF-8")
     try:
         check(SysctlProperties(name=wanted.name, **properties))
     except InputError as err:

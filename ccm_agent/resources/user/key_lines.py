@@ -43,7 +43,9 @@ class KeyLine(Struct, frozen=True, kw_only=True):
         """The key for people: type, fingerprint as ssh-keygen prints it, and comment."""
         digest = base64.b64encode(sha256(base64.b64decode(self.blob)).digest()).decode().rstrip("=")
         restricted = "restricted " if self.options else ""
-        return f"{restricted}{self.kind} SHA256:{digest} {self.comment}".strip()
+        # a user may write anything there, such as escape sequences of terminals, or bytes that are not UTF-8
+        comment = "".join(one if one.isprintable() else "\ufffd" for one in self.comment)
+        return f"{restricted}{self.kind} SHA256:{digest} {comment}".strip()
 
 
 def parse_line(line: str) -> KeyLine | None:

@@ -54,7 +54,7 @@ class UtilLinux:
         """See `MountProvider`."""
         entries = read_entries(await self._fstab.read(FSTAB))
         content = await self._files.read(MOUNTS, MOUNTS_BYTES)
-        mounts = read_mounts(content.decode(errors="surrogateescape"))
+        mounts = read_mounts(content.decode(errors="replace"))
         # what is mounted is not looked at: a network share that does not answer would block
         bare = [one.name for one in wanted if one.name not in mounts]
         looks = await self._files.inspect(bare, digest=False, follow=False) if bare else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccm_agent.model.errors import FileError, LockError, PropertyError
@@ -387,6 +388,19 @@ async def test_a_password_in_the_table_is_in_no_state_event_or_undo() -> None:
     assert found.entry.options == "ro,password=***,password2=***,x"
     assert "hidden" not in repr((found, kept, event, decide(entry, found, DecisionContext()).changes))
     assert "`options` has a password" in kept.why_not
+
+
+async def test_an_entry_that_is_not_utf8_can_be_published_and_does_not_come_back() -> None:
+    host = Host()
+    host.files.put("/etc/fstab", b"/dev/\xff /srv/data ext4\n/dev/\xfe /y ext4\n")
+    found = await host.provider.status(wanted())
+
+    kept = await earlier(wanted(), found, Decision(), keep_nothing)
+    await manage(TYPE, host.provider, wanted())
+
+    assert b"/dev/\xef\xbf\xbd" in msgspec.json.encode(found)
+    assert kept.why_not == "its earlier entry is not UTF-8"
+    assert host.files.nodes["/etc/fstab"].content == LINE.encode() + b"/dev/\xfe /y ext4\n"
 
 
 async def test_a_mount_without_an_entry_is_not_undone() -> None:

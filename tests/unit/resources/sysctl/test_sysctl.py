@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccm_agent.model.errors import FileError, InputError, LockError, PropertyError
@@ -404,6 +405,18 @@ async def test_an_undo_restores_the_line_and_the_live_value(
 
     assert changed != before
     assert (host.text(), host.kernel.values[SWAPPINESS], identify(await host.provider.status(back))) == before
+
+
+async def test_a_value_that_is_not_utf8_can_be_published_and_does_not_come_back() -> None:
+    host = Host(b"kernel.domainname = \xff\nvm.swappiness = \xfe\n")
+    found = await host.provider.status(wanted())
+
+    kept = await earlier(wanted(), found, Decision(), keep_nothing)
+    await manage(TYPE, host.provider, wanted())
+
+    assert b'"value":"\xef\xbf\xbd"' in msgspec.json.encode(found)
+    assert kept.why_not == "its earlier line is not UTF-8"
+    assert host.files.nodes[DEFAULT_FILE].content == b"kernel.domainname = \xff\nvm.swappiness = 10\n"
 
 
 async def test_a_line_without_a_value_cannot_come_back() -> None:

@@ -219,6 +219,15 @@ def test_the_diff_shows_fingerprints_and_no_hash() -> None:
     assert YESCRYPT not in text
 
 
+def test_a_comment_that_a_user_wrote_cannot_spoil_an_event_or_a_terminal() -> None:
+    state = found(keys=KeyFile(content=f"{A} ".encode() + b"\xff\x1b[2Jx\n"))
+
+    decision = decide(user(authorized_keys=[B]), state, DecisionContext())
+
+    assert msgspec.json.encode(decision.changes)
+    assert decision.changes[0].before.endswith(" \ufffd\ufffd[2Jx")
+
+
 def test_hash_and_keys_are_in_no_output_of_the_state() -> None:
     shown = f"{msgspec.json.encode(PRESENT)!r} {msgspec.to_builtins(PRESENT)} {PRESENT!r}"
 
