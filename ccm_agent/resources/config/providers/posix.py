@@ -38,6 +38,8 @@ def change_content(wanted: ConfigProperties, content: bytes) -> bytes:
     text = content.decode("utf-8", "surrogateescape")
     if "\0" in text:
         raise FileError("it contains NUL bytes, so it is not text")
+    if name != "json" and text.count("\r\n") not in (0, text.count("\n")):
+        raise FileError("some of its lines end with CRLF and some with LF")
     if name == "ini":
         from ccm_agent.resources.config.formats.ini_text import change_ini
 
