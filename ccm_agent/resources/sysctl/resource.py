@@ -76,8 +76,8 @@ def _refuse(message: str, field: str) -> NoReturn:
 
 def reach(wanted: SysctlProperties) -> HostAccess:
     """Return what the resource touches; see `ResourceType`."""
-    live = (parameter_path(wanted.name),) if wanted.apply else ()
-    return HostAccess(paths=(wanted.file, *live))
+    # also with `apply: false`: the line takes effect at the next boot, and kernel.core_pattern runs programs as root
+    return HostAccess(paths=(wanted.file, parameter_path(wanted.name)))
 
 
 def decide(wanted: SysctlProperties, found: SysctlState, context: DecisionContext) -> Decision:

@@ -234,7 +234,7 @@ def test_what_the_kernel_cannot_do_is_an_error_before_any_change(
 
 def test_the_policy_sees_the_file_and_the_live_value() -> None:
     assert reach(wanted()).paths == (DEFAULT_FILE, SWAPPINESS)
-    assert reach(wanted(apply=False)).paths == (DEFAULT_FILE,)
+    assert reach(wanted(apply=False)).paths == (DEFAULT_FILE, SWAPPINESS)
 
 
 LINES = [
