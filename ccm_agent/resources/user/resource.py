@@ -174,8 +174,8 @@ class _Steps:
         if field is None or (not self._is_absent and passwords.is_same(field, found)):
             return
         is_locked = passwords.locks_of(found) > 0 and wanted.locked is None
-        if (is_locked or (wanted.locked and not self._is_absent)) and not field.startswith("!"):
-            field = f"!{field}"  # a new hash alone would unlock the account
+        if (is_locked or wanted.locked) and not field.startswith("!"):
+            field = f"!{field}"  # the hash alone would unlock the account, if only until the next step
         value = field
         self._add("Would have set the password hash", lambda p: p.set_password(name, value))
         self.changes.append(PropertyChange(property="password_hash", before=MASK, after=MASK))

@@ -228,6 +228,19 @@ def test_a_comment_that_a_user_wrote_cannot_spoil_an_event_or_a_terminal() -> No
     assert decision.changes[0].before.endswith(" \ufffd\ufffd[2Jx")
 
 
+async def test_a_new_user_that_is_locked_never_has_an_open_hash() -> None:
+    written = []
+
+    class Provider:
+        async def set_password(self, name: str, field: str) -> None:
+            written.append((name, field))
+
+    decision = decide(user(password_hash=HASH, locked=True), ABSENT, DecisionContext())
+    await next(one for one in decision.steps if "password" in one.noop).action(Provider())
+
+    assert written == [("alice", f"!{HASH}")]
+
+
 def test_hash_and_keys_are_in_no_output_of_the_state() -> None:
     shown = f"{msgspec.json.encode(PRESENT)!r} {msgspec.to_builtins(PRESENT)} {PRESENT!r}"
 
