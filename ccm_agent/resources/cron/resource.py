@@ -23,7 +23,8 @@ COMMAND_LENGTH = 998
 """Debian's cron reads at most 1,000 bytes."""
 VARIABLES = 100
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_UNESCAPED_PERCENT = re.compile(r"(?<!\\)%")
+_UNESCAPED_PERCENT = re.compile(r"(?<!\\)(?:\\\\)*%")
+"""Of two backslashes before a percent sign, the first one escapes the second."""
 
 
 def check(wanted: CronProperties) -> None:

@@ -89,6 +89,7 @@ class Host:
         pytest.param({"command": "x\n* * * * * root y"}, "command", id="a newline in the command"),
         pytest.param({"command": "x\r"}, "command", id="a carriage return"),
         pytest.param({"command": "date +%F"}, "command", id="a percent sign"),
+        pytest.param({"command": r"date +\\%F"}, "command", id="a percent sign behind an escaped backslash"),
         pytest.param({"command": "x" * 999}, "command", id="an overlong command"),
         pytest.param({"command": " x"}, "command", id="a space before the command"),
         pytest.param(
