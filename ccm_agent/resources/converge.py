@@ -248,11 +248,11 @@ async def _reach(
     kind, limited = declared.kind, _limit_of(declared)
     if declared.refused is not None:
         raise declared.refused
-    wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run))
+    wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run, attempt))
     if decision.steps and _has_slot(declared) and await run.slots.take(declared):
         # the state was read a long time ago
         run.forget()
-        wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run))
+        wanted, found, decision, triggered_by = await limited(_decide(declared, provider, run, attempt))
     if decision.steps and (why := await run.undo.why_left(declared, provider)):
         event.skipped, event.error, event.code = True, [why], CHANGED_SINCE
         return
@@ -294,7 +294,7 @@ async def _reach(
 
 
 async def _decide(
-    declared: ResolvedResource, provider: Any, run: RunContext
+    declared: ResolvedResource, provider: Any, run: RunContext, attempt: Attempt
 ) -> tuple[CommonProperties, CommonState, Decision, str]:
     """
     Read the state and decide the steps.
@@ -306,7 +306,8 @@ async def _decide(
     if wanted.ignore:
         from ccm_agent.resources.ignored import without_ignored
 
-        wanted = without_ignored(declared.kind, wanted, found)
+        # an earlier attempt may have created the resource without all of its properties
+        wanted = without_ignored(declared.kind, wanted, attempt.before or found)
     # after the look, which runs guards: as in Choria CCM they run even if a subscribed resource does not exist
     triggered_by = _trigger(declared, run)
     context = DecisionContext(noop=run.noop, triggered_by=triggered_by, is_restricted=run.is_restricted)

@@ -152,6 +152,19 @@ async def test_a_type_that_compares_states_compares_with_the_first_one() -> None
     assert host.on.outcomes[0] == ("a", "changed")
 
 
+async def test_a_resource_that_a_failed_attempt_created_still_gets_what_is_ignored_later() -> None:
+    host = Host(*errors(1))
+    host.board.writes_first, host.board.broken = True, {"a": "wrong"}
+    host.clock.on_sleep = host.board.broken.clear
+    kind = note_type(host.board, ignorable={"text": {"text": ""}})
+    host.on.engine.deps.catalog._found["note"] = kind  # type: ignore[attr-defined]
+
+    await host.apply(TEXT.replace("text: x,", "text: x, ignore: [text],"))
+
+    assert host.on.outcomes[0] == ("a", "changed")
+    assert host.board.notes["a"] == "x"
+
+
 async def test_a_look_that_fails_is_tried_again() -> None:
     host = Host()
     found = host.board.status
