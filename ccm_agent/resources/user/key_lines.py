@@ -19,6 +19,7 @@ FILE_BYTES = 1 << 20
 """The largest file that is read or written."""
 
 _TYPE = re.compile(r"(?:sk-)?(?:ssh|ecdsa|rsa)-[a-z0-9@.-]+", re.ASCII)
+_BLANKS = re.compile(r"[ \t]+")
 _LENGTH_BYTES = 4
 
 
@@ -54,15 +55,21 @@ def parse_line(line: str) -> KeyLine | None:
     if not rest or rest.startswith("#"):
         return None
     options = ""
-    kind, _, after = rest.partition(" ")
+    kind, after = _divided(rest)
     if not _TYPE.fullmatch(kind):
         end = _end_of_options(rest)
         options, rest = rest[:end], rest[end:].lstrip(" \t")
-        kind, _, after = rest.partition(" ")
-    blob, _, comment = after.lstrip(" ").partition(" ")
+        kind, after = _divided(rest)
+    blob, comment = _divided(after)
     if not _TYPE.fullmatch(kind) or not _is_blob(blob, kind):
         return None
     return KeyLine(options=options, kind=kind, blob=blob, comment=comment.strip())
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Divide a text at its first blanks. For sshd they may be tabs, too."""
+    first, *rest = _BLANKS.split(text, maxsplit=1)
+    return first, "".join(rest)
 
 
 def _end_of_options(text: str) -> int:

@@ -27,6 +27,7 @@ A, B, C = key(1), key(2), key(3)
         (f'command="echo \\"a b\\"",no-pty {A} x', 'command="echo \\"a b\\"",no-pty', "x"),
         (f'from="10.0.0.0/8"\t{A}', 'from="10.0.0.0/8"', ""),
         (key(1, "sk-ssh-ed25519@openssh.com"), "", ""),
+        (f"no-pty\t{A}\tx y".replace(" AAAA", "\t AAAA"), "no-pty", "x y"),
         (key(1, "ecdsa-sha2-nistp256"), "", ""),
         (key(1, "ssh-ed25519-cert-v01@openssh.com"), "", ""),
     ],
@@ -57,6 +58,13 @@ def test_anything_else_is_no_key(line: str) -> None:
         pytest.param([f"{A} old"], [f"{A} new"], False, [f"{A} old"], id="another comment is the same key"),
         pytest.param(
             [A, B], [f"restrict {A}"], False, [B, f"restrict {A}"], id="restrictions replace the free key"
+        ),
+        pytest.param(
+            [A.replace(" ", "\t")],
+            [f"restrict {A}"],
+            False,
+            [f"restrict {A}"],
+            id="a free key with tabs, too",
         ),
         pytest.param([f"restrict {A}"], [A], False, [A], id="and the other way round"),
         pytest.param(["nonsense"], [A], False, ["nonsense", A], id="unknown lines stay"),
