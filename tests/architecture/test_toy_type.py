@@ -140,7 +140,7 @@ def test_generate_writes_its_schema_and_its_table(
     tables, schemas = generate.property_tables(), generate.type_schemas()
 
     page = tables[tree / "docs/resources/motto.md"]
-    assert "| `text` | The file's content. *(not in Choria CCM)* |" in page
+    assert "| `text` | The file's content. |" in page
     assert tree / "schemas/v1/resource_motto.json" in schemas
 
 
