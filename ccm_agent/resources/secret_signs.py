@@ -10,13 +10,24 @@ PRIVATE_BITS = 0o004
 _SIGNS = (
     ("a private key", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|AGE-SECRET-KEY-1")),
     ("a NATS seed", re.compile(rb"\bS[UAOXN][A-Z2-7]{56}\b")),
-    ("an access key", re.compile(rb"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b")),
-    ("a password hash", re.compile(rb"\$(?:apr1|2[aby]|[1567]|y|gy|argon2i?d?)\$[./A-Za-z0-9$=,]{8}")),
+    (
+        "an access key",
+        re.compile(
+            rb"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b|\bxox[abprs]-[A-Za-z0-9-]{10}|\bAIza[A-Za-z0-9_-]{35}"
+            rb"|(?i:\bauthorization[\"' \t:=]{1,8}(?:bearer|basic)[ \t]{1,8}[A-Za-z0-9+/=._~-]{6})"
+        ),
+    ),
+    (
+        "a password hash",
+        re.compile(
+            rb"\$(?:apr1|2[aby]|[1567]|y|gy|argon2i?d?)\$[./A-Za-z0-9$=,]{8}|\{S?SHA(?:256|512)?\}[A-Za-z0-9+/]{20}"
+        ),
+    ),
     ("a URL with a password", re.compile(rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{1,200}:[^\s/@\"']{1,200}@")),
     (
         "a password or token",
         re.compile(
-            rb"^[^#;\n]{0,200}?(?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|psk|credentials?)"
+            rb"^[^#;\n]{0,200}?(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|psk|credentials?)"
             rb"[A-Za-z0-9_.-]{0,40}[\"']?[ \t]{0,40}(?:[:=]|[ \t])[ \t]{0,40}[\"']?[^\s\"'/<${][^\s\"']{3,}",
             re.IGNORECASE | re.MULTILINE,
         ),
