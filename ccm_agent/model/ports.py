@@ -800,7 +800,7 @@ class KeyChanges(KeyReader, Protocol):
         The revisions of matching keys that are stored after a revision, oldest first; each deletion with an empty value.
 
         An entry that was copied there counts as a deletion, because `matching` does not return it. Before them comes the first
-        revision that was written at a time or later, whatever its number: if a stream is put back to a backup and written to
+        revision that was written at a time or later, if its number is not: if a stream is put back to a backup and written to
         again, times go on, and revisions do not.
 
         Raises:

@@ -66,18 +66,21 @@ class CachedNodes:
             return await self._read_all()
         changed = 0
         found: dict[str, KeyValueEntry] = {}
+        kept: dict[str, KeyValueEntry] = {}
         try:
             for kind in KINDS:
                 mine = {key: entry for key, entry in known.entries.items() if key.startswith(f"{kind}.")}
-                count, now = await self._read_since(kind, mine, known.created)
+                count, up_to, now = await self._read_since(kind, mine, known.created)
                 changed += count
                 found |= now
+                # the next command reads on from the newest kept one, so earlier changes must have been read
+                kept |= {key: entry for key, entry in now.items() if entry.revision <= up_to}
         except _ForeignError as err:
             log.debug("the cached nodes are not used", extra={"reason": str(err)})
             await asyncio.to_thread(self._file.remove)
             return await self._read_all()
         if changed * REWRITE_SHARE >= len(found):
-            await self._keep(known.created, found)
+            await self._keep(known.created, kept)
         return _present(found.values())
 
     async def _read_all(self) -> list[KeyValueEntry]:
@@ -93,9 +96,11 @@ class CachedNodes:
 
     async def _read_since(
         self, kind: str, known: dict[str, KeyValueEntry], created: str
-    ) -> tuple[int, dict[str, KeyValueEntry]]:
+    ) -> tuple[int, int, dict[str, KeyValueEntry]]:
         """
-        The entries of a kind now, by key, deletions included, and how many of them are not the known ones.
+        How many entries of a kind are not the known ones, up to which revision all were read, and the entries by key.
+
+        Deletions are included. Keys that are read by name may have later revisions.
 
         Raises:
             _ForeignError: The known ones are not of this stream.
@@ -114,6 +119,7 @@ class CachedNodes:
         if any(one.revision <= last.revision and known.get(one.key) != one for one in changes):
             raise _ForeignError("the stream was put back and written to")
         new = {one.key: one for one in changes if one.revision > last.revision and one.key in keys.keys}
+        up_to = max((last.revision, *map(_revision, changes)))
         kept = {key: entry for key, entry in known.items() if key in keys.keys and key not in new}
         if kept:
             await self._check_stored(max(kept.values(), key=_revision))
@@ -121,7 +127,7 @@ class CachedNodes:
         if len(added) > ADDED_MOST:
             raise _ForeignError("it lacks entries")
         new |= {one.key: one for one in await self._bucket.matching(sorted(added), deletions=True)}
-        return len(new) + len(known) - len(kept), kept | new
+        return len(new) + len(known) - len(kept), up_to, kept | new
 
     async def _check_stored(self, entry: KeyValueEntry) -> None:
         """If the newest of the entries that did not change is in the stream, so are the earlier ones."""

@@ -123,6 +123,28 @@ async def test_only_what_changed_is_read(tmp_path: Path) -> None:
     assert len(found) == 99
 
 
+async def test_what_is_written_while_a_command_reads_is_read_by_the_next_one(tmp_path: Path) -> None:
+    stream = Stream()
+    for key in ("node.web1", "node.web2", "presence.web1"):
+        stream.put(key, b"old")
+    await cached(stream, tmp_path).read()
+    list_keys = stream.list_keys
+
+    async def write_before_the_keys_are_listed(pattern: str) -> BucketKeys:
+        if pattern == "node.>":
+            stream.put("node.web1", b"new")
+            stream.put("node.web3", b"joined")
+        return await list_keys(pattern)
+
+    stream.list_keys = write_before_the_keys_are_listed  # type: ignore[method-assign]
+    await cached(stream, tmp_path).read()
+    stream.list_keys = list_keys  # type: ignore[method-assign]
+
+    found = await cached(stream, tmp_path).read()
+
+    assert found == await stream.matching(PATTERNS)
+
+
 @pytest.mark.parametrize("problem", ["history", "denied"])
 async def test_where_the_keys_do_not_tell_everything_all_is_read(problem: str, tmp_path: Path) -> None:
     stream = Stream()
