@@ -174,18 +174,18 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
         if used and used + cell_width(rest) > width:
             yield line.rstrip()
             line, used = "", 0
-        while cell_width(rest) > width:
-            head = _head(rest, width)
-            yield head
-            word, rest = word[len(head) :], rest[len(head) :]
+        if cell_width(rest) > width:
+            *heads, last = _pieces(rest, width)
+            yield from heads
+            word, rest = last + word[len(rest) :], last
         line, used = (line + word, used + cell_width(word)) if rest else (line, used)
     yield line.rstrip()
 
 
-def _head(text: str, width: int) -> str:
-    """As much of the beginning of a text as fits, at least one character."""
+def _pieces(text: str, width: int) -> list[str]:
+    """A text without a space in pieces that fit, each with at least one character; all at once, because texts may be long."""
     if text.isascii():
-        return text[:width]
+        return [text[at : at + width] for at in range(0, len(text), width)]
     from rich.cells import chop_cells
 
-    return next((piece for piece in chop_cells(text, width) if piece), text)
+    return [piece for piece in chop_cells(text, width) if piece]

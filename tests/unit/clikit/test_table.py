@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from io import StringIO
 
 import pytest
+from rich import cells
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +25,7 @@ from ccm_agent.clikit.table import (
     paint,
     table,
 )
-from ccm_agent.clikit.table_layout import GAP, LEAST_WIDTH
+from ccm_agent.clikit.table_layout import GAP, LEAST_WIDTH, cell_width, wrap
 
 COLUMNS = [Column("NODE"), Column("STATE"), Column("NOTE", fold=True), Column("AGE", right=True)]
 ROWS = [
@@ -162,6 +163,31 @@ def test_rows_look_as_rich_lays_them_out(seed: int) -> None:
     else:  # columns of one width differ in which of them is a character narrower
         assert sorted("".join(ours.split())) == sorted("".join(by_rich.split()))
         assert max(map(cell_len, ours.splitlines())) <= style.width
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 95, "日" * 95, "é" * 95, "a" + "日e\u0301" * 40, "\u0301" * 3 + "日" * 9]
+)
+@pytest.mark.parametrize("width", [1, 2, 7, 8])
+def test_a_word_that_is_wider_than_its_column_is_broken_and_not_lost(text: str, width: int) -> None:
+    lines = wrap(f"in {text} out", width)
+
+    assert "".join("".join(lines).split()) == f"in{text}out"
+    assert max(map(cell_width, lines)) <= max(width, 2)
+
+
+def test_a_long_word_is_broken_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[int]()
+    measure = cells.chop_cells
+
+    def note(text: str, width: int) -> list[str]:
+        measured.append(len(text))
+        return measure(text, width)
+
+    monkeypatch.setattr(cells, "chop_cells", note)
+
+    assert len(wrap("日" * 1_000, 40)) == 50
+    assert measured == [1_000]
 
 
 LONG_COLUMNS = [Column("NODE", names=True), Column("STATE"), Column("NOTE", fold=True)]
