@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LINE_LIMIT_BYTES = 1 << 20
 """A longer line is refused. The longest valid line is the server's INFO with the members of its cluster."""
 
+MESSAGE_LIMIT_BYTES = 1 << 27
+"""A larger message is refused before it is read. It is twice the largest `max_payload`, because a server adds headers."""
+
 DIGITS = 19
 """The most digits of a size or subscription ID, which are 64-bit numbers."""
 
@@ -120,7 +123,7 @@ def _delivery(fields: list[bytes], *, has_headers: bool) -> _Delivery:
     if not (all(numbers) and b"".join(numbers).isdigit() and max(map(len, numbers)) <= DIGITS):
         raise _protocol_error()
     headers_size, size = int(fields[first_size]) if has_headers else 0, int(fields[-1])
-    if headers_size > size:
+    if headers_size > size or size > MESSAGE_LIMIT_BYTES:
         raise _protocol_error()
     return _Delivery(
         subject=fields[0],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccm_agent.bus.connection.parser import LINE_LIMIT_BYTES, Parser
+from ccm_agent.bus.connection.parser import LINE_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, Parser
 
 
 class FakeClient:
@@ -81,7 +81,7 @@ async def test_a_subject_may_have_any_byte_that_a_server_lets_through(char: byte
     "line",
     [
         b"HTTP/1.1 400 Bad Request\r\n", b"MSG a 7\r\n", b"MSG a x 2\r\n", b"MSG a 7 r s 2\r\n", b"HMSG a 7 2\r\n", b"\r\n",
-        b"HMSG a 7 3 2\r\n", b"MSG a 7 \r\n",
+        b"HMSG a 7 3 2\r\n", b"MSG a 7 \r\n", b"MSG a 7 %d\r\n" % (MESSAGE_LIMIT_BYTES + 1),
         b"INFO {\xff}\r\n", b"INFO []\r\n", b"INFO " + b"[" * 100_000 + b"\r\n", b"MSG a 7 " + b"9" * 5000 + b"\r\n",
     ],
 )  # fmt: skip
