@@ -39,6 +39,9 @@ BESIDE = 5
 LEAST_ROWS = 10
 """A long table has at least so many lines, however low the terminal is."""
 
+AGAIN = "`| less`"
+"""What shows all rows of a command that changes nothing: it may be given once more."""
+
 NAMES_MOST = 100
 """Groups of names in a cell of a long table."""
 
@@ -74,6 +77,7 @@ def table(
     style: Style,
     *,
     is_worst_last: bool = False,
+    again: str = AGAIN,
 ) -> str:
     """
     The table as text that ends with a newline; "" without rows.
@@ -81,7 +85,7 @@ def table(
     Texts are made safe here. Empty columns are left out, and on a narrow terminal those that can be spared. No text is cut off:
     below a certain width a table that does not fit is a block per row, and where nothing else helps, every column is folded.
     """
-    return "".join(draw(columns, rows, style, is_worst_last=is_worst_last))
+    return "".join(draw(columns, rows, style, is_worst_last=is_worst_last, again=again))
 
 
 def draw(
@@ -92,6 +96,7 @@ def draw(
     unit: str = "rows",
     narrow: str = "",
     is_worst_last: bool = False,
+    again: str = AGAIN,
 ) -> Iterator[str]:
     """
     The pieces of `table`, each as soon as its rows are made.
@@ -101,11 +106,13 @@ def draw(
         unit: What the rows are.
         narrow: The option that selects rows, such as `-t`; "" for none.
         is_worst_last: The rows that an operator must see are the last, so a terminal that cannot show all of them shows these.
+        again: What shows all rows without changing anything; "": nothing does, so they are all written.
     """
     if len(rows) <= LONG:
         yield _drawn(columns, [_safe_row(row) for row in rows], style)
-    elif style.height:
-        yield _screen(columns, rows, style, unit=unit, narrow=narrow, is_worst_last=is_worst_last)
+    elif style.height and again:
+        hint = f"narrow with {narrow}, or show all with {again}" if narrow else f"show all with {again}"
+        yield _screen(columns, rows, style, unit=unit, hint=hint, is_worst_last=is_worst_last)
     else:
         first = [_safe_row(row) for row in rows[:LONG]]
         layout = lay_out(columns, first, style, is_sample=True)
@@ -130,7 +137,7 @@ def _screen(
     style: Style,
     *,
     unit: str,
-    narrow: str,
+    hint: str,
     is_worst_last: bool,
 ) -> str:
     """What a terminal shows of a long table."""
@@ -141,7 +148,6 @@ def _screen(
     layout = lay_out(columns, cells, style)
     texts = [layout.row(row) for row in cells]
     kept = [*_that_fit(reversed(texts), limit)][::-1] if is_worst_last else [*_that_fit(texts, limit)]
-    hint = f"narrow with {narrow}, or show all with `| less`" if narrow else "show all with `| less`"
     which = "the last" if is_worst_last else "the first"
     return f"{layout.head}{''.join(kept)}{which} {len(kept)} of {len(rows):,} {unit}; {hint}\n"
 

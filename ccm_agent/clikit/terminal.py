@@ -86,15 +86,28 @@ class Terminal:
         unit: str = "rows",
         narrow: str = "",
         is_worst_last: bool = False,
+        is_repeatable: bool = True,
     ) -> None:
-        """Print a table for people, or `otherwise` when it has no rows; nothing with `--json`. For the rest see `draw`."""
-        from ccm_agent.clikit.table import draw
+        """
+        Print a table for people, or `otherwise` when it has no rows; nothing with `--json`. For the rest see `draw`.
+
+        Of a command that changes something (not `is_repeatable`) all rows are printed: they cannot be had again.
+        """
+        from ccm_agent.clikit.table import AGAIN, draw
 
         if self.json:
             return
         if not rows:
             self.show(otherwise)
-        for piece in draw(columns, rows, self.style, unit=unit, narrow=narrow, is_worst_last=is_worst_last):
+        for piece in draw(
+            columns,
+            rows,
+            self.style,
+            unit=unit,
+            narrow=narrow,
+            is_worst_last=is_worst_last,
+            again=AGAIN if is_repeatable else "",
+        ):
             self.show(piece)
 
     def record(self, kind: str, /, **fields: Any) -> None:

@@ -166,14 +166,19 @@ def _joined(parts: Sequence[str], style: Style) -> str:
 
 
 def run_report(
-    results: Sequence[NodeResult], style: Style, *, plan: bool, output: OutputLimits = IN_BRIEF
+    results: Sequence[NodeResult], style: Style, *, plan: bool, run: str = "", output: OutputLimits = IN_BRIEF
 ) -> str:
-    """The table of a run, then what commands wrote, then each failure; "" when there is no node."""
+    """
+    The table of a run, then what commands wrote, then each failure; "" when there is no node.
+
+    A terminal gets a part of a long table if it has the ID of its run, with which all of it can be shown.
+    """
     text = table(
         [Column("NODES", fold=True), Column("STATE"), Column("WHAT", fold=True), Column("TIME", right=True)],
         [_row(group, plan=plan) for group in _groups(results, merges=style.merges is not False)],
         style,
         is_worst_last=True,
+        again=f"`ccmctl run show {short_id(run)} | less`" if run else "",
     )
     blocks = output_blocks(((one.node, one.outputs) for one in results), output, style)
     blocks += _failure_blocks(results, style)

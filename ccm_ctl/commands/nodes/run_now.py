@@ -114,7 +114,7 @@ def _show(application: Application, found: Sequence[NodeConvergence]) -> None:
             terminal.record(records.REPLY, **_fields(one))
     ordered = sorted(found, key=lambda one: (one.state in FAILED_STATES, one.state not in _WELL))
     columns = [Column("NODE"), Column("STATE"), Column("WHAT", fold=True), Column("RUN", spare=1)]
-    terminal.table(columns, [_row(one) for one in ordered], unit="nodes", narrow="-t")
+    terminal.table(columns, [_row(one) for one in ordered], is_repeatable=False)
     counts: dict[str, int] = {}
     for one in found:
         counts[one.state] = counts.get(one.state, 0) + 1

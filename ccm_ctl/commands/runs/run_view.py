@@ -193,7 +193,7 @@ class RunView:
         style = self._terminal.style
         last = end_line(self.title, self._run.counts(), seconds, self.record.run, style, plan=self.is_plan)
         limits = IN_FULL if self.record.action == "ensure" else IN_BRIEF
-        report = run_report(results, style, plan=self.is_plan, output=limits)
+        report = run_report(results, style, plan=self.is_plan, run=self.record.run, output=limits)
         if blocks := self._diffs():
             self._terminal.show("\n".join(blocks) + "\n")
         self._terminal.show(f"{report}\n{last}" if report else last)

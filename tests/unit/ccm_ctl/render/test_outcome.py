@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ccm_agent.clikit.table import Style
+from ccm_agent.clikit.table import LONG, Style
 from ccm_agent.model.wire import NodeState
 from ccm_ctl.render.outcome import (
     At,
@@ -181,3 +181,14 @@ def test_the_live_line_fits_the_width() -> None:
     assert live_line("apply site", counts, [], "waiting for the broker", Style(width=60), plan=False) == (
         "apply site  3/7 · waiting for the broker"
     )
+
+
+def test_a_part_of_a_long_report_names_the_command_that_shows_all_of_it_and_not_the_run_again() -> None:
+    results = [failed(f"node{number:04}", f"output {number}") for number in range(LONG + 1)]
+    style = Style(width=100, height=24, merges=False)
+
+    part = run_report(results, style, plan=False, run=RUN)
+    whole = run_report(results, style, plan=False)
+
+    assert "the last 19 of 2,001 rows; show all with `ccmctl run show 2zFXzzzz | less`\n" in part
+    assert sum(line.startswith("node") and " failed " in line for line in whole.splitlines()) == LONG + 1
