@@ -31,7 +31,7 @@ from ccm_agent.bus.streams import (
     store,
 )
 from ccm_agent.bus.subjects import check_key, key_subject, notification_subject
-from ccm_agent.model.errors import ProtocolError, RevisionError, UsageError
+from ccm_agent.model.errors import BusUnavailableError, ProtocolError, RevisionError, UsageError
 from ccm_agent.model.limited_log import LimitedLog
 from ccm_agent.model.ports import BucketKeys, KeyValueEntry
 
@@ -54,6 +54,9 @@ OURS = frozenset(
     ("CCM_NODES", "CCM_FACTS", "CCM_ASSIGNMENTS", "CCM_RUNS", "CCM_NODE_DATA", "CCM_SECRETS", "CCM_SLOTS")
 )
 """Buckets to which only this project's programs write."""
+
+LISTED_TWICE = 1_000
+"""Keys at the end of a list that the next one begins with: so many may be removed between the two, and none is passed over."""
 
 
 class NatsKeyValue:
@@ -183,19 +186,24 @@ class NatsKeyValue:
 
     async def list_keys(self, pattern: str) -> BucketKeys:
         """See `KeyChanges.list_keys`."""
-        keys: set[str] = set()
+        keys, offset = set[str](), 0
         prefix, filtered = key_subject(self.bucket, ""), key_subject(self.bucket, pattern)
-        while True:  # the broker lists so many subjects at once
-            question = {"subjects_filter": filtered, "offset": len(keys)}
+        while True:  # the broker lists so many subjects at once, in their order
+            question = {"subjects_filter": filtered, "offset": offset}
             info = await call(self._connection, f"STREAM.INFO.{self._stream}", question)
             listed = {subject.removeprefix(prefix) for subject in info["state"].get("subjects") or ()}
-            if listed <= keys or len(keys := keys | listed) >= info.get("total", 0):
+            if keys and not listed & keys:
+                raise BusUnavailableError(f"{self.bucket}: too many keys were removed while they were listed")
+            has_more = offset + len(listed) < info.get("total", 0) and not listed <= keys
+            keys |= listed
+            if not has_more:
                 return BucketKeys(
                     keys=keys,
                     created=str(info["created"]),
                     revision=int(info["state"]["last_seq"]),
                     history=int(info["config"].get("max_msgs_per_subject", 0)),
                 )
+            offset += max(len(listed) - LISTED_TWICE, 1)
 
     async def changes(self, pattern: str, after: int, since: datetime) -> list[KeyValueEntry]:
         """See `KeyChanges.changes`."""
