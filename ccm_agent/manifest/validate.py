@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,7 @@ from ccm_agent.model.records.slots import parse_slot
 from ccm_agent.model.resource import MANIFEST_ONLY, CommonProperties, parse_reference
 from ccm_agent.model.selection import TAG, TAG_RULE
 from ccm_agent.model.suggestions import did_you_mean
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import AnyType
 
 
@@ -72,7 +72,7 @@ def check_outside_manifest(wanted: CommonProperties) -> None:
     """
     for field in MANIFEST_ONLY:
         if getattr(wanted, field):
-            _refuse(f"`{field}` is only for resources of a manifest", field)
+            refuse(f"`{field}` is only for resources of a manifest", field)
 
 
 def _check_rules(wanted: CommonProperties) -> None:
@@ -92,9 +92,9 @@ def _check_rules(wanted: CommonProperties) -> None:
 
 def _check_name(wanted: CommonProperties) -> None:
     if not wanted.name:
-        _refuse("the name is empty: a resource needs one", "name")
+        refuse("the name is empty: a resource needs one", "name")
     if "\x00" in wanted.name:
-        _refuse("the name contains a NUL character, which names cannot have", "name")
+        refuse("the name contains a NUL character, which names cannot have", "name")
 
 
 def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
@@ -106,11 +106,11 @@ def check_ensure(kind: AnyType, wanted: CommonProperties) -> None:
     """
     if not wanted.ensure:
         if not kind.default_ensure:
-            _refuse(f"`ensure` is missing: write {_format_ensure_values(kind)}", "ensure")
+            refuse(f"`ensure` is missing: write {_format_ensure_values(kind)}", "ensure")
         wanted.ensure = kind.default_ensure
     elif kind.ensure and wanted.ensure not in kind.ensure:
         hint = did_you_mean(wanted.ensure, kind.ensure)
-        _refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {_either(kind.ensure)}'}", "ensure")
+        refuse(f"`ensure` is `{wanted.ensure}`{hint or f', and must be {_either(kind.ensure)}'}", "ensure")
 
 
 def _format_ensure_values(kind: AnyType) -> str:
@@ -129,12 +129,12 @@ def _check_control(wanted: CommonProperties) -> None:
     try:
         parse_slot(control.slots)
     except PropertyError as err:
-        _refuse(err.message, "control.slots")
+        refuse(err.message, "control.slots")
     if control.slots_wait:
         try:
             parse_duration(control.slots_wait)
         except DocumentError as err:
-            _refuse(err.message, "control.slots_wait")
+            refuse(err.message, "control.slots_wait")
 
 
 def _check_health(wanted: CommonProperties) -> None:
@@ -199,7 +199,3 @@ def _check_references(references: Sequence[str], field: str) -> None:
 def _either(words: tuple[str, ...]) -> str:
     *most, last = [f"`{word}`" for word in words]
     return f"{', '.join(most)} or {last}" if most else last
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from ccm_agent.model.errors import CommandError, LockError
 from ccm_agent.model.ports import Command, Completed, Locks, Runner
-
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+from ccm_agent.resources.registry import SEARCH_PATH
 
 LIMIT_S = 120
 """The tools wait 15 s for a lock. usermod changes the owner of all files in a home directory, which takes longer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import (
     BusUnavailableError,
@@ -11,12 +11,11 @@ from ccm_agent.model.errors import (
     DocumentError,
     HostError,
     NoProviderError,
-    Place,
-    PropertyError,
 )
 from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.records.slots import SlotError
 from ccm_agent.model.resource import Retry
+from ccm_agent.resources.checks import refuse
 
 if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
@@ -76,15 +75,15 @@ def check_retry(kind: AnyType, retry: Retry) -> None:
         PropertyError: With its place.
     """
     if kind.contains_manifest:
-        _refuse(f"`{kind.name}` has no `retry`: set it for the resources of the child manifest", "retry")
+        refuse(f"`{kind.name}` has no `retry`: set it for the resources of the child manifest", "retry")
     if not 1 <= retry.tries <= MOST_TRIES:
-        _refuse(f"`tries` is {retry.tries}: it must be from 1 to {MOST_TRIES}", "retry.tries")
+        refuse(f"`tries` is {retry.tries}: it must be from 1 to {MOST_TRIES}", "retry.tries")
     try:
         seconds = parse_duration(retry.every)
     except DocumentError as err:
-        _refuse(err.message, "retry.every")
+        refuse(err.message, "retry.every")
     if not 0 <= seconds <= LONGEST_WAIT_S:
-        _refuse(
+        refuse(
             f"`every` is `{retry.every}`: it must be from 0 to {format_duration(LONGEST_WAIT_S)}",
             "retry.every",
         )
@@ -94,7 +93,3 @@ def _may_pass(err: CcmError) -> bool:
     if isinstance(err, SlotError | NoProviderError):
         return False
     return isinstance(err, HostError | BusUnavailableError)
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))

@@ -1,13 +1,18 @@
-"""Runs checks of properties and reports all errors, not only the first."""
+"""Checks of properties: their errors name the property, and all are reported, not only the first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from ccm_agent.model.errors import InputError, PropertyError
+from ccm_agent.model.errors import InputError, Place, PropertyError
 
 P = TypeVar("P")
+
+
+def refuse(message: str, field: str) -> NoReturn:
+    """Raise the error of a property: the field `retry.tries` is at `$.retry.tries`."""
+    raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
 def check_each(wanted: P, *checks: Callable[[P], None]) -> None:

@@ -7,16 +7,17 @@ What the types share that change a part of a file: properties, state, checks, de
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.errors import FileError, PropertyError
 from ccm_agent.model.formats.field_rules import RunsCommand
 from ccm_agent.model.formats.shellwords import split_words
-from ccm_agent.model.records.undo import EarlierState
+from ccm_agent.model.records.undo import EarlierState, was_symlink
 from ccm_agent.model.resource import ABSENT, PRESENT, CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ShowLines
+from ccm_agent.resources.checks import refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 
 if TYPE_CHECKING:
@@ -91,11 +92,6 @@ class EditedState(CommonState, kw_only=True):
     """A file of which a part is managed. `ensure` is the desired one if that part is as desired, otherwise the other one."""
 
     file: EditedFile
-
-
-def refuse(message: str, place: str) -> NoReturn:
-    """Raise the error of a property: `$.validate` is named by `validate`."""
-    raise PropertyError(message, place=Place(path=f"$.{place}"))
 
 
 def check_path(wanted: EditedProperties) -> None:
@@ -178,24 +174,9 @@ async def earlier(
     if file.is_missing and not file.link:
         return EarlierState(type=_FILE_TYPE, name=file.path, properties={"ensure": ABSENT})
     if file.link:
-        return EarlierState(why_not=f"it was a symlink to {file.link}, and symlinks are not restored")
+        return was_symlink(file.link)
     kept = await keep(file.path, with_content=True)
-    if kept.why_not:
-        return EarlierState(why_not=kept.why_not)
-    return EarlierState(
-        type=_FILE_TYPE,
-        name=file.path,
-        properties={
-            "ensure": PRESENT,
-            "owner": kept.owner,
-            "group": kept.group,
-            "mode": kept.mode,
-            "source": kept.sha256,
-            "checksum": kept.sha256,
-        },
-        content=kept.sha256,
-        size_bytes=kept.size_bytes,
-    )
+    return kept.as_state(type_name=_FILE_TYPE, name=file.path)
 
 
 def identify(state: EditedState) -> Identity:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
-from ccm_agent.model.errors import DocumentError, Place, PropertyError, TimeLimitError
+from ccm_agent.model.errors import DocumentError, TimeLimitError
 from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.resource import CommonProperties
+from ccm_agent.resources.checks import refuse
 from ccm_agent.resources.contract import AnyType
 
 T = TypeVar("T")
@@ -54,22 +55,19 @@ class TimeLimit:
 
 def check_timeout(kind: AnyType, wanted: CommonProperties) -> None:
     """
-    Refuse a time limit that is none.
+    Refuse a time limit that is invalid or too long.
 
     Raises:
         PropertyError: With its place.
     """
     if kind.contains_manifest:
-        _refuse(f"`{kind.name}` has no `timeout`: set it for the resources of the child manifest")
+        refuse(f"`{kind.name}` has no `timeout`: set it for the resources of the child manifest", "timeout")
     try:
         seconds = parse_duration(wanted.timeout)
     except DocumentError as err:
-        _refuse(err.message)
+        refuse(err.message, "timeout")
     if not 0 < seconds <= LONGEST_S:
-        _refuse(
-            f"`timeout` is `{wanted.timeout}`: it must be more than 0 and at most {format_duration(LONGEST_S)}"
+        refuse(
+            f"`timeout` is `{wanted.timeout}`: it must be more than 0 and at most {format_duration(LONGEST_S)}",
+            "timeout",
         )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path="$.timeout"))

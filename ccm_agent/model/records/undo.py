@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import Struct
+
+from ccm_agent.model.errors import InputError
 
 CHANGED_SINCE = "undo.changed_since"
 """Code of a resource that an undo leaves alone, because it is not as the run left it."""
@@ -37,6 +40,33 @@ class EarlierState(Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
 
+NOT_UTF8 = "\ufffd"
+"""Replaces bytes that are not UTF-8 in what a provider reads."""
+
+
+def checked_state(what: str, properties: dict[str, Any], check: Callable[[], None]) -> EarlierState:
+    """
+    Return a state, or why the resource's type cannot write it although it was there.
+
+    Args:
+        what: The beginning of that text: "its earlier line".
+        properties: See `EarlierState`.
+        check: Raises an error for properties that are not valid.
+    """
+    if NOT_UTF8 in str(properties):
+        return EarlierState(why_not=f"{what} is not UTF-8")
+    try:
+        check()
+    except InputError as err:
+        return EarlierState(why_not=f"{what} cannot be written: {err}")
+    return EarlierState(properties=properties)
+
+
+def was_symlink(target: str) -> EarlierState:
+    """Return the state of a symlink that a file replaced."""
+    return EarlierState(why_not=f"it was a symlink to {target}, and symlinks are not restored")
+
+
 class EarlierFile(Struct, frozen=True, kw_only=True):
     """
     A file or directory before a change.
@@ -56,6 +86,26 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
     sha256: str = ""
     size_bytes: int = 0
     why_not: str = ""
+
+    def as_state(self, *, type_name: str = "", name: str = "") -> EarlierState:
+        """Return what brings it back: properties of the `file` type; see `EarlierState` for type and name."""
+        if self.why_not:
+            return EarlierState(why_not=self.why_not)
+        properties = {
+            "ensure": "directory" if self.is_directory else "present",
+            "owner": self.owner,
+            "group": self.group,
+            "mode": self.mode,
+        }
+        if self.sha256:
+            properties |= {"source": self.sha256, "checksum": self.sha256}
+        return EarlierState(
+            type=type_name,
+            name=name,
+            properties=properties,
+            content=self.sha256,
+            size_bytes=self.size_bytes,
+        )
 
 
 class KeepFile(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 
 from ccm_agent.model.errors import DocumentError, Place, PropertyError
@@ -21,7 +21,7 @@ from ccm_agent.resources.archive.model import (
     kind_of,
 )
 from ccm_agent.resources.changes import FileChange
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.owners import is_same_owner
 
@@ -55,9 +55,9 @@ def check_by_lint(wanted: ArchiveProperties) -> None:
 
 def _check_cleanup(wanted: ArchiveProperties) -> None:
     if wanted.cleanup and not wanted.extract_parent:
-        _refuse("`cleanup` requires `extract_parent` to be set", "cleanup")
+        refuse("`cleanup` requires `extract_parent` to be set", "cleanup")
     if wanted.cleanup and not wanted.creates:
-        _refuse(
+        refuse(
             "`cleanup` requires `creates` to be set, else each run would download the archive again",
             "cleanup",
         )
@@ -69,17 +69,17 @@ def _check_creates(wanted: ArchiveProperties) -> None:
 
 def _check_canonical(path: str, field: str) -> None:
     if path and posixpath.normpath(path) != path:
-        _refuse(f"`{field}` must be a path without `.` and `..`, not `{path}`", field)
+        refuse(f"`{field}` must be a path without `.` and `..`, not `{path}`", field)
 
 
 def _check_given(wanted: ArchiveProperties, field: str) -> None:
     if not getattr(wanted, field):
-        _refuse(f"`{field}` cannot be empty", field)
+        refuse(f"`{field}` cannot be empty", field)
 
 
 def _check_checksum(wanted: ArchiveProperties) -> None:
     if wanted.checksum and not CHECKSUM.fullmatch(wanted.checksum):
-        _refuse("`checksum` is not a SHA-256: write its 64 hexadecimal digits", "checksum")
+        refuse("`checksum` is not a SHA-256: write its 64 hexadecimal digits", "checksum")
 
 
 def _check_timeout(wanted: ArchiveProperties) -> None:
@@ -93,27 +93,27 @@ def _check_timeout(wanted: ArchiveProperties) -> None:
 
 def _check_url(wanted: ArchiveProperties) -> None:
     if not wanted.url:
-        _refuse("`url` cannot be empty", "url")
+        refuse("`url` cannot be empty", "url")
     try:
         parts = urlsplit(wanted.url)
     except ValueError:
         # the text of the error would name the user and the password of the URL
-        _refuse("`url` cannot be read: its host is not valid", "url")
+        refuse("`url` cannot be read: its host is not valid", "url")
     host = parts.netloc.rpartition("@")[2].rpartition("]")[2]
     if not all("0" <= digit <= "9" for digit in host.partition(":")[2]):
-        _refuse("`url` cannot be read: its port is not a number", "url")
+        refuse("`url` cannot be read: its port is not a number", "url")
     if not parts.scheme:
-        _refuse("`url` must be absolute: begin it with http:// or https://", "url")
+        refuse("`url` must be absolute: begin it with http:// or https://", "url")
     file = posixpath.basename(parts.path) if parts.netloc or parts.path.startswith("/") else ""
     ends = ", ".join(KINDS)
     if not file:
-        _refuse("`url` must end in the name of a file", "url")
+        refuse("`url` must end in the name of a file", "url")
     if not kind_of(file):
-        _refuse(f"the file of `url` must end in one of {ends}", "url")
+        refuse(f"the file of `url` must end in one of {ends}", "url")
     if not kind_of(wanted.name):
-        _refuse(f"`name` must end in one of {ends}", "name")
+        refuse(f"`name` must end in one of {ends}", "name")
     if kind_of(file) != kind_of(wanted.name):
-        _refuse(
+        refuse(
             f"`url` and `name` must be of one kind of archive: one is {kind_of(file)}, the other {kind_of(wanted.name)}",
             "name",
         )
@@ -123,16 +123,12 @@ def _check_port(wanted: ArchiveProperties) -> None:
     try:
         _ = urlsplit(wanted.url).port
     except ValueError:
-        _refuse("`url` cannot be read: its port must be a number up to 65535", "url")
+        refuse("`url` cannot be read: its port must be a number up to 65535", "url")
 
 
 def _check_path(path: str, field: str) -> None:
     if path and not (path.startswith("/") and not path.startswith("//") and posixpath.normpath(path) == path):
-        _refuse(f"`{field}` must be an absolute path without `.` and `..`, not `{path}`", field)
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+        refuse(f"`{field}` must be an absolute path without `.` and `..`, not `{path}`", field)
 
 
 def reach(wanted: ArchiveProperties) -> HostAccess:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.config.model import ConfigProperties
 from ccm_agent.resources.config.resource import check
 from ccm_agent.resources.contract import (
@@ -24,16 +25,15 @@ def _make_posix(context: ResourceContext) -> Any:
 
 
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
-    """`ensure` defaults to `present`; a value that is JSON is not a text."""
+    """A value that is JSON is not a text."""
     import json
 
-    values = {"ensure": "present", **given}
-    if isinstance(values.get("value"), str):
-        try:
-            values["value"] = json.loads(values["value"])
-        except (ValueError, RecursionError):
-            pass  # a text
-    return values
+    if not isinstance(given.get("value"), str):
+        return given
+    try:
+        return {**given, "value": json.loads(given["value"])}
+    except (ValueError, RecursionError):
+        return given  # a text
 
 
 TYPE: ResourceType[ConfigProperties, EditedState] = ResourceType(
@@ -43,8 +43,8 @@ TYPE: ResourceType[ConfigProperties, EditedState] = ResourceType(
     state=EditedState,
     decide=decide,
     check=check,
-    ensure=("present", "absent"),
-    default_ensure="present",
+    ensure=(PRESENT, ABSENT),
+    default_ensure=PRESENT,
     is_extension=True,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),

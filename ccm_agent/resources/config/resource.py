@@ -6,10 +6,10 @@ from typing import Any
 
 from ccm_agent.model.errors import DocumentError
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.config.keys import DEPTH_LIMIT, KeyChange, checked, parse_key
 from ccm_agent.resources.config.model import EXTENSIONS, FORMATS, ConfigProperties
-from ccm_agent.resources.edited_files import check_path, check_validate, refuse
+from ccm_agent.resources.edited_files import check_path, check_validate
 
 
 def check(wanted: ConfigProperties) -> None:

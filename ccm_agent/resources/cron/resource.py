@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import NoReturn
 
-from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.cron.crontab import REBOOT, VARIABLE, Crontab, can_quote, render
 from ccm_agent.resources.cron.model import DIRECTORY, CronJob, CronProperties, CronState
@@ -35,7 +34,7 @@ def check(wanted: CronProperties) -> None:
 def _check_name(wanted: CronProperties) -> None:
     name = wanted.name
     if not NAME.fullmatch(name) or len(name) > NAME_LENGTH:
-        _refuse(
+        refuse(
             f"{name[:NAME_LENGTH]!r} cannot be the name of a job: only letters, digits, `_` and `-` are allowed, at most "
             f"{NAME_LENGTH}; cron ignores files with other names, such as those with a dot",
             "name",
@@ -46,61 +45,57 @@ def _check_schedule(wanted: CronProperties) -> None:
     if wanted.ensure == ABSENT and not wanted.schedule:
         return
     if not wanted.schedule:
-        _refuse("`schedule` is required, such as `30 2 * * *` or `@daily`", "schedule")
+        refuse("`schedule` is required, such as `30 2 * * *` or `@daily`", "schedule")
     if len(wanted.schedule) > COMMAND_LENGTH:
-        _refuse(f"`schedule` is longer than {COMMAND_LENGTH} characters", "schedule")
+        refuse(f"`schedule` is longer than {COMMAND_LENGTH} characters", "schedule")
     if wanted.schedule == REBOOT:
         return
     try:
         Crontab(wanted.schedule)
     except ValueError as err:
-        _refuse(f"invalid `schedule` {wanted.schedule[:NAME_LENGTH]!r}: {err}", "schedule")
+        refuse(f"invalid `schedule` {wanted.schedule[:NAME_LENGTH]!r}: {err}", "schedule")
 
 
 def _check_user(wanted: CronProperties) -> None:
     if not USER.fullmatch(wanted.user) or len(wanted.user) > USER_LENGTH:
-        _refuse(f"{wanted.user[:NAME_LENGTH]!r} is not the name of a user", "user")
+        refuse(f"{wanted.user[:NAME_LENGTH]!r} is not the name of a user", "user")
 
 
 def _check_command(wanted: CronProperties) -> None:
     command = wanted.command
     if wanted.ensure == PRESENT and not command:
-        _refuse("`command` is required", "command")
+        refuse("`command` is required", "command")
     if _CONTROL.search(command):
-        _refuse(
+        refuse(
             "`command` has a newline or another control character, which would end the job's line", "command"
         )
     if _UNESCAPED_PERCENT.search(command):
-        _refuse("`command` has a percent sign, at which cron ends the command; write it as `\\%`", "command")
+        refuse("`command` has a percent sign, at which cron ends the command; write it as `\\%`", "command")
     if len(command.encode(errors="replace")) > COMMAND_LENGTH:
-        _refuse(
+        refuse(
             f"`command` is longer than {COMMAND_LENGTH} bytes, which cron does not read; call a script",
             "command",
         )
     if command != command.strip():
-        _refuse("`command` begins or ends with a space", "command")
+        refuse("`command` begins or ends with a space", "command")
 
 
 def _check_environment(wanted: CronProperties) -> None:
     if len(wanted.environment) > VARIABLES:
-        _refuse(f"`environment` has more than {VARIABLES} variables", "environment")
+        refuse(f"`environment` has more than {VARIABLES} variables", "environment")
     names: set[str] = set()
     for index, one in enumerate(wanted.environment):
         name, equals, value = one.partition("=")
         place = f"environment[{index}]"
         if not equals or not VARIABLE.fullmatch(name):
-            _refuse("a variable is written as `NAME=value`, the name of letters, digits and `_`", place)
+            refuse("a variable is written as `NAME=value`, the name of letters, digits and `_`", place)
         if name in names:
-            _refuse(f"the variable `{name}` is given twice", place)
+            refuse(f"the variable `{name}` is given twice", place)
         names.add(name)
         if _CONTROL.search(value) or not can_quote(value):
-            _refuse(f"the value of `{name}` has a control character, or both kinds of quotes", place)
+            refuse(f"the value of `{name}` has a control character, or both kinds of quotes", place)
         if len(value.encode(errors="replace")) > COMMAND_LENGTH - len(name):
-            _refuse(f"the value of `{name}` is longer than cron reads", place)
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+            refuse(f"the value of `{name}` is longer than cron reads", place)
 
 
 def reach(wanted: CronProperties) -> HostAccess:

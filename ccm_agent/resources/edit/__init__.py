@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType, UndoRules
 from ccm_agent.resources.edit.model import EditProperties
 from ccm_agent.resources.edit.resource import check
@@ -16,11 +17,6 @@ def _make_posix(context: ResourceContext) -> Any:
     return PosixEdit(context.files, context.runner)
 
 
-def _gather(given: dict[str, Any]) -> dict[str, Any]:
-    """On the command line `ensure` defaults to `present`."""
-    return {"ensure": "present", **given}
-
-
 TYPE: ResourceType[EditProperties, EditedState] = ResourceType(
     name="edit",
     summary="Lines and blocks in files.",
@@ -28,15 +24,14 @@ TYPE: ResourceType[EditProperties, EditedState] = ResourceType(
     state=EditedState,
     decide=decide,
     check=check,
-    ensure=("present", "absent"),
-    default_ensure="present",
+    ensure=(PRESENT, ABSENT),
+    default_ensure=PRESENT,
     is_extension=True,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),
     providers=(ProviderSpec(name="posix", make=_make_posix, rank=1),),
     command=CommandLine(
         hidden=frozenset({"edits", "diff"}),
-        gather=_gather,
         examples=(
             "/etc/ssh/sshd_config --line 'PermitRootLogin no' --match '^#?PermitRootLogin' --validate 'sshd -t -f %s'",
             "/etc/hosts --line '192.0.2.7 db' --diff",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.edit.model import BEGIN_OF_FILE, END_OF_FILE, Edit, EditProperties
-from ccm_agent.resources.edited_files import check_path, check_validate, refuse
+from ccm_agent.resources.edited_files import check_path, check_validate
 from ccm_agent.templates.regex import PatternError, compile_pattern
 
 PATTERN_LENGTH = 4096

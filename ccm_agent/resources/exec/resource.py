@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
 
-from ccm_agent.model.errors import CommandError, DocumentError, Place, PropertyError
+from ccm_agent.model.errors import CommandError, DocumentError, PropertyError
 from ccm_agent.model.formats.durations import format_duration, parse_duration
 from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.outcome import LOGGED_OUTPUT_TAIL, OUTPUT_TAIL
 from ccm_agent.model.resource import ABSENT, PRESENT
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step, StepResult
 from ccm_agent.resources.exec.model import ExecProperties, ExecState, Execution
 from ccm_agent.resources.exec.provider import ExecProvider
@@ -32,9 +31,9 @@ def _check_name(wanted: ExecProperties) -> None:
     try:
         words = split_words(wanted.name)
     except PropertyError as err:
-        _refuse(f"the name of an exec must be shell words: {err.message}", "name")
+        refuse(f"the name of an exec must be shell words: {err.message}", "name")
     if not words:
-        _refuse("the name of an exec must be shell words, and this one is blank", "name")
+        refuse("the name of an exec must be shell words, and this one is blank", "name")
 
 
 def _check_timeout(wanted: ExecProperties) -> None:
@@ -42,13 +41,13 @@ def _check_timeout(wanted: ExecProperties) -> None:
         try:
             parse_duration(wanted.timeout)
         except DocumentError as err:
-            _refuse(err.message, "timeout")
+            refuse(err.message, "timeout")
 
 
 def _check_subscribe(wanted: ExecProperties) -> None:
     for number, reference in enumerate(wanted.subscribe):
         if reference.count("#") != 1:
-            _refuse(
+            refuse(
                 f"invalid subscribe format `{reference}`: write `type#name`, with one `#`",
                 f"subscribe[{number}]",
             )
@@ -66,7 +65,7 @@ def check_in_manifest(wanted: ExecProperties) -> None:
 
 def _check_ensure(wanted: ExecProperties) -> None:
     if wanted.ensure not in ENSURE:
-        _refuse(
+        refuse(
             f"`ensure` is `{wanted.ensure}`: a command is `present` when it has run, so leave it out",
             "ensure",
         )
@@ -77,7 +76,7 @@ def _check_names(wanted: ExecProperties) -> None:
         name = entry.partition("=")[0]
         if not SHELL_VARIABLE.fullmatch(name) and not _holds_markers(entry):
             message = f"invalid environment variable `{name}`: its name holds other than letters, digits and underscores"
-            _refuse(message, f"environment[{number}]")
+            refuse(message, f"environment[{number}]")
 
 
 def _holds_markers(text: str) -> bool:
@@ -88,28 +87,24 @@ def _check_path(wanted: ExecProperties) -> None:
     path = wanted.path
     for directory in path.split(":") if path else ():
         if not directory:
-            _refuse(f"invalid path `{path}`: a directory in it is empty", "path")
+            refuse(f"invalid path `{path}`: a directory in it is empty", "path")
         if not directory.startswith("/"):
-            _refuse(f"invalid path: `{directory}` is not an absolute path", "path")
+            refuse(f"invalid path: `{directory}` is not an absolute path", "path")
 
 
 def _check_variable(entry: str, field: str) -> None:
     name, mark, value = entry.partition("=")
     if not mark:
-        _refuse(f"invalid environment variable `{name}`: it has no `=`, write NAME=value", field)
+        refuse(f"invalid environment variable `{name}`: it has no `=`, write NAME=value", field)
     if not name:
-        _refuse("invalid environment variable: it has no name, write NAME=value", field)
+        refuse("invalid environment variable: it has no name, write NAME=value", field)
     if not VARIABLE.fullmatch(name) and not name.startswith(("{{", "${")):
-        _refuse(
+        refuse(
             f"invalid environment variable `{name}`: its name must begin with a letter or an underscore",
             field,
         )
     if not value:
-        _refuse(f"invalid environment variable `{name}`: its value is empty", field)
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+        refuse(f"invalid environment variable `{name}`: its value is empty", field)
 
 
 def reach(wanted: ExecProperties) -> HostAccess:

@@ -6,15 +6,15 @@ import posixpath
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec.structs import replace
 
-from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.formats.scalars import explain_unquoted
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.file.model import (
     DIRECTORY,
@@ -51,7 +51,7 @@ def check_when_applied(wanted: FileProperties, written: Mapping[str, Any]) -> No
     """Refuse the mode of a file without quotes; see `ResourceType`. Choria CCM accepts it for a directory."""
     mode = written.get("mode")
     if isinstance(mode, int) and wanted.ensure == PRESENT:
-        _refuse(
+        refuse(
             f"failed to reach desired state: present: mode mismatch: state=0{mode} requested={mode}; "
             + explain_unquoted("mode", mode),
             "mode",
@@ -60,44 +60,44 @@ def check_when_applied(wanted: FileProperties, written: Mapping[str, Any]) -> No
 
 def _check_force(wanted: FileProperties) -> None:
     if wanted.force and wanted.ensure != ABSENT:
-        _refuse(
+        refuse(
             f"`force: true` is only valid with `ensure: absent`, not with `ensure: {wanted.ensure}`", "force"
         )
     if wanted.force and wanted.name == "/":
-        _refuse("`force: true` cannot be used with the root of the file system", "force")
+        refuse("`force: true` cannot be used with the root of the file system", "force")
 
 
 def _check_content(wanted: FileProperties) -> None:
     if wanted.content is not None and wanted.source:
-        _refuse("`content` and `source` exclude each other: remove one of them", "source")
+        refuse("`content` and `source` exclude each other: remove one of them", "source")
 
 
 def _check_replace(wanted: FileProperties) -> None:
     if not wanted.replace and not wanted.manages_content:
-        _refuse("`replace: false` is about `content` or `source`, and there is neither", "replace")
+        refuse("`replace: false` is about `content` or `source`, and there is neither", "replace")
 
 
 def _check_given(wanted: FileProperties, field: str) -> None:
     if wanted.ensure != ABSENT and not getattr(wanted, field):
-        _refuse(f"`{field}` cannot be empty: every file needs an explicit {field}", field)
+        refuse(f"`{field}` cannot be empty: every file needs an explicit {field}", field)
 
 
 def _check_checksum(wanted: FileProperties) -> None:
     if not wanted.checksum:
         return
     if not _SHA256.fullmatch(wanted.checksum):
-        _refuse("`checksum` is not SHA-256 in hex: 64 digits from 0 to f", "checksum")
+        refuse("`checksum` is not SHA-256 in hex: 64 digits from 0 to f", "checksum")
     if not wanted.source:
-        _refuse("`checksum` is of what `source` holds, and there is no `source`", "checksum")
+        refuse("`checksum` is of what `source` holds, and there is no `source`", "checksum")
     wanted.checksum = wanted.checksum.lower()
 
 
 def _check_name(wanted: FileProperties) -> None:
     name = wanted.name
     if not name.startswith("/"):
-        _refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
+        refuse(f"the path of a file must be absolute, and `{name}` does not begin with a slash", "name")
     if _canonical(name) != name:
-        _refuse(f"the path of a file must be canonical: write `{_canonical(name)}` for `{name}`", "name")
+        refuse(f"the path of a file must be canonical: write `{_canonical(name)}` for `{name}`", "name")
 
 
 def _canonical(path: str) -> str:
@@ -112,16 +112,12 @@ def _check_mode(wanted: FileProperties) -> None:
     try:
         bits = parse_mode(mode)
     except ValueError:
-        _refuse(
+        refuse(
             f'mode `{mode}` is not an octal number: write three or four digits from 0 to 7, such as "0644"',
             "mode",
         )
     if bits > 0o777:
-        _refuse(f"mode `{mode}` exceeds 0777: setuid, setgid and sticky bits cannot be managed", "mode")
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+        refuse(f"mode `{mode}` exceeds 0777: setuid, setgid and sticky bits cannot be managed", "mode")
 
 
 def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
     CommandLine,
     Probe,
@@ -35,8 +36,8 @@ TYPE: ResourceType[GroupProperties, GroupState] = ResourceType(
     state=GroupState,
     decide=decide,
     check=check,
-    ensure=("present", "absent"),
-    default_ensure="present",
+    ensure=(PRESENT, ABSENT),
+    default_ensure=PRESENT,
     is_extension=True,
     reach=reach,
     ignorable={"gid": {"gid": None}, "members": {"members": None, "members_exclusive": False}},

@@ -5,11 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import NoReturn
 
-from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.mount.model import ABSENT, MOUNTED, UNMOUNTED, MountProperties, MountState
 
@@ -30,34 +29,34 @@ def check(wanted: MountProperties) -> None:
 
 def _check_text(value: str, field: str) -> None:
     if _CONTROL.search(value):
-        _refuse(f"`{field}` has a newline or another control character", field)
+        refuse(f"`{field}` has a newline or another control character", field)
     if len(value.encode(errors="replace")) > LENGTH:
-        _refuse(f"`{field}` is longer than {LENGTH} bytes", field)
+        refuse(f"`{field}` is longer than {LENGTH} bytes", field)
 
 
 def _check_name(wanted: MountProperties) -> None:
     name = wanted.name
     _check_text(name, "name")
     if not name.startswith("/"):
-        _refuse(f"the mount point must be an absolute path, not {name!r}; swap is not managed", "name")
+        refuse(f"the mount point must be an absolute path, not {name!r}; swap is not managed", "name")
     if posixpath.normpath("/" + name.lstrip("/")) != name:
-        _refuse(
+        refuse(
             f"the mount point must be canonical, without `.`, `..` and double slashes, not {name!r}", "name"
         )
 
 
 def _check_kept(wanted: MountProperties) -> None:
     if wanted.name in KEPT and wanted.ensure in (UNMOUNTED, ABSENT):
-        _refuse(f"{wanted.name} is never unmounted, and its entry is never removed", "ensure")
+        refuse(f"{wanted.name} is never unmounted, and its entry is never removed", "ensure")
 
 
 def _check_device(wanted: MountProperties) -> None:
     device = wanted.device
     _check_text(device, "device")
     if not device and wanted.ensure != ABSENT:
-        _refuse("`device` is required", "device")
+        refuse("`device` is required", "device")
     if device.startswith("-"):
-        _refuse(f"`device` begins with a hyphen, which mount reads as an option: {device!r}", "device")
+        refuse(f"`device` begins with a hyphen, which mount reads as an option: {device!r}", "device")
 
 
 def _check_fstype(wanted: MountProperties) -> None:
@@ -66,20 +65,20 @@ def _check_fstype(wanted: MountProperties) -> None:
     if not fstype and wanted.ensure == ABSENT:
         return
     if not FSTYPE.fullmatch(fstype):
-        _refuse(f"{fstype!r} is not the type of a file system, such as `ext4`", "fstype")
+        refuse(f"{fstype!r} is not the type of a file system, such as `ext4`", "fstype")
     if fstype == "swap":
-        _refuse("swap is not managed by this type", "fstype")
+        refuse("swap is not managed by this type", "fstype")
 
 
 def _check_options(wanted: MountProperties) -> None:
     options = wanted.options
     _check_text(options, "options")
     if not options or "" in options.split(","):
-        _refuse("`options` has an empty option", "options")
+        refuse("`options` has an empty option", "options")
     if options.startswith("-"):
-        _refuse("`options` begins with a hyphen", "options")
+        refuse("`options` begins with a hyphen", "options")
     if _PASSWORD.search(options):
-        _refuse(
+        refuse(
             f"`options` has a password, which every user can read in {FSTAB}; use `credentials=FILE`",
             "options",
         )
@@ -87,13 +86,9 @@ def _check_options(wanted: MountProperties) -> None:
 
 def _check_numbers(wanted: MountProperties) -> None:
     if wanted.dump not in (0, 1):
-        _refuse(f"`dump` is 0 or 1, not {wanted.dump}", "dump")
+        refuse(f"`dump` is 0 or 1, not {wanted.dump}", "dump")
     if wanted.passno not in (0, 1, 2):
-        _refuse(f"`passno` is 0, 1 or 2, not {wanted.passno}", "passno")
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+        refuse(f"`passno` is 0, 1 or 2, not {wanted.passno}", "passno")
 
 
 def reach(wanted: MountProperties) -> HostAccess:

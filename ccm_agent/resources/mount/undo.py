@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
 from ccm_agent.resources.mount.model import ABSENT, MOUNTED, UNMOUNTED, MountProperties, MountState
 from ccm_agent.resources.mount.resource import check
 
@@ -28,13 +28,8 @@ async def earlier(
         "ensure": MOUNTED if found.is_mounted else UNMOUNTED,
         **msgspec.to_builtins(found.entry),
     }
-    if "\ufffd" in str(properties):  # see `SharedFile.read`
-        return EarlierState(why_not="its earlier entry is not UTF-8")
-    try:
-        check(MountProperties(name=wanted.name, **properties))
-    except InputError as err:
-        return EarlierState(why_not=f"its earlier entry cannot be written: {err}")
-    return EarlierState(properties=properties)
+    back = MountProperties(name=wanted.name, **properties)
+    return checked_state("its earlier entry", properties, partial(check, back))
 
 
 def identify(state: MountState) -> Identity:

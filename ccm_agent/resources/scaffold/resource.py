@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError, Place, PropertyError
+from ccm_agent.model.errors import CommandError, DesiredStateError, DocumentError
 from ccm_agent.model.formats.urls import mask_url
 from ccm_agent.model.resource import ABSENT
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.scaffold.model import (
     DEFAULT_ENGINE,
@@ -30,25 +30,25 @@ def check(wanted: ScaffoldProperties) -> None:
 def _check_name(wanted: ScaffoldProperties) -> None:
     name = wanted.name
     if not name.startswith("/"):
-        _refuse(f"`name` must be an absolute path, not `{name}`", "name")
+        refuse(f"`name` must be an absolute path, not `{name}`", "name")
     if posixpath.normpath(name) != name or name.startswith("//"):
-        _refuse(f"`name` must be a path without `.`, `..` and a slash at its end, not `{name}`", "name")
+        refuse(f"`name` must be a path without `.`, `..` and a slash at its end, not `{name}`", "name")
 
 
 def _check_purge(wanted: ScaffoldProperties) -> None:
     if wanted.purge and wanted.name == "/":
-        _refuse("`purge` would remove all that is on this host", "purge")
+        refuse("`purge` would remove all that is on this host", "purge")
 
 
 def _check_source(wanted: ScaffoldProperties) -> None:
     if not wanted.source:
-        _refuse("`source` cannot be empty: name the directory of templates", "source")
+        refuse("`source` cannot be empty: name the directory of templates", "source")
 
 
 def check_when_applied(wanted: ScaffoldProperties, written: Mapping[str, Any]) -> None:
     """Refuse a source that is a URL; see `ResourceType`."""
     if "://" in wanted.source:
-        _refuse(
+        refuse(
             f"cannot read source directory: stat {mask_url(wanted.source)}: no such file or directory; "
             "`source` cannot be a URL: fetch it with an `archive` resource first",
             "source",
@@ -59,14 +59,14 @@ def _check_engine(wanted: ScaffoldProperties) -> None:
     if not wanted.engine:
         wanted.engine = DEFAULT_ENGINE
     if wanted.engine not in DELIMITERS:
-        _refuse(f"`engine` must be one of {', '.join(DELIMITERS)}, not `{wanted.engine}`", "engine")
+        refuse(f"`engine` must be one of {', '.join(DELIMITERS)}, not `{wanted.engine}`", "engine")
     left, right = DELIMITERS[wanted.engine]
     wanted.left_delimiter = wanted.left_delimiter or left
     wanted.right_delimiter = wanted.right_delimiter or right
     if wanted.engine == "jinja":
         for field in ("left_delimiter", "right_delimiter"):
             if getattr(wanted, field) in JINJA_MARKS:
-                _refuse(
+                refuse(
                     f"`{field}` cannot be one of {' '.join(JINJA_MARKS)}, which mean something else", field
                 )
 
@@ -74,12 +74,12 @@ def _check_engine(wanted: ScaffoldProperties) -> None:
 def _check_post(wanted: ScaffoldProperties) -> None:
     for entry in wanted.post:
         if len(entry) != 1:
-            _refuse("each entry of `post` is one glob with its command: begin each with `- `", "post")
+            refuse("each entry of `post` is one glob with its command: begin each with `- `", "post")
         for glob, command in entry.items():
             if not glob:
-                _refuse("a glob in `post` cannot be empty", "post")
+                refuse("a glob in `post` cannot be empty", "post")
             if not command.strip():
-                _refuse(f"the command of `{glob}` in `post` cannot be empty", "post")
+                refuse(f"the command of `{glob}` in `post` cannot be empty", "post")
 
 
 def _check_timeout(wanted: ScaffoldProperties) -> None:
@@ -88,13 +88,9 @@ def _check_timeout(wanted: ScaffoldProperties) -> None:
     try:
         limit_s = wanted.post_limit_s
     except DocumentError as err:
-        _refuse(err.message, "timeout")
+        refuse(err.message, "timeout")
     if limit_s <= 0:
-        _refuse(f"`timeout` must be longer than nothing, not `{wanted.timeout}`", "timeout")
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+        refuse(f"`timeout` must be longer than nothing, not `{wanted.timeout}`", "timeout")
 
 
 def find_extensions(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

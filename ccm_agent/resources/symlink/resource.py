@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from typing import NoReturn
 
 from msgspec.structs import replace
 
-from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.owners import is_same_owner
 from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
@@ -39,29 +38,29 @@ def _check_name(wanted: SymlinkProperties) -> None:
     name = wanted.name
     _check_text(name, "name")
     if not name.startswith("/"):
-        _refuse(
+        refuse(
             f"the path of a symlink must be absolute, and `{name[:SHOWN]}` does not begin with a slash",
             "name",
         )
     canonical = posixpath.normpath("/" + name.lstrip("/"))
     if canonical != name:
-        _refuse(
+        refuse(
             f"the path of a symlink must be canonical: write `{canonical[:SHOWN]}` for `{name[:SHOWN]}`",
             "name",
         )
     if name == "/":
-        _refuse("the root of the file system cannot be a symlink", "name")
+        refuse("the root of the file system cannot be a symlink", "name")
 
 
 def _check_target(wanted: SymlinkProperties) -> None:
     target = wanted.target
     if not target:
         if wanted.ensure != ABSENT:
-            _refuse("`target` is required: where the symlink leads", "target")
+            refuse("`target` is required: where the symlink leads", "target")
         return
     _check_text(target, "target")
     if is_own_target(wanted.name, target):
-        _refuse("`target` is the symlink itself, so it would lead nowhere", "target")
+        refuse("`target` is the symlink itself, so it would lead nowhere", "target")
 
 
 def is_own_target(name: str, target: str) -> bool:
@@ -82,11 +81,7 @@ def why_no_text(text: str) -> str:
 
 def _check_text(text: str, field: str) -> None:
     if why := why_no_text(text):
-        _refuse(f"`{field}` {why}", field)
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
+        refuse(f"`{field}` {why}", field)
 
 
 def reach(wanted: SymlinkProperties) -> HostAccess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import NOT_UTF8, EarlierState, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 from ccm_agent.resources.symlink.resource import check
@@ -13,9 +13,6 @@ from ccm_agent.resources.symlink.resource import check
 if TYPE_CHECKING:
     from ccm_agent.model.records.undo import Identity
     from ccm_agent.resources.contract import Decision
-
-UNREADABLE = "\ufffd"
-"""What stands for bytes that are not UTF-8."""
 
 
 async def earlier(
@@ -36,7 +33,7 @@ async def earlier(
         check(SymlinkProperties(name=wanted.name, **properties))
     except InputError as err:
         return EarlierState(why_not=f"its earlier target cannot be written: {err.message}")
-    if UNREADABLE in found.target:
+    if NOT_UTF8 in found.target:
         return EarlierState(why_not="its earlier target is not UTF-8 text")
     return EarlierState(properties=properties)
 

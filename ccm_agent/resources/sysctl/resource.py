@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
-from ccm_agent.model.errors import FileError, Place, PropertyError
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState, normal, parameter_path
 
@@ -27,51 +26,45 @@ def check(wanted: SysctlProperties) -> None:
 def _check_name(wanted: SysctlProperties) -> None:
     name = wanted.name
     if len(name) > NAME_LENGTH:
-        _refuse(
+        refuse(
             f"the name of a kernel parameter has at most {NAME_LENGTH} characters, not {len(name)}", "name"
         )
     if not NAME.fullmatch(name):
-        _refuse(
+        refuse(
             f"{name!r} is not the name of a kernel parameter: only letters, digits and `_./@+-` are allowed, as in "
             "`vm.swappiness`",
             "name",
         )
     parts = parameter_path(name).split("/")
     if any(part in ("", ".", "..") for part in parts[1:]) or len(parts) < 5:
-        _refuse(
-            f"{name!r} is not the name of a kernel parameter; it is written as in `vm.swappiness`", "name"
-        )
+        refuse(f"{name!r} is not the name of a kernel parameter; it is written as in `vm.swappiness`", "name")
 
 
 def _check_presence(wanted: SysctlProperties) -> None:
     if wanted.ensure == PRESENT and not wanted.value.strip():
-        _refuse("`value` is required: the value of the parameter", "value")
+        refuse("`value` is required: the value of the parameter", "value")
     if wanted.ensure == ABSENT and wanted.value:
-        _refuse("`value` is not used with `ensure: absent`; `live_value` sets the running kernel", "value")
+        refuse("`value` is not used with `ensure: absent`; `live_value` sets the running kernel", "value")
     if wanted.live_value and not wanted.apply:
-        _refuse("`live_value` is not used with `apply: false`", "live_value")
+        refuse("`live_value` is not used with `apply: false`", "live_value")
 
 
 def _check_values(wanted: SysctlProperties) -> None:
     for field, value in (("value", wanted.value), ("live_value", wanted.live_value)):
         if any((ord(one) < 32 and one != "\t") or ord(one) == 127 for one in value):
-            _refuse(f"`{field}` has a newline or another control character", field)
+            refuse(f"`{field}` has a newline or another control character", field)
         if len(value.encode(errors="replace")) > VALUE_BYTES:
-            _refuse(f"`{field}` is longer than {VALUE_BYTES} bytes, which the kernel does not accept", field)
+            refuse(f"`{field}` is longer than {VALUE_BYTES} bytes, which the kernel does not accept", field)
         if value != value.strip():
-            _refuse(f"`{field}` begins or ends with a space", field)
+            refuse(f"`{field}` begins or ends with a space", field)
 
 
 def _check_file(wanted: SysctlProperties) -> None:
     if not FILE.fullmatch(wanted.file) or ".." in wanted.file or len(wanted.file) > NAME_LENGTH:
-        _refuse(
+        refuse(
             f"`file` must be `/etc/sysctl.d/NAME.conf` or `/etc/sysctl.conf`, not {wanted.file[:NAME_LENGTH]!r}",
             "file",
         )
-
-
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
 
 
 def reach(wanted: SysctlProperties) -> HostAccess:

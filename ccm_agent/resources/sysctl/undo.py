@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ccm_agent.model.errors import InputError
-from ccm_agent.model.records.undo import EarlierState, KeepFile
+from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState, normal
 from ccm_agent.resources.sysctl.resource import check
@@ -29,13 +29,8 @@ async def earlier(
         properties["live_value"] = live
     else:
         properties["apply"] = False
-    if "\ufffd" in str(properties):  # see `SharedFile.read`
-        return EarlierState(why_not="its earlier line is not UTF-8")
-    try:
-        check(SysctlProperties(name=wanted.name, **properties))
-    except InputError as err:
-        return EarlierState(why_not=f"its earlier state cannot be written: {err}")
-    return EarlierState(properties=properties)
+    back = SysctlProperties(name=wanted.name, **properties)
+    return checked_state("its earlier line", properties, partial(check, back))
 
 
 def identify(state: SysctlState) -> Identity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
     CommandLine,
     Probe,
@@ -36,8 +37,8 @@ TYPE: ResourceType[UserProperties, UserState] = ResourceType(
     state=UserState,
     decide=decide,
     check=check,
-    ensure=("present", "absent"),
-    default_ensure="present",
+    ensure=(PRESENT, ABSENT),
+    default_ensure=PRESENT,
     is_extension=True,
     reach=reach,
     undo=UndoRules(earlier=earlier, identify=identify),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from datetime import date
-from typing import NoReturn
 
-from ccm_agent.model.errors import Place, PropertyError
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.resources.account_names import check_exclusive, check_name, check_names, check_number
-from ccm_agent.resources.checks import check_each
+from ccm_agent.resources.checks import check_each, refuse
 from ccm_agent.resources.user.key_lines import FILE_BYTES, LINE_LENGTH, parse_line
 from ccm_agent.resources.user.model import UserProperties
 from ccm_agent.resources.user.passwords import NEVER, is_hash, locks_of
@@ -41,18 +39,14 @@ def check(wanted: UserProperties) -> None:
     )
 
 
-def _refuse(message: str, field: str) -> NoReturn:
-    raise PropertyError(message, place=Place(path=f"$.{field}"))
-
-
 def _check_uid(wanted: UserProperties) -> None:
     if wanted.uid == 0 and wanted.name != ROOT:
-        _refuse("`uid: 0` is root; another user with it would have all rights of root", "uid")
+        refuse("`uid: 0` is root; another user with it would have all rights of root", "uid")
 
 
 def _check_group(wanted: UserProperties) -> None:
     if wanted.group and wanted.gid is not None:
-        _refuse("`group` and `gid` exclude each other: remove one of them", "gid")
+        refuse("`group` and `gid` exclude each other: remove one of them", "gid")
     if wanted.group.isdigit():
         check_number(wanted.group, "group")
     elif wanted.group:
@@ -63,31 +57,29 @@ def _check_path(path: str, field: str) -> None:
     if not path:
         return
     if len(path) > PATH_LENGTH:
-        _refuse(f"`{field}` is too long: {len(path)} characters, at most {PATH_LENGTH} are allowed", field)
+        refuse(f"`{field}` is too long: {len(path)} characters, at most {PATH_LENGTH} are allowed", field)
     if not path.startswith("/") or path.startswith("//") or posixpath.normpath(path) != path:
-        _refuse(
-            f"`{field}` must be an absolute path without `..`, `.` and extra slashes, not {path!r}", field
-        )
+        refuse(f"`{field}` must be an absolute path without `..`, `.` and extra slashes, not {path!r}", field)
     if ":" in path or not path.isprintable():
-        _refuse(f"`{field}` must not contain colons or control characters: {path!r}", field)
+        refuse(f"`{field}` must not contain colons or control characters: {path!r}", field)
 
 
 def _check_comment(wanted: UserProperties) -> None:
     comment = wanted.comment or ""
     if len(comment) > COMMENT_LENGTH:
-        _refuse(
+        refuse(
             f"`comment` is too long: {len(comment)} characters, at most {COMMENT_LENGTH} are allowed",
             "comment",
         )
     if ":" in comment or not comment.isprintable():
-        _refuse(
+        refuse(
             f"`comment` must not contain colons, line breaks or control characters: {comment!r}", "comment"
         )
 
 
 def _check_purge(wanted: UserProperties) -> None:
     if wanted.purge_home and wanted.ensure != ABSENT:
-        _refuse(
+        refuse(
             f"`purge_home: true` is only valid with `ensure: absent`, not with `ensure: {wanted.ensure}`",
             "purge_home",
         )
@@ -99,23 +91,23 @@ def _check_expires(wanted: UserProperties) -> None:
     try:
         day = date.fromisoformat(wanted.expires)
     except ValueError:
-        _refuse(f"`expires` is a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires")
+        refuse(f"`expires` is a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires")
     if day.isoformat() != wanted.expires or day.year < 1970:
-        _refuse(f"`expires` is a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires")
+        refuse(f"`expires` is a day such as 2027-01-31, or `never`, not {wanted.expires[:40]!r}", "expires")
 
 
 def _check_password(wanted: UserProperties) -> None:
     """The error quotes nothing, because the value may be a password."""
     if wanted.locked is False and locks_of(wanted.password_hash or ""):
-        _refuse("`locked: false` and a `password_hash` that is locked with `!` exclude each other", "locked")
+        refuse("`locked: false` and a `password_hash` that is locked with `!` exclude each other", "locked")
     if wanted.password_hash is None or is_hash(wanted.password_hash):
         return
     if not wanted.password_hash:
-        _refuse(
+        refuse(
             "`password_hash` is empty, which allows a login without a password; use `*` for none",
             "password_hash",
         )
-    _refuse(
+    refuse(
         "`password_hash` is not a hash of crypt(5), such as $y$… or $6$…; a password itself is not accepted. "
         "`openssl passwd -6` makes a hash",
         "password_hash",
@@ -136,6 +128,6 @@ def _check_keys(wanted: UserProperties) -> None:
             why = "is not a public key, such as `ssh-ed25519 AAAA… alice@laptop`"
         else:
             continue
-        _refuse(f"line {number + 1} of `authorized_keys` {why}", f"authorized_keys[{number}]")
+        refuse(f"line {number + 1} of `authorized_keys` {why}", f"authorized_keys[{number}]")
     if sum(len(line.encode()) + 1 for line in lines) > FILE_BYTES:
-        _refuse(f"`authorized_keys` is larger than {FILE_BYTES >> 20} MiB", "authorized_keys")
+        refuse(f"`authorized_keys` is larger than {FILE_BYTES >> 20} MiB", "authorized_keys")

@@ -20,12 +20,12 @@ from ccm_agent.resources.mount.model import (
 )
 from ccm_agent.resources.mount.resource import FSTAB
 from ccm_agent.resources.mount.tables import read_entries, read_mounts, with_entry, without_entry
+from ccm_agent.resources.registry import SEARCH_PATH
 from ccm_agent.resources.shared_file import SharedFile
 
 MOUNTS = "/proc/self/mountinfo"
 MOUNTS_BYTES = 16 << 20
 SYSTEMD = "/run/systemd/system"
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIMIT_S = 120
 """A network share that does not answer keeps mount waiting."""
 SAID_BYTES = 1000

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CommandError, LockError
 from ccm_agent.model.ports import Command, Completed, Locks, Runner
+from ccm_agent.resources.registry import SEARCH_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ TAIL_BYTES = 2000
 """How much of a tool's output an error quotes. The event's `output` has more."""
 
 ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": SEARCH_PATH,
     "HOME": "/root",
     "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8",
@@ -66,7 +67,7 @@ class PackageTool:
         done = await self._runner.run(
             Command(
                 argv=tuple(argv),
-                search_path=ENVIRONMENT["PATH"],
+                search_path=SEARCH_PATH,
                 env=self._environment,
                 merge_stderr=argv[0] in CHANGERS,
                 time_limit_s=limit_s,
