@@ -133,7 +133,7 @@ def check_validate(wanted: EditedProperties) -> None:
             refuse("`validate` must begin with a program, such as `sshd -t -f %s`", "validate")
         if not any(PLACEHOLDER in word for word in words):
             refuse(
-                f"`validate` has no `{PLACEHOLDER}`, which stands for the file with the new content",
+                f"`validate` has no `{PLACEHOLDER}`, where the path of the file with the new content goes",
                 "validate",
             )
 

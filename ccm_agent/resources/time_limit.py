@@ -15,7 +15,7 @@ from ccm_agent.resources.contract import AnyType
 T = TypeVar("T")
 
 LONGEST_S = 24 * 3600.0
-"""The longest `timeout`: a typing error such as `5M`, five months, is no limit."""
+"""The longest `timeout`. A typing error such as `5M`, five months, would not limit anything."""
 
 
 class TimeLimit:

@@ -144,7 +144,7 @@ def _fault(home: KeyPlace, directory: os.stat_result, file: os.stat_result) -> s
 
 
 def _refuse_owner(seen: os.stat_result, home: KeyPlace, path: str, *, may_be_root: bool = True) -> None:
-    """Refuse what belongs to another user: it is no home of this one, or the user put a hardlink there."""
+    """Refuse a path that another user owns: it is not this user's home, or the user put a hardlink there."""
     if seen.st_uid == home.uid or (may_be_root and seen.st_uid in (0, os.geteuid())):
         return
     names = AccountNames()

@@ -299,7 +299,7 @@ class ManifestBuilder:
         self._metrics = metrics
 
     def make(self, settings: Settings, data: ExternalData) -> list[ConfiguredManifest]:
-        """The manifests of a configuration, which read this external data; one that is no source is refused."""
+        """Build the configured manifests, which read this external data. Refuse an entry that is not a source."""
         cache = Path(settings.cache_dir) if settings.cache_dir else Path(settings.state_dir) / "sources"
         found = []
         alike: Counter[str] = Counter()

@@ -1,5 +1,5 @@
 """
-What the parts of an agent share: its ports, and the one context that is passed to its services.
+The ports of an agent, and the state that `composition` makes its services from.
 
 `app_agent.py` makes ports for the real host and broker, tests make others.
 """

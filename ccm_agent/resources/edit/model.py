@@ -11,7 +11,7 @@ from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.edited_files import EditedProperties
 
 END_OF_FILE, BEGIN_OF_FILE = "EOF", "BOF"
-"""Values of `insert_after` and `insert_before` that are no patterns: the end, and the begin of the file."""
+"""Values of `insert_after` and `insert_before` that are not patterns: the end and the beginning of the file."""
 
 
 class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

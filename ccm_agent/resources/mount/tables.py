@@ -26,7 +26,7 @@ def escape(field: str) -> str:
 
 
 def unescape(field: str) -> str:
-    """Return a field as it is meant."""
+    """Decode the octal escapes of a field."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
 
 

@@ -86,7 +86,7 @@ def parameter_path(name: str) -> str:
     """
     Return the path of a parameter below /proc/sys.
 
-    If the first separator is a slash, the name is a path; otherwise dots separate its parts, and a slash stands for a dot.
+    If the first separator is a slash, the name is a path. Otherwise dots separate its parts, and a slash is written for a dot.
 
     Source: sysctl.d(5).
     """

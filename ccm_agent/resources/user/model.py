@@ -121,7 +121,7 @@ class UserState(CommonState, kw_only=True, dict=True):
     """
     The current state; `ensure` is "present" or "absent".
 
-    `secrets` is no field, so it is in no event, output or schema.
+    `secrets` is not a field, so no event, output or schema contains it.
     """
 
     metadata: UserMetadata

@@ -22,7 +22,7 @@ _NONE = re.compile(r"[!*]{1,2}")
 
 
 def is_hash(field: str) -> bool:
-    """Whether a text is a hash of crypt(5), also a locked one, or stands for no password (`*` or `!`)."""
+    """Whether a text is a crypt(5) hash, which may be locked, or means that there is no password (`*` or `!`)."""
     return len(field) <= LENGTH and bool(_HASH.fullmatch(field) or _NONE.fullmatch(field))
 
 
@@ -48,7 +48,7 @@ def is_same(wanted: str, found: str) -> bool:
 
 
 def day_of(field: str) -> str:
-    """Return the date of expiry for the field in /etc/shadow, which counts days since 1970; "never" for none."""
+    """Return the expiration date of a field in /etc/shadow, which counts days since 1970; "never" if it is empty."""
     if not (field.isascii() and field.isdigit()) or int(field) > _LAST_DAY:
         return NEVER
     return date.fromordinal(_EPOCH + int(field)).isoformat()

@@ -1,7 +1,7 @@
 """
 The file in which `ccmctl` keeps the entries of nodes that it read, for its next command.
 
-It is a copy of what the broker answered, signatures included, and no more trusted than that: each command verifies what it uses.
+It contains the broker's answers with their signatures, and is trusted as little as they are: each command verifies what it uses.
 A file that is torn, or that another user owns, can write or has put there, is not used. Nothing of it is an error.
 """
 

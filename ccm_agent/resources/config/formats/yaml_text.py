@@ -109,7 +109,7 @@ def _keep_indent(form: Any, text: str) -> None:
 
 
 def _lacks_comments(before: str, after: str) -> bool:
-    """Whether a line that is a comment is no more there."""
+    """Whether a comment line is missing."""
     counts = [
         Counter(line.strip() for line in text.split("\n") if line.lstrip()[:1] == "#")
         for text in (before, after)

@@ -1,4 +1,4 @@
-"""The packages that somebody asked for, for `ccm import package`."""
+"""Manually installed packages, for `ccm import package`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def find_with_apt(context: ResourceContext, argument: str) -> ExistingReso
 
 
 async def find_with_dnf(context: ResourceContext, argument: str) -> ExistingResources:
-    """Return the packages that somebody asked for. dnf counts those of the installation itself among them."""
+    """Return the manually installed packages. For dnf, these include the packages that the installer selected."""
     _refuse_argument(argument)
     tool = PackageTool(context.runner, context.port("locks"), {})
     # without -C, dnf would ask the mirrors

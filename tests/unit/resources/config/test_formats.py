@@ -31,7 +31,7 @@ CONTENTS = [("ini", INI), ("json", JSON), ("toml", TOML), ("yaml", YAML)]
 
 
 def change(name: str, content: bytes, *, ensure: str = "present", **values: Any) -> bytes:
-    """The content of a file of this format with these values; `__` stands for a dot."""
+    """The content of a file of this format with these values; `__` is written for a dot."""
     dotted = {key.replace("__", "."): value for key, value in values.items()}
     return change_content(ConfigProperties(name=f"/etc/a.{name}", ensure=ensure, values=dotted), content)
 

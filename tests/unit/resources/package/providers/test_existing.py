@@ -1,4 +1,4 @@
-"""What `ccm import package` finds: packages that somebody asked for."""
+"""What `ccm import package` finds: manually installed packages."""
 
 from __future__ import annotations
 
