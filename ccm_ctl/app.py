@@ -153,7 +153,7 @@ class Application:
         return self.run_alone(connect_and_work)
 
     def _warned(self, broker: Broker) -> Broker:
-        """The broker, for an operator who sees the warnings, and perhaps wants no cache."""
+        """Return the broker, with warnings for the operator, and without the cache if `--no-cache` is set."""
         fleet = replace(broker.fleet, warn=self.terminal.warn)
         return replace(broker, fleet=replace(fleet, all_nodes=None) if self.reach.no_cache else fleet)
 

@@ -56,7 +56,7 @@ OURS = frozenset(
 """Buckets to which only this project's programs write."""
 
 LISTED_TWICE = 1_000
-"""Keys at the end of a list that the next one begins with: so many may be removed between the two, and none is passed over."""
+"""The number of keys that two successive lists share. As many may be removed between the two lists without a key being missed."""
 
 
 class NatsKeyValue:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 LONG = 2_000
-"""Above so many rows, the widths are those of the first ones, and a terminal does not get all rows."""
+"""A table with more rows is long: its widths are those of the first rows, and a terminal does not get all of them."""
 
 AT_ONCE = 500
 """Rows of a long table that are written together."""
@@ -37,7 +37,7 @@ BESIDE = 5
 """Lines of a terminal that a long table leaves free: for its titles, what is written about it, and the prompt."""
 
 LEAST_ROWS = 10
-"""A long table has at least so many lines, however low the terminal is."""
+"""The fewest lines of a long table, for a terminal of few lines."""
 
 AGAIN = "`| less`"
 """What shows all rows of a command that changes nothing: it may be given once more."""
@@ -153,7 +153,7 @@ def _screen(
 
 
 def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], style: Style, limit: int) -> str:
-    """The table with shared rows, if it has so few lines; "" otherwise, which its first rows usually show."""
+    """The table with shared rows if it fits into these lines, otherwise "". Its first rows usually decide."""
     text = ""
     for some in (rows[:LONG], rows):
         text = _drawn(columns, [_safe_row(row) for row in some], style, NAMES_MOST)
@@ -163,7 +163,7 @@ def _whole(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], styl
 
 
 def _that_fit(texts: Iterable[str], limit: int) -> Iterator[str]:
-    """The first texts, at least one, which have together at most so many lines."""
+    """The first texts that fit into these lines together, at least one."""
     lines = 0
     for text in texts:
         lines += text.count("\n")

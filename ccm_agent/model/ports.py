@@ -783,7 +783,7 @@ class BucketKeys(Struct, frozen=True, kw_only=True):
 
 
 class KeyChanges(KeyReader, Protocol):
-    """Reads of what changed in a bucket, for a reader that knows what was there before."""
+    """Reads what changed in a bucket, for a reader that knows its earlier content."""
 
     async def list_keys(self, pattern: str) -> BucketKeys:
         """

@@ -20,7 +20,7 @@ LIMIT_BYTES = 64 << 20
 """About 500,000 accounts."""
 
 FEW = 16
-"""For so many names, searching the text is faster than splitting all of its lines."""
+"""Up to this number of names, searching the text is faster than splitting all of its lines."""
 
 
 async def read_accounts(files: Files, path: str) -> str:

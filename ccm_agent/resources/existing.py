@@ -32,7 +32,7 @@ class ExistingResource(Struct, frozen=True, kw_only=True):
 class LeftOutResource(Struct, frozen=True, kw_only=True):
     """Something that an import does not write."""
 
-    kind: Annotated[str, Meta(description="The type of the resource.")]
+    type: Annotated[str, Meta(description="The type of the resource.")]
     name: Annotated[str, Meta(description="Its name.")]
     reason: Annotated[str, Meta(description="Why, such as `contains what looks like a private key`.")]
 

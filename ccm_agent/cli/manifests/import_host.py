@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ from ccm_agent.clikit.commands import examples
 from ccm_agent.clikit.options import Options, takes
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.clikit.text import plural
+from ccm_agent.model.errors import ManifestError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.resources.existing import ExistingResource, LeftOutResource
 
@@ -45,11 +47,11 @@ class ImportedResources(Struct, kw_only=True):
     What was found of the types that were asked for.
 
     Attributes:
-        resources: Each with its type, in the order of the manifest.
+        resources: By type and name, in the order of the manifest.
         left_out: What the manifest does not manage, and why.
     """
 
-    resources: list[tuple[str, ExistingResource]] = []
+    resources: dict[tuple[str, str], ExistingResource] = {}
     left_out: list[LeftOutResource] = []
 
 
@@ -86,7 +88,7 @@ def command(given: ImportFlags) -> Exit:
     if given.as_json:
         found = {
             "out": given.out,
-            "resources": [{"type": kind, "name": one.name} for kind, one in imported.resources],
+            "resources": [{"type": kind, "name": name} for kind, name in imported.resources],
             "left_out": [msgspec.structs.asdict(one) for one in imported.left_out],
         }
         terminal.raw(f"{json.dumps(found)}\n")
@@ -110,6 +112,10 @@ async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> Importe
             writer.write(imported.resources)
             if imported.resources:
                 await _leave_out_changes(app, imported, writer)
+            if not imported.resources:
+                raise UsageError(
+                    "\n".join(["nothing to import, so nothing was written", *_left_out(imported)])
+                )
             writer.finish()
     finally:
         await app.close()
@@ -120,9 +126,9 @@ def _add(imported: ImportedResources, kind: str, resource: ExistingResource) -> 
     texts = (resource.name, *(value for value in resource.properties.values() if isinstance(value, str)))
     if any(marker in text for text in texts for marker in MARKERS):
         reason = "has text that would be read as a template"
-        imported.left_out.append(LeftOutResource(kind=kind, name=resource.name, reason=reason))
-    elif not any(kind == other and resource.name == known.name for other, known in imported.resources):
-        imported.resources.append((kind, resource))
+        imported.left_out.append(LeftOutResource(type=kind, name=resource.name, reason=reason))
+    else:
+        imported.resources.setdefault((kind, resource.name), resource)
 
 
 async def _leave_out_changes(app: App, imported: ImportedResources, writer: SiteWriter) -> None:
@@ -136,24 +142,26 @@ async def _leave_out_changes(app: App, imported: ImportedResources, writer: Site
             unlike[event.type, event.name] = event.noop_message or "; ".join(event.error)
 
     async with app.source(writer.manifest) as source:
-        await app.engine().apply(source, ApplyOptions(noop=True, environ={}, on_event=on_event))
+        summary = await app.engine().apply(source, ApplyOptions(noop=True, environ={}, on_event=on_event))
+    if summary.reason:
+        raise ManifestError(f"the plan of the manifest did not come to its end: {summary.reason}")
+    for (kind, name), why in unlike.items():
+        del imported.resources[kind, name]
+        reason = f"an apply would change it: {why}"
+        imported.left_out.append(LeftOutResource(type=kind, name=name, reason=reason))
     if unlike:
-        imported.resources = [pair for pair in imported.resources if (pair[0], pair[1].name) not in unlike]
-        imported.left_out += [
-            LeftOutResource(kind=kind, name=name, reason=f"an apply would change it: {why}")
-            for (kind, name), why in unlike.items()
-        ]
         writer.write(imported.resources)
 
 
 def _report(imported: ImportedResources, out: str) -> str:
-    kinds = [kind for kind, _ in imported.resources]
-    counts = ", ".join(plural(kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
-    lines = [f"{out}/manifest.yaml: {plural(len(kinds), 'resource')}{f' ({counts})' if counts else ''}"]
-    if imported.left_out:
-        lines.append("left out:")
-        lines += [f"  {one.kind} {one.name}: {one.reason}" for one in imported.left_out]
-    lines.append(
-        f"an apply changes nothing on this host; see for yourself: ccm apply {out}/manifest.yaml --noop"
-    )
+    numbers = Counter(kind for kind, _ in imported.resources)
+    counts = ", ".join(plural(number, kind) for kind, number in numbers.items())
+    lines = [f"{out}/manifest.yaml: {plural(numbers.total(), 'resource')}{f' ({counts})' if counts else ''}"]
+    lines += _left_out(imported)
+    lines.append(f"an apply changes nothing on this host; to verify: ccm apply {out}/manifest.yaml --noop")
     return "\n".join(lines) + "\n"
+
+
+def _left_out(imported: ImportedResources) -> list[str]:
+    rows = [f"  {one.type} {one.name}: {one.reason}" for one in imported.left_out]
+    return ["left out:", *rows] if rows else []

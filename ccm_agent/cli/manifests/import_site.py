@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -54,25 +54,25 @@ class SiteWriter:
     def __exit__(self, _kind: type[BaseException] | None, _err: object, _trace: TracebackType | None) -> None:
         shutil.rmtree(self._draft, ignore_errors=True)
 
-    def write(self, resources: Sequence[tuple[str, ExistingResource]]) -> None:
+    def write(self, resources: Mapping[tuple[str, str], ExistingResource]) -> None:
         """Write the manifest and the contents; what an earlier call wrote is replaced."""
         try:
             shutil.rmtree(self._draft / FILES, ignore_errors=True)
             listed: list[dict[str, list[dict[str, Any]]]] = []
-            for kind, resource in resources:
+            for (kind, name), resource in resources.items():
                 properties = dict(resource.properties)
                 if resource.content is not None:
-                    properties["source"] = self._store(resource.name, resource.content)
+                    properties["source"] = self._store(name, resource.content)
                 if not listed or kind not in listed[-1]:
                     listed.append({kind: []})
-                listed[-1][kind].append({resource.name: properties})
+                listed[-1][kind].append({name: properties})
             text = codec.encode_yaml({"ccm": {"resources": listed}})
             _write(self._draft / MANIFEST, f"# {self._comment}\n{text}".encode())
         except OSError as err:
             raise UsageError(f"--out {self._out}: {err.strerror}") from err
 
     def finish(self) -> None:
-        """Give the folder its name."""
+        """Move the folder to its final name."""
         try:
             self._draft.rename(self._out)
         except OSError as err:

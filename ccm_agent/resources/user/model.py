@@ -128,7 +128,7 @@ class UserState(CommonState, kw_only=True, dict=True):
 
     @property
     def secrets(self) -> UserSecrets:
-        """What no event may contain."""
+        """The values that no event may contain."""
         secrets: UserSecrets = self.__dict__.get("secrets") or UserSecrets()
         return secrets
 

@@ -37,7 +37,7 @@ class TargetOptions(Options, frozen=True, kw_only=True):
     all: bool = False
 
     def spec(self, *, limit: int | None = None, node: str = "") -> TargetSpec:
-        """The nodes that they select."""
+        """Return the nodes that the options select."""
         return TargetSpec(
             targets=self.targets, where=self.where, everybody=self.all, limit=limit or 0, node=node
         )
@@ -172,7 +172,7 @@ class RunOptions(Options, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> TargetSpec:
-        """The nodes that they select."""
+        """Return the nodes that the options select."""
         return self.nodes.spec(limit=self.limit)
 
     @property

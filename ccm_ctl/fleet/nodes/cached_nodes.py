@@ -30,7 +30,7 @@ LEAST_ENTRIES = 2_000
 """Fewer entries are read faster than a file is kept."""
 
 REWRITE_SHARE = 50
-"""The file is written again when one in so many entries has changed: reading these costs as much as writing it."""
+"""The file is written again when one entry of this number has changed: reading these costs as much as writing it."""
 
 ADDED_MOST = 1_000
 """The most keys that are read by name, because a replica that lagged did not return them."""

@@ -28,13 +28,13 @@ from ccm_agent.model.ports import KeyValueEntry
 log = logging.getLogger(__name__)
 
 AT_ONCE = 500
-"""Entries in a part of the file."""
+"""The number of entries in one part of the file."""
 
 PART_LIMIT_BYTES = 1 << 30
 """More than AT_ONCE entries of the size that the broker allows."""
 
 ABANDONED_S = 600
-"""A file of a command that was killed while it wrote is removed when it is so old."""
+"""The age at which the unfinished file of a killed command is removed."""
 
 _MAGIC = b"ccm nodes 1\n"
 _DIGEST = hashlib.sha256

@@ -6,12 +6,14 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from blockbuster import BlockBuster
 
 from ccm_agent.cli import main
+from ccm_agent.engine.run import LocalEngine
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +94,7 @@ def test_json_names_what_was_written_and_left_out(tree: Path, capsys: pytest.Cap
         "resources": [{"type": "file", "name": f"{tree}/app.conf"}],
         "left_out": [
             {
-                "kind": "file",
+                "type": "file",
                 "name": f"{tree}/key",
                 "reason": "contains what looks like a password or token",
             }
@@ -138,3 +140,24 @@ def test_an_interrupted_import_leaves_no_folder(
     monkeypatch.setattr(import_site, "_write", fail)
     assert main.run(["import", f"file:{tree}", "--out", "site"]) == 1
     assert [name for name in os.listdir(home) if "site" in name] == []
+
+
+def test_a_plan_that_breaks_off_proves_nothing(
+    tree: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def break_off(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(reason="the disk is full")
+
+    monkeypatch.setattr(LocalEngine, "apply", break_off)
+    assert main.run(["import", f"file:{tree}", "--out", "site"]) == 1
+    assert "the plan of the manifest did not come to its end: the disk is full" in capsys.readouterr().err
+    assert [name for name in os.listdir(home) if "site" in name] == []
+
+
+def test_nothing_to_import_is_an_error(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["import", f"file:{tree}/key", "--out", "site"]) == 1
+
+    told = capsys.readouterr().err
+    assert "nothing to import, so nothing was written\nleft out:\n" in told
+    assert f"  file {tree}/key: contains what looks like a password or token" in told
+    assert not Path("site").exists()

@@ -14,7 +14,7 @@ _WIDTH = 1 << 20
 """No line is broken."""
 _VALUES_LIMIT = 100_000
 _START = re.compile(r"^---(?:[ \t]*+\n|(?=[ \t]|\Z))", re.MULTILINE)
-"""The mark at the begin of a document, with its newline if nothing follows it."""
+"""The mark at the beginning of a document, with its newline if nothing follows it."""
 
 
 def change_yaml(text: str, changes: list[KeyChange]) -> str:

@@ -58,7 +58,7 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
         if not reason and entry.kind == "file" and any(name.startswith(f"{folder}/") for folder in closed):
             reason = "is in a private directory"
         if reason:
-            left_out.append(LeftOutResource(kind="file", name=_shown(name), reason=reason))
+            left_out.append(LeftOutResource(type="file", name=_shown(name), reason=reason))
         else:
             resources.append(_resource(name, entry, looks[name]))
     return ExistingResources(resources=tuple(resources), left_out=tuple(left_out))

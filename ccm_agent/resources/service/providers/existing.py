@@ -37,10 +37,10 @@ async def find_with_systemd(context: ResourceContext, argument: str) -> Existing
     for name, state in zip(names, states, strict=True):
         if state is None:
             left_out.append(
-                LeftOutResource(kind="service", name=name, reason="has a state that cannot be read")
+                LeftOutResource(type="service", name=name, reason="has a state that cannot be read")
             )
         elif state.metadata.enabled and not state.metadata.running:
-            left_out.append(LeftOutResource(kind="service", name=name, reason="is enabled, but does not run"))
+            left_out.append(LeftOutResource(type="service", name=name, reason="is enabled, but does not run"))
         else:
             properties = {"ensure": state.ensure, "enable": state.metadata.enabled}
             resources.append(ExistingResource(name=name, properties=properties))
