@@ -38,11 +38,13 @@ class Property(Struct, frozen=True, kw_only=True):
         about: Its description.
         kind: How it is written: TEXT and so on; "" if no option can say it.
         values: The values that it may have; empty for any.
+        is_secret: It has no option, because other users of a host can read command lines.
     """
 
     about: str
     kind: str
     values: tuple[str, ...] = ()
+    is_secret: bool = False
 
     @property
     def states(self) -> tuple[str, ...]:

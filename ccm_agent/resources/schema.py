@@ -41,6 +41,8 @@ def properties_schema(kind: AnyType) -> tuple[dict[str, Any], dict[str, Any]]:
         fields[other] = fields[name]
     if kind.default_ensure:
         fields["ensure"] = {**fields["ensure"], "default": kind.default_ensure}
+    for name in kind.rules.sensitive & kind.command.hidden:
+        fields[name] = {**fields[name], "writeOnly": True}  # `ccmctl ensure` has no flag for it either
     fields.pop("name")
     body = {
         "title": kind.name,

@@ -66,7 +66,10 @@ def find_properties(type_name: str) -> dict[str, Property]:
         raise UsageError(f"unknown resource type `{type_name}`{hint}")
     return {
         name: Property(
-            about=field.get("description", ""), kind=_choose_kind(field), values=tuple(field.get("enum", ()))
+            about=field.get("description", ""),
+            kind=_choose_kind(field),
+            values=tuple(field.get("enum", ())),
+            is_secret=field.get("writeOnly", False),
         )
         for name, field in _schema(type_name)["properties"].items()
         if name != "name"
@@ -101,13 +104,13 @@ def build_flags(type_name: str, taken: set[str]) -> list[click.Parameter]:
     A flag for each property of a type, and the common ones.
 
     A property whose flag would be one of `taken`, or of a control, is written KEY=VALUE only. `ensure` has an argument; its
-    flag is for scripts.
+    flag is for scripts. A secret (`writeOnly` in the schema) has no flag, because other users can read command lines.
     """
     made: list[click.Parameter] = []
     known = find_properties(type_name)
     for name, what in sorted(known.items(), key=lambda item: item[0] in _OF_EVERY_RESOURCE):
         word = f"--{name.replace('_', '-')}"
-        if not what.kind or word in taken or name in CONTROLS:
+        if not what.kind or what.is_secret or word in taken or name in CONTROLS:
             continue
         names = [f"{word}/--no-{word[2:]}" if what.kind == SWITCH else word, f"{FLAG}{name}"]
         section = EVERY_RESOURCE if name in _OF_EVERY_RESOURCE else section_of(type_name)

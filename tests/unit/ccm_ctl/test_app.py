@@ -233,6 +233,18 @@ def test_help_of_a_type_has_an_example_of_it(type_name: str) -> None:
     assert len(desk.nodes[0].heard) == len(given) > 0
 
 
+def test_a_hash_of_a_password_has_no_flag() -> None:
+    desk = Desk(FakeNode("web1", {}))
+
+    flagged = desk.ccmctl("ensure", "user", "ann", "--password-hash", "x", "--all", "--yes")
+    in_a_secret = desk.ccmctl("ensure", "user", "ann", "password_hash={{ secret('ann') }}", "--all", "--yes")
+
+    assert "--password-hash" not in desk.ccmctl("ensure", "user", "--help").out
+    assert flagged.code == 1
+    assert "--password-hash: no such flag" in flagged.err
+    assert (in_a_secret.code, len(desk.nodes[0].heard)) == (0, 1), in_a_secret.err
+
+
 @pytest.mark.parametrize(
     ("former", "now"),
     [
