@@ -6,13 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ccm_agent.manifest.expressions import has_markers
-from ccm_agent.manifest.reverse_references import why_not_refreshed
+from ccm_agent.manifest.reverse_references import Key, why_not_refreshed
 from ccm_agent.model.resource import CommonProperties, Reference, parse_reference
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.resources.contract import AnyType
-
-Key = tuple[str, str]
-"""Type and name, or type and alias."""
 
 _EARLIER = ("require", "subscribe")
 _LATER = ("before", "notify")
