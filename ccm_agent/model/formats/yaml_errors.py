@@ -56,6 +56,7 @@ _SENTENCES = (
     ),
     ("indentation indicator equal to 0", "the digit after `|` or `>` is the indentation, from 1 to 9"),
     ("unexpected ':'", "a `:` inside of `{ }` needs a space after it"),
+    ("exceeded maximum nesting depth", "nested too deeply to be read"),
     ("expected node content", "a value is expected here; text that begins with this character needs quotes"),
 )
 
