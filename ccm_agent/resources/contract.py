@@ -137,7 +137,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 class Provider(Protocol[P_contra, S_co]):
     """
-    What every provider implements. Its verbs are defined by its type, in the type's `provider.py`.
+    What every provider implements, besides the verbs that the steps of its type's `decide` call.
 
     A provider that can read many resources at once MAY also have
 

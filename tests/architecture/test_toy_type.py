@@ -32,7 +32,6 @@ CODE = "ccm_agent/resources/motto"
 WRITTEN = [
     f"{CODE}/__init__.py",
     f"{CODE}/model.py",
-    f"{CODE}/provider.py",
     f"{CODE}/providers/__init__.py",
     f"{CODE}/providers/posix.py",
     f"{CODE}/resource.py",

@@ -51,7 +51,6 @@ def render_files(name: str, package: str, provider: str) -> dict[PurePosixPath, 
     texts = {
         folder / "__init__.py": _INIT,
         folder / "model.py": _MODEL,
-        folder / "provider.py": _PROTOCOL,
         folder / "resource.py": _RESOURCE,
         folder / "providers/__init__.py": "",
         folder / f"providers/{provider}.py": _PROVIDER,
@@ -146,28 +145,6 @@ class @Name@State(CommonState, kw_only=True):
     text: str = ""
 '''
 
-_PROTOCOL = '''"""The interface of providers of @name@ resources."""
-
-from __future__ import annotations
-
-from typing import Protocol
-
-from ccm_agent.resources.contract import Provider
-from @module@.model import @Name@Properties, @Name@State
-
-
-class @Name@Provider(Provider[@Name@Properties, @Name@State], Protocol):
-    """Reads the state (`status`) and changes it; makes no decisions. Every method raises HostError when the host refuses."""
-
-    async def write(self, wanted: @Name@Properties) -> None:
-        """Have the file say the text."""
-        ...
-
-    async def remove(self, wanted: @Name@Properties) -> None:
-        """Remove the file; nothing there is fine."""
-        ...
-'''
-
 _RESOURCE = '''"""Decides what a @name@ resource needs: pure, no I/O."""
 
 from __future__ import annotations
@@ -217,7 +194,7 @@ MODE = 0o644
 
 class @Provider@:
     """
-    The provider `@provider@`.
+    The provider `@provider@`: reads the state and changes it; decides nothing. All methods raise HostError if the host refuses.
 
     Args:
         files: The port.
@@ -227,7 +204,7 @@ class @Provider@:
         self._files = files
 
     async def status(self, wanted: @Name@Properties) -> @Name@State:
-        """See `@Name@Provider`."""
+        """Read the file; FileError if it is not a regular file."""
         look = (await self._files.inspect([wanted.name], digest=False))[0]
         if look.kind not in ("absent", "file"):
             raise FileError(f"{wanted.name} is not a file: {look.error or look.kind}")
@@ -243,11 +220,11 @@ class @Provider@:
         )
 
     async def write(self, wanted: @Name@Properties) -> None:
-        """See `@Name@Provider`."""
+        """Write the text into the file."""
         await self._files.write(wanted.name, wanted.text.encode(), mode=MODE)
 
     async def remove(self, wanted: @Name@Properties) -> None:
-        """See `@Name@Provider`."""
+        """Remove the file, if it is there."""
         await self._files.remove(wanted.name)
 '''
 

@@ -10,7 +10,7 @@ from ccm_agent.resources.contract import ChildManifest, ResourceContext
 
 class CcmManifest:
     """
-    The provider `ccmmanifest`.
+    The provider `ccmmanifest`: applies child manifests.
 
     Args:
         context: Runs the child.
@@ -20,11 +20,17 @@ class CcmManifest:
         self._context = context
 
     async def status(self, wanted: ApplyProperties) -> ApplyState:
-        """See `ApplyProvider.status`."""
+        """Return an empty state: only applying a child shows what it changes."""
         return _state(wanted)
 
     async def apply_manifest(self, wanted: ApplyProperties) -> ApplyState:
-        """See `ApplyProvider.apply_manifest`."""
+        """
+        Apply the child and record the outcomes of its resources.
+
+        Raises:
+            DesiredStateError: Some of its resources failed.
+            CcmError: The child could not be loaded, or ended early.
+        """
         child = ChildManifest(
             path=wanted.name,
             noop=wanted.noop,

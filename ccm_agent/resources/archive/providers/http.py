@@ -38,7 +38,7 @@ PROGRESS_BYTES = 64 << 20
 
 
 class Http:
-    """Archives from web servers; see ArchiveProvider."""
+    """The provider `http`: archives from web servers. The target is never an incomplete archive."""
 
     def __init__(self, files: Files, download: Download, unpack: Unpack, say: OutputCallback) -> None:
         self._files = files
@@ -50,6 +50,7 @@ class Http:
         self._deadline: dict[str, float] = {}
 
     async def status(self, wanted: ArchiveProperties) -> ArchiveState:
+        """Return the current state; FileError if the path exists and is not a file."""
         paths = [wanted.name, *([_absolute(wanted.creates)] if wanted.creates else [])]
         largest = LIMIT_BYTES if wanted.checksum else TOLD_BYTES
         archive, *creates = await self._files.inspect(paths, digest={wanted.name: [largest]})
@@ -90,6 +91,7 @@ class Http:
                 await self._put_in_place(wanted, staged)
 
     async def extract(self, wanted: ArchiveProperties) -> None:
+        """Unpack the archive. If that fails and no `creates` would show it, the archive is removed."""
         staged = self._staged.pop(wanted.name, "")
         got = self._got.pop(wanted.name, None)
         try:
@@ -113,6 +115,7 @@ class Http:
             await self._put_in_place(wanted, staged)
 
     async def set_attributes(self, wanted: ArchiveProperties) -> None:
+        """Set owner and group of the existing archive, and remove permissions beyond the allowed ones."""
         (look,) = await self._files.inspect([wanted.name], digest=False, follow=False)
         mode = look.mode & 0o7777
         if mode & ~RIGHT_MODE:
@@ -120,6 +123,7 @@ class Http:
         await self._files.set_attributes(wanted.name, owner=wanted.owner, group=wanted.group, mode=mode)
 
     async def remove(self, wanted: ArchiveProperties) -> None:
+        """Remove the archive file; unpacked files stay."""
         await self._files.remove(wanted.name)
 
     async def _creates_will_tell(self, wanted: ArchiveProperties) -> bool:

@@ -31,7 +31,7 @@ ZONE_BYTES = 64 << 10
 
 class Crond:
     """
-    The provider `crond`.
+    The provider `crond`: reads and writes the files of jobs. All methods raise HostError if the operating system refuses.
 
     Args:
         files: Reads and writes the files.
@@ -48,7 +48,7 @@ class Crond:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[CronProperties]) -> list[CronState]:
-        """See `CronProvider`."""
+        """Return what `status` would for each; only files that differ are read."""
         looks = await self._files.inspect([DIRECTORY, *(one.path for one in wanted)], follow=False)
         has_directory = looks[0].kind != "absent"
         return [
@@ -56,7 +56,7 @@ class Crond:
         ]
 
     async def compare(self, wanted: CronProperties) -> list[FileChange]:
-        """See `CronProvider`."""
+        """Return the content of the file before and after, for a diff."""
         from ccm_agent.resources.changes import FileChange, private_paths, read_for_diff
 
         (look,) = await self._files.inspect([wanted.path], digest=False, follow=False)
@@ -76,14 +76,14 @@ class Crond:
         ]
 
     async def write(self, wanted: CronProperties) -> None:
-        """See `CronProvider`."""
+        """Write the job's file atomically; FileError if its user does not exist."""
         await self._files.ids(wanted.user, "")
         await self._files.write(
             wanted.path, content(wanted), owner="root", group="root", mode=wanted.mode_bits
         )
 
     async def remove(self, wanted: CronProperties) -> None:
-        """See `CronProvider`."""
+        """Remove the job's file."""
         await self._files.remove(wanted.path)
 
     async def _state(self, wanted: CronProperties, look: FileInfo, has_directory: bool) -> CronState:

@@ -21,21 +21,28 @@ FIELDS = 4
 
 
 class ShadowGroups:
-    """Groups of a system with the shadow tools; see `GroupProvider`."""
+    """
+    Local groups of a system with the shadow tools.
+
+    All methods raise HostError if the host refuses; nothing of that verb is done then.
+    """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks) -> None:
         self._tools = AccountRunner(runner, locks)
         self._files = files
 
     async def status(self, wanted: GroupProperties) -> GroupState:
+        """Return the group in local files. A group that only a directory service provides is absent."""
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[GroupProperties]) -> list[GroupState]:
+        """Return what `status` would for each, with one read."""
         text = await read_accounts(self._files, GROUP)
         found = entries(text, {one.name for one in wanted}, FIELDS)
         return [state(one.name, found.get(one.name)) for one in wanted]
 
     async def create(self, wanted: GroupProperties) -> None:
+        """Create the group, without members."""
         options = ["-g", str(wanted.gid)] if wanted.gid is not None else []
         if wanted.system:
             options.append("-r")
@@ -52,20 +59,24 @@ class ShadowGroups:
             ) from err
 
     async def set_gid(self, name: str, gid: int) -> None:
+        """Change the number. It also changes in the entries of users whose primary group it is; files keep the old one."""
         await self._tools.run(
             f"could not change the gid of the group {name}", "groupmod", "-g", str(gid), "--", name
         )
 
     async def add_members(self, name: str, members: Sequence[str]) -> None:
+        """Add users that exist."""
         for member in members:
             what = f"could not add {member} to the group {name}"
             await self._tools.run(what, "gpasswd", "-a", member, "--", name)
 
     async def set_members(self, name: str, members: Sequence[str]) -> None:
+        """Replace the list of members by users that exist."""
         what = f"could not set the members of the group {name}"
         await self._tools.run(what, "gpasswd", "-M", ",".join(members), "--", name)
 
     async def remove(self, name: str) -> None:
+        """Remove the group. One that is the primary group of a user is refused."""
         await self._tools.run(f"could not remove the group {name}", "groupdel", "--", name)
 
 

@@ -33,7 +33,7 @@ SAID_BYTES = 1000
 
 class UtilLinux:
     """
-    The provider `util_linux`.
+    The provider `util_linux`: reads and changes file systems. All methods raise HostError if the operating system refuses.
 
     Args:
         runner: Runs mount and umount.
@@ -51,7 +51,7 @@ class UtilLinux:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[MountProperties]) -> list[MountState]:
-        """See `MountProvider`."""
+        """Return what `status` would for each: both tables are read once."""
         entries = read_entries(await self._fstab.read(FSTAB))
         content = await self._files.read(MOUNTS, MOUNTS_BYTES)
         mounts = read_mounts(content.decode(errors="replace"))
@@ -65,31 +65,31 @@ class UtilLinux:
         ]
 
     async def create_directory(self, wanted: MountProperties) -> None:
-        """See `MountProvider`."""
+        """Create the mount point."""
         await self._files.set_attributes(wanted.name, mode=0o755, directory=True)
 
     async def mount(self, wanted: MountProperties) -> None:
-        """See `MountProvider`."""
+        """Mount the file system."""
         argv = ("mount", "-t", wanted.fstype, "-o", wanted.options, "--", wanted.device, wanted.name)
         await self._run(*argv, what=f"{wanted.name} cannot be mounted")
 
     async def remount(self, wanted: MountProperties, device: str) -> None:
-        """See `MountProvider`."""
+        """Change the options of the file system that is mounted from a device."""
         # with the device, because otherwise the old options in fstab are merged into the new ones
         argv = ("mount", "-o", f"remount,{wanted.options}", "--", device, wanted.name)
         await self._run(*argv, what=f"{wanted.name} cannot be remounted")
 
     async def unmount(self, wanted: MountProperties) -> None:
-        """See `MountProvider`."""
+        """Unmount the file system; neither lazily nor by force."""
         await self._run("umount", "--", wanted.name, what=f"{wanted.name} cannot be unmounted")
 
     async def write_entry(self, wanted: MountProperties) -> None:
-        """See `MountProvider`."""
+        """Write the entry into /etc/fstab atomically; other lines are kept."""
         await self._fstab.edit(FSTAB, lambda lines: with_entry(lines, wanted.name, wanted.entry))
         await self._reload()
 
     async def remove_entry(self, wanted: MountProperties) -> None:
-        """See `MountProvider`."""
+        """Remove the entry from /etc/fstab."""
         await self._fstab.edit(FSTAB, lambda lines: without_entry(lines, wanted.name))
         await self._reload()
 

@@ -30,7 +30,7 @@ SOURCE_BYTES = 64 << 20
 
 
 class Choria:
-    """Renders scaffolds; see ScaffoldProvider."""
+    """Renders directories of templates. If one template fails, no file changes."""
 
     def __init__(self, context: ResourceContext) -> None:
         self._context = context
@@ -40,6 +40,7 @@ class Choria:
         self._sources: dict[int, str] = {}
 
     async def status(self, wanted: ScaffoldProperties) -> ScaffoldState:
+        """Render the templates and compare the directory with the result; no `post` command runs."""
         plan = await self._make_plan(wanted)
         state = _state(plan)
         # rendered files are kept until they are written, and released if nothing must be written
@@ -47,6 +48,7 @@ class Choria:
         return state
 
     async def compare(self, wanted: ScaffoldProperties) -> list[FileChange]:
+        """Return the contents of the files that would be written and removed, before and after, for a diff."""
         from ccm_agent.resources.scaffold.providers.compare import compare_scaffold
 
         plan = self._plan
@@ -55,6 +57,11 @@ class Choria:
         return await compare_scaffold(self._context.files, plan)
 
     async def render(self, wanted: ScaffoldProperties) -> None:
+        """
+        Write the files that differ, each after its matching `post` commands, and purge if `purge` is set.
+
+        If nothing is rendered, the directory is still created, and nothing is purged.
+        """
         plan = await self._planned(wanted)
         rendered = plan.rendered
         if not rendered.files:
@@ -67,6 +74,7 @@ class Choria:
         await memory.keep(self._records, record)
 
     async def remove(self, wanted: ScaffoldProperties) -> None:
+        """Remove the scaffold's files, directories that become empty, and the directory itself if it becomes empty."""
         plan = await self._planned(wanted)
         await self._trees.remove(
             wanted.name, [path for path, state in plan.look.files.items() if state != "absent"]

@@ -38,7 +38,12 @@ SAID_BYTES = 1000
 
 
 class Systemd:
-    """Services managed by systemd; see ServiceProvider."""
+    """
+    Services managed by systemd.
+
+    The state afterwards decides whether a verb worked, not its exit status: init systems report failure for things they did, and
+    success for things they did not. Output of a failed verb is in the next state's `said`.
+    """
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
         self._runner = runner
@@ -46,6 +51,7 @@ class Systemd:
         self._said: dict[str, str] = {}
 
     async def status(self, wanted: ServiceProperties) -> ServiceState:
+        """Return whether the service runs and is enabled; CommandError if it does not exist."""
         name = wanted.name
         shown = await self._show([name])
         if any(needs_reload(unit) for unit in shown):
@@ -54,6 +60,7 @@ class Systemd:
         return self._state(name, is_active, await self._is_enabled(name))
 
     async def look_ahead(self, wanted: Sequence[ServiceProperties]) -> Sequence[ServiceState | None]:
+        """Return what `status` would for each, if one call of the init system's tool tells it."""
         names = [properties.name for properties in wanted]
         shown = await self._show(names)
         if any(needs_reload(unit) for unit in shown):
@@ -64,18 +71,23 @@ class Systemd:
         return [self._from_show(name, unit) for name, unit in zip(names, shown, strict=True)]
 
     async def start(self, name: str) -> None:
+        """Start a stopped service."""
         await self._change("start", name)
 
     async def stop(self, name: str) -> None:
+        """Stop a running service."""
         await self._change("stop", name)
 
     async def restart(self, name: str) -> None:
+        """Stop and start a running service."""
         await self._change("restart", name)
 
     async def enable(self, name: str) -> None:
+        """Enable the service at boot."""
         await self._change("enable", name)
 
     async def disable(self, name: str) -> None:
+        """Disable the service at boot."""
         await self._change("disable", name)
 
     async def _show(self, names: Sequence[str]) -> list[dict[str, str]]:

@@ -12,7 +12,9 @@ from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 
 class PosixSymlink:
     """
-    The provider for Unix-like systems.
+    The provider for Unix-like systems: reads and changes symlinks, and never follows one.
+
+    All methods raise HostError if the operating system refuses.
 
     Args:
         files: The port.
@@ -26,18 +28,18 @@ class PosixSymlink:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[SymlinkProperties]) -> list[SymlinkState]:
-        """See `SymlinkProvider`."""
+        """Return what `status` would for each."""
         looks = await self._files.inspect([one.name for one in wanted], digest=False, follow=False)
         return [await self._state(one, look) for one, look in zip(wanted, looks, strict=True)]
 
     async def link(self, wanted: SymlinkProperties) -> None:
-        """See `SymlinkProvider`."""
+        """Make or replace the symlink atomically; with `force` also replace a file or an empty directory."""
         await self._files.link(
             wanted.name, wanted.target, owner=wanted.owner, group=wanted.group, force=wanted.force
         )
 
     async def remove(self, wanted: SymlinkProperties) -> None:
-        """See `SymlinkProvider`."""
+        """Remove what is at the path, but no directory with content."""
         await self._files.remove(wanted.name)
 
     async def _state(self, wanted: SymlinkProperties, look: FileInfo) -> SymlinkState:

@@ -17,7 +17,7 @@ from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState, norm
 
 class Procfs:
     """
-    The provider `procfs`.
+    The provider `procfs`: reads and sets parameters of the kernel. All methods raise HostError if the operating system refuses.
 
     Args:
         files: Reads and writes the files that are read at boot.
@@ -34,7 +34,7 @@ class Procfs:
         return (await self.look_ahead([wanted]))[0]
 
     async def look_ahead(self, wanted: Sequence[SysctlProperties]) -> list[SysctlState]:
-        """See `SysctlProvider`."""
+        """Return what `status` would for each: each file is read once, and all live values in one call."""
         values = {
             file: read_values(await self._shared.read(file)) for file in sorted({one.file for one in wanted})
         }
@@ -59,13 +59,13 @@ class Procfs:
         return states
 
     async def set_live(self, wanted: SysctlProperties) -> None:
-        """See `SysctlProvider`."""
+        """Set the value of the running kernel."""
         await self._kernel.set(parameter_path(wanted.name), wanted.wanted_live)
 
     async def write_line(self, wanted: SysctlProperties) -> None:
-        """See `SysctlProvider`."""
+        """Write the parameter's line into the file, atomically; other lines are kept."""
         await self._shared.edit(wanted.file, lambda lines: with_value(lines, wanted.name, wanted.value))
 
     async def remove_line(self, wanted: SysctlProperties) -> None:
-        """See `SysctlProvider`."""
+        """Remove the parameter's line from the file, and the file if nothing else is in it."""
         await self._shared.edit(wanted.file, lambda lines: without(lines, wanted.name))

@@ -24,7 +24,12 @@ IN_USE = "is currently"
 
 
 class ShadowUsers:
-    """Users of a system with the shadow tools; see `UserProvider`."""
+    """
+    Local users of a system with the shadow tools.
+
+    All methods raise HostError if the host refuses; nothing of that verb is done then. A hash is never an argument of a program,
+    because other users can read those.
+    """
 
     def __init__(self, runner: Runner, files: Files, locks: Locks, keys: KeyFiles) -> None:
         self._tools = AccountRunner(runner, locks)
@@ -33,12 +38,15 @@ class ShadowUsers:
         self._keys = keys
 
     async def status(self, wanted: UserProperties) -> UserState:
+        """Return the user in local files. A user that only a directory service provides is absent."""
         return (await self._reader.read([wanted], all_keys=True))[0]
 
     async def look_ahead(self, wanted: Sequence[UserProperties]) -> list[UserState]:
+        """Return what `status` would for each, with one read of each file. Keys are read only where they are managed."""
         return await self._reader.read(wanted)
 
     async def create(self, wanted: UserProperties) -> None:
+        """Create the user with its groups and without a password. It gets a group of its own if none is named."""
         name = wanted.name
         options = await self._group_options(wanted)
         options += ["-m" if wanted.creates_home else "-M"]
@@ -79,6 +87,7 @@ class ShadowUsers:
         return ["-g", name] if entries(text, {name}, GROUP_FIELDS) else ["-U"]
 
     async def modify(self, name: str, change: UserChange) -> None:
+        """Change an existing user. A new uid also becomes the owner of the files in the home directory."""
         options: list[str] = []
         for option, value in (
             ("-u", None if change.uid is None else str(change.uid)),
@@ -97,28 +106,34 @@ class ShadowUsers:
             raise _explained(err) from err
 
     async def add_groups(self, name: str, groups: Sequence[str]) -> None:
+        """Make the user a member of groups that exist."""
         what = f"could not add the user {name} to groups"
         await self._tools.run(what, "usermod", "-a", "-G", ",".join(groups), "--", name)
 
     async def set_groups(self, name: str, groups: Sequence[str]) -> None:
+        """Make the user a member of exactly these groups, besides the primary one."""
         what = f"could not set the groups of the user {name}"
         await self._tools.run(what, "usermod", "-G", ",".join(groups), "--", name)
 
     async def create_home(self, name: str) -> None:
         # it does nothing if the directory exists
+        """Create the missing home directory of an existing user, with the files in /etc/skel."""
         await self._tools.run(
             f"could not create the home directory of the user {name}", "mkhomedir_helper", name
         )
 
     async def set_password(self, name: str, field: str) -> None:
+        """Write the second field of /etc/shadow."""
         what = f"could not set the password hash of the user {name}"
         await self._tools.run(what, "chpasswd", "-e", stdin=f"{name}:{field}\n".encode())
 
     async def lock(self, name: str) -> None:
+        """Lock the password, and expire the account."""
         what = f"could not lock the user {name}"
         await self._tools.run(what, "usermod", "-L", "-e", str(LOCKED_DAY), "--", name)
 
     async def unlock(self, name: str, locks: int, *, is_expired: bool) -> None:
+        """Remove the locks from the password, and with `is_expired` the expiry of the account."""
         what = f"could not unlock the user {name}"
         if is_expired:
             await self._tools.run(what, "usermod", "-e", "", "--", name)
@@ -126,9 +141,11 @@ class ShadowUsers:
             await self._tools.run(what, "usermod", "-U", "--", name)
 
     async def add_keys(self, name: str, lines: Sequence[str]) -> None:
+        """Add SSH keys to those in the user's file."""
         await self._write_keys(name, lines, is_exclusive=False)
 
     async def set_keys(self, name: str, lines: Sequence[str]) -> None:
+        """Replace the user's SSH keys; without any, the file is removed."""
         await self._write_keys(name, lines, is_exclusive=True)
 
     async def _write_keys(self, name: str, lines: Sequence[str], *, is_exclusive: bool) -> None:
@@ -146,12 +163,14 @@ class ShadowUsers:
         await self._keys.write(home, text.encode(errors="surrogateescape") if merged else None)
 
     async def remove(self, name: str) -> None:
+        """Remove the user, not its home directory. A user who is logged in or has running processes is refused."""
         try:
             await self._tools.run(f"could not remove the user {name}", "userdel", "--", name)
         except CommandError as err:
             raise _explained(err) from err
 
     async def remove_home(self, path: str) -> None:
+        """Remove a home directory with its content, without following symlinks."""
         await self._files.remove(path, recursive=True)
 
 
