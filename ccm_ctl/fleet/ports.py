@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from ccm_agent.bus.signatures.signed_bucket import SignableBucket
-from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue, SignedStore
+from ccm_agent.model.ports import KeyHistory, KeyReader, KeyValue
 from ccm_agent.templates.broker_functions import BrokerClient
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.trust import Trust
-    from ccm_agent.bus.signatures.verified import Base, Unverified, Verified
+    from ccm_agent.bus.signatures.verified import Base
     from ccm_agent.model.ports import BrokerConnection, Clock, Events, KeyValueEntry, Objects
     from ccm_agent.registration.entries import StreamEntry
+    from ccm_ctl.fleet.data.node_data import OperatorData
     from ccm_ctl.fleet.rollout.scheduled import DueRollout
     from ccm_ctl.fleet.schedules.stored_schedule import Schedule
     from ccm_ctl.fleet.trust.seen_signers import SeenSigners
@@ -59,69 +60,6 @@ class DocumentBucket(KeyReader, KeyHistory, Protocol):
 
     async def remove(self, key: str, base: Sequence[Base], *, number: int = 0, note: str = "") -> None:
         """Sign and write a deletion; see `KeyValue.delete`."""
-        ...
-
-
-class IndexBucket(SignableBucket, Protocol):
-    """A bucket whose past can be removed."""
-
-    async def purge_before(self, key: str, revision: int) -> None:
-        """
-        Remove what is stored of a key before a revision.
-
-        Raises:
-            BusDeniedError: Only operators with `--admin` may.
-        """
-        ...
-
-
-class TextBucket(Bucket, SignedStore, Protocol):
-    """A bucket to which documents are written with a signature that was made before."""
-
-
-class DataBucket(DocumentBucket, Protocol):
-    """Hiera data. Documents that only one node may read look like all others."""
-
-    async def is_kept_apart(self, key: str) -> bool:
-        """
-        Whether a new document is stored where only its node can read it.
-
-        It is not if its key does not name a node, or if the node reports that its version or credentials do not allow it.
-        """
-        ...
-
-    async def exposed(self, prefix: str = "") -> dict[str, int]:
-        """
-        Count the revisions under `node/NAME` that every node can read, by document.
-
-        Args:
-            prefix: Only of keys that begin so.
-        """
-        ...
-
-    async def protect(
-        self,
-        key: str,
-        judge: Callable[
-            [Sequence[KeyValueEntry]],
-            Awaitable[list[Verified[KeyValueEntry] | Unverified[KeyValueEntry]]],
-        ],
-    ) -> None:
-        """
-        Move all revisions of a document to where only its node can read them.
-
-        The document keeps its text, its author and its number; what assignments pinned stays readable. Revisions that are not
-        verified are removed: no node accepts them.
-
-        Args:
-            key: The key.
-            judge: Verifies the revisions of the document, oldest first.
-
-        Raises:
-            SignatureError: The newest revision is not verified.
-            BusDeniedError: Only operators with `--admin` may.
-            RevisionError: The document was written meanwhile.
-        """
         ...
 
 
@@ -179,9 +117,9 @@ class Fleet(Struct, frozen=True, kw_only=True):
     events: Events
     nodes: Bucket
     facts: DocumentBucket
-    data: DataBucket
+    data: OperatorData
     assignments: DocumentBucket
-    runs: TextBucket
+    runs: SignableBucket
     manifests: Objects
     clock: Clock
     signatory: Signatory | None = None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from ccm_agent.model.wire import AssignmentState
     from ccm_ctl.fleet.assignments.assignments import Assignments, Standing
+    from ccm_ctl.fleet.data.node_data import OperatorData
     from ccm_ctl.fleet.nodes.nodes import Node
-    from ccm_ctl.fleet.ports import DataBucket
 
 REPORTED_LIMIT = 100
 """Revisions of at most this many documents are taken from one node's record."""
@@ -30,7 +30,7 @@ NAMED = 3
 class FollowedData:
     """The newest revisions of documents in CCM_DATA, read again only when the bucket has changed."""
 
-    def __init__(self, bucket: DataBucket) -> None:
+    def __init__(self, bucket: OperatorData) -> None:
         self._bucket = bucket
         self._sequence = 0
         self._newest: dict[str, int] = {}

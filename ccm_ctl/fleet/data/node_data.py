@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ccm_agent.bus.node_data import (
     slot_key,
     slots_of,
 )
-from ccm_agent.bus.signatures.signed_bucket import SignedBucket
+from ccm_agent.bus.signatures.signed_bucket import SignableBucket, SignedBucket
 from ccm_agent.bus.signatures.signing import SignatureError
 from ccm_agent.bus.signatures.verified import Authored, Unverified, Verified
 from ccm_agent.bus.subjects import owner_of
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from ccm_agent.bus.signatures.signatory import Signatory
     from ccm_agent.bus.signatures.verified import Base
     from ccm_agent.model.ports import KeyValue
-    from ccm_ctl.fleet.ports import IndexBucket, TextBucket
 
 DATA = "CCM_DATA"
 
@@ -71,11 +70,24 @@ _TEXTS_AT_ONCE = 500
 """The broker gives up on questions about more than about a thousand subjects."""
 
 
+class IndexBucket(SignableBucket, Protocol):
+    """A bucket whose past can be removed."""
+
+    async def purge_before(self, key: str, revision: int) -> None:
+        """
+        Remove what is stored of a key before a revision.
+
+        Raises:
+            BusDeniedError: Only operators with `--admin` may.
+        """
+        ...
+
+
 class OperatorData(NodeData):
-    """The `DataBucket` port."""
+    """Hiera data. Documents that only one node may read look like all others."""
 
     def __init__(
-        self, index: IndexBucket, texts: TextBucket, nodes: KeyValue, signatory: Signatory | None
+        self, index: IndexBucket, texts: SignableBucket, nodes: KeyValue, signatory: Signatory | None
     ) -> None:
         """
         Take the buckets.
@@ -105,6 +117,11 @@ class OperatorData(NodeData):
         await self._signed.remove(key, base, number=number, note=note)
 
     async def is_kept_apart(self, key: str) -> bool:
+        """
+        Whether a new document is stored where only its node can read it.
+
+        It is not if its key does not name a node, or if the node reports that its version or credentials do not allow it.
+        """
         owner = owner_of(key)
         if not owner:
             return False
@@ -155,6 +172,12 @@ class OperatorData(NodeData):
         return await self._entries.now()
 
     async def exposed(self, prefix: str = "") -> dict[str, int]:
+        """
+        Count the revisions under `node/NAME` that every node can read, by document.
+
+        Args:
+            prefix: Only of keys that begin so.
+        """
         found = await self._entries.matching([">"], deletions=True)
         keys = [entry.key for entry in found if owner_of(entry.key) and entry.key.startswith(prefix)]
         slots = asyncio.Semaphore(HISTORIES_AT_ONCE)
@@ -171,6 +194,21 @@ class OperatorData(NodeData):
         return {key: task.result() for key, task in tasks.items() if task.result()}
 
     async def protect(self, key: str, judge: Judge) -> None:
+        """
+        Move all revisions of a document to where only its node can read them.
+
+        The document keeps its text, its author and its number; what assignments pinned stays readable. Revisions that are not
+        verified are removed: no node accepts them.
+
+        Args:
+            key: The key.
+            judge: Verifies the revisions of the document, oldest first.
+
+        Raises:
+            SignatureError: The newest revision is not verified.
+            BusDeniedError: Only operators with `--admin` may.
+            RevisionError: The document was written meanwhile.
+        """
         await self._entries.purge_before(key, 1)  # removes nothing, and shows now whether this operator may
         history = await self._entries.history(key)
         exposed = _exposed(history)
