@@ -4,17 +4,21 @@ Reads users and groups from the files in /etc.
 Local files decide what is managed. The shadow tools change nothing else, and `getent` without names would enumerate a directory
 service (LDAP, SSSD), which can take minutes and loads its servers. One read of a file answers for any number of resources.
 
-Source: passwd(5), group(5), shadow(5).
+Source: passwd(5), group(5), shadow(5), login.defs(5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from ccm_agent.model.errors import FileError
 from ccm_agent.model.ports import Files
 
 PASSWD, SHADOW = "/etc/passwd", "/etc/shadow"
 GROUP, GSHADOW = "/etc/group", "/etc/gshadow"
+LOGIN_DEFS = "/etc/login.defs"
+REGULAR = range(1000, 60_001)
+"""The numbers of accounts that no package creates, if login.defs has none."""
 
 LIMIT_BYTES = 64 << 20
 """About 500,000 accounts."""
@@ -50,6 +54,22 @@ def entries(text: str, names: Collection[str], fields: int) -> dict[str, list[st
         if name in names and name not in found and line.count(":") == fields - 1:
             found[name] = line.split(":")
     return found
+
+
+async def regular_numbers(files: Files, kind: str) -> range:
+    """
+    Return the numbers of accounts that no package creates.
+
+    Args:
+        kind: "UID" or "GID".
+    """
+    try:
+        text = await read_accounts(files, LOGIN_DEFS)
+    except FileError:
+        return REGULAR
+    words = {words[0]: words[1] for line in text.split("\n") if len(words := line.split()) == 2}
+    least, most = number(words.get(f"{kind}_MIN", "")), number(words.get(f"{kind}_MAX", ""))
+    return range(REGULAR.start if least < 1 else least, REGULAR.stop if most < 1 else most + 1)
 
 
 def _search(text: str, names: Collection[str]) -> Iterator[str]:

@@ -7,9 +7,15 @@ it cannot use. The argument is "" for `ccm import TYPE`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta, Struct
+
+from ccm_agent.model.errors import InputError, UsageError
+from ccm_agent.model.resource import PRESENT, CommonProperties
+
+P = TypeVar("P", bound=CommonProperties)
 
 
 class ExistingResource(Struct, frozen=True, kw_only=True):
@@ -48,3 +54,45 @@ class ExistingResources(Struct, frozen=True, kw_only=True):
 
     resources: tuple[ExistingResource, ...] = ()
     left_out: tuple[LeftOutResource, ...] = ()
+
+
+class ExistingBuilder(Generic[P]):
+    """
+    Builds the list of what a host has of one type.
+
+    Args:
+        type_name: The type.
+        properties: Its properties.
+        check: Refuses invalid properties with an InputError.
+    """
+
+    def __init__(self, type_name: str, properties: type[P], check: Callable[[P], None]) -> None:
+        self._type = type_name
+        self._properties = properties
+        self._check = check
+        self._resources: list[ExistingResource] = []
+        self._left_out: list[LeftOutResource] = []
+
+    def add(self, name: str, properties: dict[str, Any]) -> None:
+        """Add a resource, or leave it out because a manifest could not describe it."""
+        try:
+            self._check(self._properties(name=name, **{"ensure": PRESENT, **properties}))
+        except InputError as err:
+            self.leave_out(name, err.message)
+        else:
+            self._resources.append(ExistingResource(name=name, properties=properties))
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Name what the manifest does not manage, and why."""
+        shown = "".join(one if one.isprintable() else "\ufffd" for one in name)
+        self._left_out.append(LeftOutResource(type=self._type, name=shown, reason=reason))
+
+    def result(self) -> ExistingResources:
+        """Return the list."""
+        return ExistingResources(resources=tuple(self._resources), left_out=tuple(self._left_out))
+
+
+def refuse_argument(type_name: str, argument: str) -> None:
+    """Raise UsageError if there is an argument for a type that has none."""
+    if argument:
+        raise UsageError(f"{type_name}:{argument}: `{type_name}` has no argument; write `{type_name}`")

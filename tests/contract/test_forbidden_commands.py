@@ -210,7 +210,7 @@ STARTERS = {
     "resources/mount/providers/util_linux.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",
     "resources/service/providers/existing.py": "tools of the host",
-    "resources/file/providers/packaged.py": "tools of the host",
+    "resources/packaged.py": "tools of the host",
     "resources/file_editor.py": "`validate`, a property with commands",
     "resources/account_tools.py": "tools of the host",
     "engine/stoppable_runner.py": "passes on what another module starts",

@@ -128,10 +128,10 @@ FUNCTIONS = [
     _function("ccm_agent.resources.package.providers.apt:parse_query", "zsh\t5.9-8\tinstall ok installed\n"),
     _function("ccm_agent.resources.package.providers.apt:parse_candidate", "zsh:\n  Candidate: 5.9-8\n"),
     _function("ccm_agent.resources.package.providers.existing:parse_added", "nginx no optional installed\n"),
-    _function("ccm_agent.resources.file.providers.packaged:parse_owners", "a, b:amd64: /etc/x\n"),
-    _function("ccm_agent.resources.file.providers.packaged:parse_conffiles", " /etc/x 0123 obsolete\n"),
-    _function("ccm_agent.resources.file.providers.packaged:parse_md5sums", "0123  usr/bin/x\n"),
-    _function("ccm_agent.resources.file.providers.packaged:parse_verify", "S.5......  c /etc/x\n"),
+    _function("ccm_agent.resources.packaged:parse_owners", "a, b:amd64: /etc/x\n"),
+    _function("ccm_agent.resources.packaged:parse_conffiles", " /etc/x 0123 obsolete\n"),
+    _function("ccm_agent.resources.packaged:parse_md5sums", "0123  usr/bin/x\n"),
+    _function("ccm_agent.resources.packaged:parse_verify", "S.5......  c /etc/x\n"),
     _function("ccm_agent.resources.service.providers.existing:parse_changed", "a.service enabled disabled\n"),
     _function(
         "ccm_agent.resources.service.providers.systemd:parse_show", "Id=a.service\nActiveState=active\n"

@@ -78,3 +78,80 @@ def test_an_import_is_stable_and_restores(
     assert machine.run("readlink", "/etc/app/current").stdout == "app.conf\n"
     assert machine.run("systemctl", "is-active", "t-app").stdout.strip() == "active"
     assert not any(event["changed"] for event in events_of_plan(machine, program))
+
+
+MADE = """\
+set -e
+groupadd -g 1500 web
+groupadd -g 1501 team
+useradd -u 1500 -g web -G team -m -s /bin/bash -c 'Alice A' alice
+useradd -u 1600 -m alone
+usermod -L -e 1 alone
+install -d -m 0700 -o alice -g web /home/alice/.ssh
+echo "$KEY alice@laptop" >/home/alice/.ssh/authorized_keys
+chown alice:web /home/alice/.ssh/authorized_keys && chmod 0600 /home/alice/.ssh/authorized_keys
+printf 'alice:%s\\n' "$HASH" | chpasswd -e
+mkdir -p /etc/cron.d /etc/sysctl.d
+printf '# Managed by ccm\\n@daily root /bin/true\\n' >/etc/cron.d/t-job
+printf 'net.ipv4.ip_default_ttl = 66\\nnet.ipv4.conf.lo.forwarding = 1\\n' >/etc/sysctl.d/80-t.conf
+sysctl -q -p /etc/sysctl.d/80-t.conf
+sysctl -q -w net.ipv4.conf.lo.forwarding=0
+echo 'tmpfs /srv/scratch tmpfs size=1m 0 0' >>/etc/fstab
+mkdir -p /srv/scratch && mount /srv/scratch
+"""
+LOST = """\
+set -e
+userdel -r alice 2>/dev/null && userdel -r alone 2>/dev/null
+groupdel team && { groupdel web || true; }
+rm /etc/cron.d/t-job /etc/sysctl.d/80-t.conf
+umount /srv/scratch && sed -i /scratch/d /etc/fstab
+"""
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEB"
+HASH = "$6$saltsalt$" + "h" * 86
+OBSERVED = (
+    "id alice; id alone; getent passwd alice alone; getent group team web; cat /home/alice/.ssh/authorized_keys "
+    "/etc/cron.d/t-job /etc/sysctl.d/80-t.conf; passwd -S alone | cut -d' ' -f2; grep scratch /etc/fstab; findmnt -n /srv/scratch"
+)
+
+
+@pytest.mark.parametrize("kind", ["apt", "dnf"])
+def test_accounts_jobs_parameters_and_file_systems_are_restored(
+    only: Callable[[str], testenv.Node], program: str, kind: str
+) -> None:
+    machine = only(kind)
+    machine.run("env", f"KEY={KEY}", f"HASH={HASH}", "sh", "-c", MADE)
+    before = machine.run("sh", "-c", OBSERVED).stdout
+
+    types = "mount,sysctl,cron,user,group"
+    told = json.loads(machine.run(program, "import", types, "-o", "/root/site2", "--json").stdout)
+
+    assert [(one["type"], one["name"]) for one in told["resources"]] == [
+        ("group", "web"),
+        ("group", "team"),
+        ("user", "alice"),
+        ("user", "alone"),
+        ("mount", "/srv/scratch"),
+        ("sysctl", "net.ipv4.ip_default_ttl"),
+        ("cron", "t-job"),
+    ]
+    left_out = {one["name"]: one["reason"] for one in told["left_out"]}
+    assert left_out["alice"] == "its `password_hash` is a secret"
+    # what the file sets is not what the kernel has
+    assert left_out["net.ipv4.conf.lo.forwarding"].startswith("an apply would change it: ")
+    assert machine.run("grep", "-rlF", HASH, "/root/site2", check=False).stdout == ""
+
+    machine.run("sh", "-c", LOST)
+    apply = (program, "apply", "/root/site2/manifest.yaml", "--json")
+    first = machine.run(*apply, timeout=120).stdout
+    again = machine.run(*apply, timeout=120).stdout
+
+    changed = [
+        [line["event"]["name"] for line in map(json.loads, output.splitlines()) if line["record"] == "event"
+         and line["event"]["changed"]]
+        for output in (first, again)
+    ]  # fmt: skip
+    assert len(changed[0]) == 7
+    assert changed[1] == []
+    restored = machine.run("sh", "-c", OBSERVED).stdout
+    # the parameter that was left out is not in the file any more
+    assert restored == before.replace("net.ipv4.conf.lo.forwarding = 1\n", "")

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ccm_agent.model.outcome import TransactionEvent
 
 BETWEEN_TYPES = re.compile(r",(?=[a-z][a-z0-9_]*(?:[:,]|$))")
+FIRST = ("package", "group", "user")
+"""Other resources need them, so they are written first."""
 MARKERS = ("{{", "{%", "{#")
 """Text with these would be read as a template."""
 
@@ -59,8 +61,8 @@ class ImportedResources(Struct, kw_only=True):
     "import",
     cls=options.CcmCommand,
     epilog=examples(
-        "ccm import package,service --out site",
-        "ccm import package file:/etc/nginx --out nginx",
+        "ccm import package,service,file:/etc/nginx --out site",
+        "ccm import group,user,cron,sysctl,mount --out site",
     ),
 )
 @click.argument("types", metavar="TYPE[:ARGUMENT]...", nargs=-1, required=True)
@@ -81,7 +83,7 @@ def command(given: ImportFlags) -> Exit:
     from ccm_agent.app import App
     from ccm_agent.cli.manifests.import_site import SiteWriter
 
-    words = [word for text in given.types for word in BETWEEN_TYPES.split(text)]
+    words = sorted((word for text in given.types for word in BETWEEN_TYPES.split(text)), key=_rank)
     writer = SiteWriter(given.out, f"Written by `ccm import {' '.join(words)}` on {os.uname().nodename}.")
     imported = asyncio.run(_import(App(os.environ), words, writer))
     terminal = Terminal(PROGRAM)
@@ -95,6 +97,10 @@ def command(given: ImportFlags) -> Exit:
     else:
         terminal.show(_report(imported, os.path.normpath(given.out)))
     return Exit.OK
+
+
+def _rank(word: str) -> int:
+    return FIRST.index(word) if word in FIRST else len(FIRST)
 
 
 async def _import(app: App, words: Sequence[str], writer: SiteWriter) -> ImportedResources:

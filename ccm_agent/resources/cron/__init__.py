@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
@@ -16,11 +16,20 @@ from ccm_agent.resources.cron.model import CronProperties, CronState
 from ccm_agent.resources.cron.resource import check, decide, reach
 from ccm_agent.resources.cron.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_crond(context: ResourceContext) -> Any:
     from ccm_agent.resources.cron.providers.crond import Crond
 
     return Crond(context.files, context.clock)
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.cron.providers.existing import find_jobs
+
+    return await find_jobs(context, argument)
 
 
 TYPE: ResourceType[CronProperties, CronState] = ResourceType(
@@ -42,5 +51,5 @@ TYPE: ResourceType[CronProperties, CronState] = ResourceType(
             "backup absent",
         ),
     ),
-    providers=(ProviderSpec(name="crond", make=_make_crond, rank=10),),
+    providers=(ProviderSpec(name="crond", make=_make_crond, rank=10, find_existing=_find_existing),),
 )

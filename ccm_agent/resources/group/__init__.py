@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
@@ -18,6 +18,9 @@ from ccm_agent.resources.group.model import GroupProperties, GroupState
 from ccm_agent.resources.group.resource import check, decide, reach
 from ccm_agent.resources.group.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_shadow(context: ResourceContext) -> Any:
     from ccm_agent.resources.group.providers.shadow import ShadowGroups
@@ -27,6 +30,12 @@ def _make_shadow(context: ResourceContext) -> Any:
 
 def _has_shadow(facts: Mapping[str, Any], probe: Probe) -> bool:
     return probe.has_program("groupadd")
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.group.providers.existing import find_groups
+
+    return await find_groups(context, argument)
 
 
 TYPE: ResourceType[GroupProperties, GroupState] = ResourceType(
@@ -43,5 +52,9 @@ TYPE: ResourceType[GroupProperties, GroupState] = ResourceType(
     ignorable={"gid": {"gid": None}, "members": {"members": None, "members_exclusive": False}},
     undo=UndoRules(earlier=earlier, identify=identify),
     command=CommandLine(examples=("web --gid 900", "docker --members alice --members bob", "games absent")),
-    providers=(ProviderSpec(name="shadow", make=_make_shadow, rank=10, is_usable=_has_shadow),),
+    providers=(
+        ProviderSpec(
+            name="shadow", make=_make_shadow, rank=10, is_usable=_has_shadow, find_existing=_find_existing
+        ),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.resources.contract import (
     CommandLine,
@@ -17,6 +17,9 @@ from ccm_agent.resources.mount.model import ABSENT, MOUNTED, PRESENT, UNMOUNTED,
 from ccm_agent.resources.mount.resource import check, decide, reach
 from ccm_agent.resources.mount.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_util_linux(context: ResourceContext) -> Any:
     from ccm_agent.resources.mount.providers.util_linux import UtilLinux
@@ -26,6 +29,12 @@ def _make_util_linux(context: ResourceContext) -> Any:
 
 def _has_mount(facts: Mapping[str, Any], probe: Probe) -> bool:
     return probe.has_program("mount")
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.mount.providers.existing import find_mounts
+
+    return await find_mounts(context, argument)
 
 
 TYPE: ResourceType[MountProperties, MountState] = ResourceType(
@@ -47,5 +56,13 @@ TYPE: ResourceType[MountProperties, MountState] = ResourceType(
             "/mnt/old absent",
         ),
     ),
-    providers=(ProviderSpec(name="util_linux", make=_make_util_linux, rank=10, is_usable=_has_mount),),
+    providers=(
+        ProviderSpec(
+            name="util_linux",
+            make=_make_util_linux,
+            rank=10,
+            is_usable=_has_mount,
+            find_existing=_find_existing,
+        ),
+    ),
 )

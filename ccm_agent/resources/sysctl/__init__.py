@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import CommandLine, ProviderSpec, ResourceContext, ResourceType, UndoRules
@@ -10,11 +10,20 @@ from ccm_agent.resources.sysctl.model import SysctlProperties, SysctlState
 from ccm_agent.resources.sysctl.resource import check, decide, reach
 from ccm_agent.resources.sysctl.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_procfs(context: ResourceContext) -> Any:
     from ccm_agent.resources.sysctl.providers.procfs import Procfs
 
     return Procfs(context.files, context.port("kernel"), context.port("locks"))
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.sysctl.providers.existing import find_parameters
+
+    return await find_parameters(context, argument)
 
 
 TYPE: ResourceType[SysctlProperties, SysctlState] = ResourceType(
@@ -37,5 +46,5 @@ TYPE: ResourceType[SysctlProperties, SysctlState] = ResourceType(
             "vm.swappiness --ensure absent",
         ),
     ),
-    providers=(ProviderSpec(name="procfs", make=_make_procfs, rank=10),),
+    providers=(ProviderSpec(name="procfs", make=_make_procfs, rank=10, find_existing=_find_existing),),
 )

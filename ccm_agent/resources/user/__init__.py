@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.contract import (
@@ -19,6 +19,9 @@ from ccm_agent.resources.user.model import UserProperties, UserState
 from ccm_agent.resources.user.resource import decide, reach
 from ccm_agent.resources.user.undo import earlier, identify
 
+if TYPE_CHECKING:
+    from ccm_agent.resources.existing import ExistingResources
+
 
 def _make_shadow(context: ResourceContext) -> Any:
     from ccm_agent.resources.user.providers.shadow import ShadowUsers
@@ -28,6 +31,12 @@ def _make_shadow(context: ResourceContext) -> Any:
 
 def _has_shadow(facts: Mapping[str, Any], probe: Probe) -> bool:
     return probe.has_program("useradd")
+
+
+async def _find_existing(context: ResourceContext, argument: str) -> ExistingResources:
+    from ccm_agent.resources.user.providers.existing import find_users
+
+    return await find_users(context, argument)
 
 
 TYPE: ResourceType[UserProperties, UserState] = ResourceType(
@@ -60,5 +69,9 @@ TYPE: ResourceType[UserProperties, UserState] = ResourceType(
         # other users of the host can read command lines
         hidden=frozenset({"password_hash"}),
     ),
-    providers=(ProviderSpec(name="shadow", make=_make_shadow, rank=10, is_usable=_has_shadow),),
+    providers=(
+        ProviderSpec(
+            name="shadow", make=_make_shadow, rank=10, is_usable=_has_shadow, find_existing=_find_existing
+        ),
+    ),
 )

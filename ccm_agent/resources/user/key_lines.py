@@ -98,6 +98,12 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 
+def valid_lines(content: bytes | None) -> list[str]:
+    """Return the lines of a file that can be written again: keys and comments, not what sshd ignores."""
+    lines = lines_of((content or b"").decode(errors="replace"))
+    return [line for line in lines if line.isprintable() and (line.startswith("#") or parse_line(line))]
+
+
 def merge_lines(found: Sequence[str], wanted: Sequence[str], *, is_exclusive: bool) -> list[str]:
     """
     Return the lines that a resource wants.

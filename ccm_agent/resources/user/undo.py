@@ -9,7 +9,7 @@ from ccm_agent.model.errors import InputError
 from ccm_agent.model.records.undo import EarlierState, KeepFile
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.user.checks import check
-from ccm_agent.resources.user.key_lines import lines_of, parse_line
+from ccm_agent.resources.user.key_lines import valid_lines
 from ccm_agent.resources.user.model import UserProperties, UserState
 
 if TYPE_CHECKING:
@@ -48,15 +48,9 @@ async def earlier(
         if not metadata.locked:
             properties["locked"] = False
     if wanted.authorized_keys is not None and not is_removed and wanted.home in ("", metadata.home):
-        properties |= {"authorized_keys": _keys(found), "authorized_keys_exclusive": True}
+        lines = valid_lines(secrets.keys.content) if secrets.keys is not None else []
+        properties |= {"authorized_keys": lines, "authorized_keys_exclusive": True}
     return EarlierState(properties=properties, why_not=_why_not(wanted.name, properties))
-
-
-def _keys(found: UserState) -> list[str]:
-    """Return the lines that can be written again: keys and comments, not what sshd ignores."""
-    keys = found.secrets.keys
-    lines = lines_of((keys.content or b"").decode(errors="replace")) if keys is not None else []
-    return [line for line in lines if line.isprintable() and (line.startswith("#") or parse_line(line))]
 
 
 def _why_not(name: str, properties: dict[str, Any]) -> str:

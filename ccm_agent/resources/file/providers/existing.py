@@ -10,8 +10,7 @@ from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingResource, ExistingResources, LeftOutResource
 from ccm_agent.resources.file.model import DIRECTORY
-from ccm_agent.resources.file.providers.packaged import PackagedFiles
-from ccm_agent.resources.registry import HostProbe
+from ccm_agent.resources.packaged import find_unchanged
 from ccm_agent.resources.secret_signs import find_sign
 
 TREE_LIMIT_BYTES = 256 << 20
@@ -39,11 +38,8 @@ async def find_files(context: ResourceContext, path: str) -> ExistingResources:
     looks = {
         look.path: look for look in await context.files.inspect(sorted(entries), digest=False, follow=False)
     }
-    probe = HostProbe()
-    packaged = PackagedFiles(
-        context.runner, has_dpkg=probe.has_program("dpkg-query"), has_rpm=probe.has_program("rpm")
-    )
-    usual = await packaged.unchanged(
+    usual = await find_unchanged(
+        context,
         {name: entry.content for name, entry in entries.items() if entry.kind == "file"},
         [name for name, entry in entries.items() if entry.kind in ("directory", "symlink")],
     )

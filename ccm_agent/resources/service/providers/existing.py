@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from ccm_agent.model.errors import CommandError, UsageError
+from ccm_agent.model.errors import CommandError
 from ccm_agent.model.ports import Command
 from ccm_agent.resources.contract import ResourceContext
-from ccm_agent.resources.existing import ExistingResource, ExistingResources, LeftOutResource
+from ccm_agent.resources.existing import (
+    ExistingResource,
+    ExistingResources,
+    LeftOutResource,
+    refuse_argument,
+)
 from ccm_agent.resources.service.model import ServiceProperties
 from ccm_agent.resources.service.providers.systemd import LOOK_LIMIT_S, Systemd
 
@@ -23,8 +28,7 @@ LIST = (
 
 async def find_with_systemd(context: ResourceContext, argument: str) -> ExistingResources:
     """Return the services that are enabled or disabled other than the distribution presets them."""
-    if argument:
-        raise UsageError(f"service:{argument}: services cannot be narrowed; write `service`")
+    refuse_argument("service", argument)
     listed = await context.runner.run(Command(argv=LIST, time_limit_s=LOOK_LIMIT_S))
     if listed.code:
         raise CommandError(f"could not list the services: {listed.stderr.decode(errors='replace').strip()}")

@@ -12,7 +12,7 @@ from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingResource, ExistingResources
 from ccm_agent.resources.file.providers.existing import find_files
-from ccm_agent.resources.file.providers.packaged import (
+from ccm_agent.resources.packaged import (
     PackagedFiles,
     parse_conffiles,
     parse_md5sums,

@@ -7,16 +7,58 @@ Source: dpkg-query(1), dpkg 1.21; deb-md5sums(5); rpm(8), rpm 4.18.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
 from ccm_agent.model.errors import CommandError
-from ccm_agent.model.ports import Command, Runner
+from ccm_agent.model.ports import Command, Runner, Tree
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.registry import HostProbe
 
 QUERY_LIMIT_S = 120
 OUTPUT_LIMIT_BYTES = 64 << 20
 PATHS_AT_ONCE = 500
 """The paths of one call: the kernel limits the arguments of a program."""
 CONFFILES = "${Conffiles}\n"
+FOLDER_LIMIT_BYTES = 16 << 20
+
+
+async def read_own_files(context: ResourceContext, folder: str) -> dict[str, str]:
+    """
+    Return the text of the files in a folder, without those that are as a package installed them.
+
+    Args:
+        context: Reads them.
+        folder: Its absolute path. Without it there are no files. Symlinks and folders in it are left out.
+
+    Returns:
+        The text by absolute path, sorted.
+
+    Raises:
+        FileError: A file cannot be read, or the files are too large.
+    """
+    (look,) = await context.files.inspect([folder], digest=False, follow=False)
+    if look.kind != "directory":
+        return {}
+    tree: Tree = await context.port("trees").read(folder, FOLDER_LIMIT_BYTES)
+    files = {
+        posixpath.join(folder, entry.path): entry.content
+        for entry in tree.entries
+        if entry.kind == "file" and "/" not in entry.path
+    }
+    usual = await find_unchanged(context, files)
+    return {path: files[path].decode(errors="replace") for path in sorted(files) if path not in usual}
+
+
+async def find_unchanged(
+    context: ResourceContext, files: Mapping[str, bytes], directories: Iterable[str] = ()
+) -> set[str]:
+    """Ask the package manager of this host; see `PackagedFiles.unchanged`."""
+    probe = HostProbe()
+    packaged = PackagedFiles(
+        context.runner, has_dpkg=probe.has_program("dpkg-query"), has_rpm=probe.has_program("rpm")
+    )
+    return await packaged.unchanged(files, directories)
 
 
 class PackagedFiles:

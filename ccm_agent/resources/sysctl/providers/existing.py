@@ -1,0 +1,49 @@
+"""The kernel parameters in files that no package installed, for `ccm import sysctl`."""
+
+from __future__ import annotations
+
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.existing import ExistingBuilder, ExistingResources, refuse_argument
+from ccm_agent.resources.packaged import find_unchanged, read_own_files
+from ccm_agent.resources.shared_file import LIMIT_BYTES
+from ccm_agent.resources.sysctl.lines import read_values
+from ccm_agent.resources.sysctl.model import ROOT, SysctlProperties
+from ccm_agent.resources.sysctl.resource import check
+
+FOLDER, LAST_FILE = "/etc/sysctl.d", "/etc/sysctl.conf"
+_SWAPPED = str.maketrans("./", "/.")
+
+
+async def find_parameters(context: ResourceContext, argument: str) -> ExistingResources:
+    """
+    Return the parameters of the files in /etc/sysctl.d, and of /etc/sysctl.conf.
+
+    A parameter that several files set has the file that is read last.
+
+    Source: sysctl.d(5), sysctl(8).
+
+    Raises:
+        UsageError: There is an argument.
+        FileError: A file cannot be read.
+    """
+    refuse_argument("sysctl", argument)
+    files = await read_own_files(context, FOLDER)
+    (last,) = await context.files.inspect([LAST_FILE], digest=False, follow=False)
+    if last.kind == "file":
+        content = await context.files.read(LAST_FILE, LIMIT_BYTES)
+        if not await find_unchanged(context, {LAST_FILE: content}):
+            files[LAST_FILE] = content.decode(errors="replace")
+    found: dict[str, tuple[str, str]] = {}
+    builder = ExistingBuilder("sysctl", SysctlProperties, check)
+    for file, text in files.items():
+        if not file.endswith(".conf"):
+            continue
+        for path, value in read_values(text.split("\n")).items():
+            name = path.removeprefix(ROOT).translate(_SWAPPED)
+            if name in found:
+                builder.leave_out(name, f"also in {found[name][0]}, which is read before {file}")
+            found[name] = file, value
+    for name in sorted(found):
+        file, value = found[name]
+        builder.add(name, {"value": value, "file": file})
+    return builder.result()
