@@ -1,0 +1,39 @@
+"""What undoes the change of a host: its addresses and aliases before."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.host.model import HostProperties, HostState
+from ccm_agent.resources.host.resource import check
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: HostProperties, found: HostState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    if not found.entries:
+        return EarlierState(properties={"ensure": ABSENT})
+    aliases = found.entries[0].aliases
+    if any(one.aliases != aliases for one in found.entries):
+        return EarlierState(why_not="its lines had different aliases")
+    properties: dict[str, Any] = {
+        "ensure": PRESENT,
+        "address": found.addresses,
+        "aliases": list(aliases),
+    }
+    back = HostProperties(name=wanted.name, **properties)
+    return checked_state("its earlier entry", properties, partial(check, back))
+
+
+def identify(state: HostState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    lines = (" ".join((one.address, *one.aliases)) for one in state.entries)
+    return {"ensure": state.ensure, "lines": "; ".join(lines)}
