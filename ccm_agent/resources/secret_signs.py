@@ -7,8 +7,16 @@ import re
 PRIVATE_BITS = 0o004
 """A file without this permission is private: its owner decided that not every user may read it."""
 
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""What a text in UTF-16 begins with."""
+
 _SIGNS = (
     ("a private key", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|AGE-SECRET-KEY-1")),
+    ("a token", re.compile(rb"\beyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{16}")),
+    (
+        "a password of PostgreSQL",
+        re.compile(rb"^[^\s:#]{1,255}:(?:\d{2,5}|\*):[^\s:]{1,100}:[^\s:]{1,100}:\S", re.MULTILINE),
+    ),
     ("a NATS seed", re.compile(rb"\bS[UAOXN][A-Z2-7]{56}\b")),
     (
         "an access key",
@@ -45,7 +53,10 @@ def find_sign(content: bytes, mode: int) -> str:
     """
     if not mode & PRIVATE_BITS:
         return f"is private (mode {mode:04o})"
+    texts = [content]
+    if content[:2] in _UTF_16:
+        texts.append(content.decode("utf-16", "replace").encode())
     for what, sign in _SIGNS:
-        if sign.search(content):
+        if any(sign.search(text) for text in texts):
             return f"contains what looks like {what}"
     return ""

@@ -16,6 +16,10 @@ FSTAB = "/etc/fstab"
 KEPT = frozenset({"/", "/usr", "/proc", "/sys", "/dev", "/run"})
 """Mount points that are never unmounted: the host would not work any more."""
 
+WRITTEN = frozenset({"upperdir", "workdir"})
+SHOWN = frozenset({"lowerdir", "bind"})
+"""What names directories: those that are written to, and those whose content is shown at the mount point."""
+
 FSTYPE = re.compile(r"[a-z0-9][a-z0-9._-]*")
 LENGTH = 1000
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -93,9 +97,17 @@ def _check_numbers(wanted: MountProperties) -> None:
 
 def reach(wanted: MountProperties) -> HostAccess:
     """Return what the resource touches; see `ResourceType`."""
-    reads = (wanted.device,) if wanted.device.startswith("/") else ()
-    # a file system hides what is below its mount point, and shows other content there
-    return HostAccess(paths=(FSTAB,), trees=(wanted.name,), reads=reads)
+    used = [("bind" if wanted.is_bind else "", wanted.device)] if wanted.device.startswith("/") else []
+    for option in wanted.options.split(","):
+        name, _, value = option.partition("=")
+        used += [(name, path) for path in value.strip("\"'").split(":") if path.startswith("/")]
+    return HostAccess(
+        paths=(FSTAB,),
+        # a file system hides what is below its mount point, and shows other content there
+        trees=(wanted.name, *(path for name, path in used if name in WRITTEN)),
+        reads=tuple(path for name, path in used if name not in WRITTEN | SHOWN),
+        reads_trees=tuple(path for name, path in used if name in SHOWN),
+    )
 
 
 def decide(wanted: MountProperties, found: MountState, context: DecisionContext) -> Decision:

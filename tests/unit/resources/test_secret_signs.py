@@ -33,16 +33,30 @@ from ccm_agent.resources.secret_signs import find_sign
         ("SECRET_KEY_BASE=abcdef", "a password or token"),
         ("wpa-psk hunter22", "a password or token"),
         ("auth_token:hunter2", "a password or token"),
+        (f"session: eyJ{'a' * 20}.eyJ{'b' * 20}.{'c' * 43}", "a token"),
+        ("db.example.com:5432:*:app:hunter2", "a password of PostgreSQL"),
+        ("*:*:*:postgres:hunter2", "a password of PostgreSQL"),
     ],
 )
 def test_a_sign_of_a_secret_is_found(content: str, sign: str) -> None:
     assert find_sign(f"# a comment\n{content}\n".encode(), 0o644) == f"contains what looks like {sign}"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_sign_in_utf_16_is_found(encoding: str) -> None:
+    mark = {"utf-16": "", "utf-16-le": "\ufeff", "utf-16-be": "\ufeff"}[encoding]
+    content = f"{mark}[server]\r\npassword = hunter2\r\n".encode(encoding)
+
+    assert find_sign(content, 0o644) == "contains what looks like a password or token"
+
+
 @pytest.mark.parametrize(
     "content",
     [
         "",
+        "listen 127.0.0.1:8080\n10.0.0.1:80:10.0.0.2:8080\n",
+        "root:x:0:0:root:/root:/bin/bash\n",
+        "eyJhbGciOiJub25lIn0\n",
         "server { listen 80; root /var/www; }\n",
         "-----BEGIN CERTIFICATE-----\nMIIC\n",
         "# password = hunter2\n",
@@ -67,3 +81,5 @@ def test_a_large_line_is_searched_in_bounded_time() -> None:
     assert find_sign(b"pass" * 500_000, 0o644) == ""
     assert find_sign(b"a://" * 500_000, 0o644) == ""
     assert find_sign(b"\n" * 2_000_000, 0o644) == ""
+    assert find_sign(b"eyJaaaaaaaaa." * 200_000, 0o644) == ""
+    assert find_sign(b"a:123456" * 400_000, 0o644) == ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ccm_agent.model.errors import CommandError
+from ccm_agent.model.errors import CommandError, FileError
 from ccm_agent.model.ports import Command, Files, Locks, Runner
 from ccm_agent.resources.mount.model import (
     ABSENT,
@@ -70,8 +70,18 @@ class UtilLinux:
 
     async def mount(self, wanted: MountProperties) -> None:
         """Mount the file system."""
+        await self._refuse_links(wanted.name)
         argv = ("mount", "-t", wanted.fstype, "-o", wanted.options, "--", wanted.device, wanted.name)
         await self._run(*argv, what=f"{wanted.name} cannot be mounted")
+
+    async def _refuse_links(self, point: str) -> None:
+        """Refuse a symlink of another user above the mount point: mount(8) follows it to any place."""
+        above = ["/".join(point.split("/")[:end]) for end in range(2, point.count("/") + 1)]
+        for look in await self._files.inspect(above, digest=False, follow=False) if above else ():
+            if look.kind == "symlink" and look.uid != 0:
+                raise FileError(
+                    f"{point} cannot be mounted: {look.path} is a symlink that does not belong to root; name the real path"
+                )
 
     async def remount(self, wanted: MountProperties, device: str) -> None:
         """Change the options of the file system that is mounted from a device."""

@@ -345,6 +345,59 @@ def test_the_policy_sees_the_table_the_mount_point_and_the_device() -> None:
     assert (access.paths, access.trees, access.reads) == (("/etc/fstab",), (POINT,), ("/dev/sdb1",))
 
 
+@pytest.mark.parametrize(
+    ("properties", "trees", "reads", "reads_trees"),
+    [
+        ({"device": "/home", "fstype": "none", "options": "bind,ro"}, (), (), ("/home",)),
+        ({"device": "UUID=1", "options": "ro"}, (), (), ()),
+        (
+            {
+                "device": "overlay",
+                "fstype": "overlay",
+                "options": "lowerdir=/etc:/root,upperdir=/u,workdir=/w",
+            },
+            ("/u", "/w"),
+            (),
+            ("/etc", "/root"),
+        ),
+        (
+            {"device": "//nas/a", "fstype": "cifs", "options": "ro,credentials=/etc/shadow"},
+            (),
+            ("//nas/a", "/etc/shadow"),
+            (),
+        ),
+    ],
+)
+def test_the_policy_sees_the_paths_in_options(
+    properties: dict[str, Any], trees: tuple[str, ...], reads: tuple[str, ...], reads_trees: tuple[str, ...]
+) -> None:
+    access = reach(wanted(**properties))
+
+    assert (access.trees, access.reads, access.reads_trees) == ((POINT, *trees), reads, reads_trees)
+
+
+async def test_a_symlink_of_a_user_above_the_mount_point_is_refused() -> None:
+    host = Host(has_directory=False)
+    host.files.put_symlink("/srv/own", "/etc")
+    host.files.nodes["/srv/own"].uid = 1000
+
+    event = await manage(TYPE, host.provider, wanted("/srv/own/data"))
+
+    assert event.failed
+    assert "/srv/own is a symlink that does not belong to root" in event.error[0]
+    assert not [one for one in host.runner.commands if one.argv[0] == "mount"]
+
+
+async def test_a_symlink_of_root_above_the_mount_point_is_followed() -> None:
+    host = Host(has_directory=False)
+    host.files.put_symlink("/srv/own", "/srv/real")
+    host.files.put_directory("/srv/real")
+
+    await host.provider.mount(wanted("/srv/own"))
+
+    assert [one.argv[0] for one in host.runner.commands] == ["mount"]
+
+
 async def keep_nothing(path: str, *, with_content: bool) -> EarlierFile:
     raise AssertionError("no file is kept")
 
