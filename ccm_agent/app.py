@@ -400,6 +400,7 @@ _PORTS = {
     "locks": _locks,
     "network": _network,
     "records": _records,
+    "tree_editor": _trees,
     "trees": _trees,
     "unpack": _unpack,
 }

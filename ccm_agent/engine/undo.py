@@ -8,7 +8,7 @@ looked at again just before the change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +17,15 @@ from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.model.errors import CcmError, TimeLimitError
 from ccm_agent.model.ids import short_id
 from ccm_agent.model.ports import ContentRef, FileInfo, Files
-from ccm_agent.model.records.undo import EarlierFile, EarlierState, UndoEntry, UndoLog, UndoRecord
+from ccm_agent.model.records.undo import (
+    PART_TYPES,
+    EarlierFile,
+    EarlierState,
+    Identity,
+    UndoEntry,
+    UndoLog,
+    UndoRecord,
+)
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
 from ccm_agent.resources.changes import private_paths
@@ -107,15 +115,20 @@ class RunUndo:
         """See `ResourceUndo`."""
         if self._log is None or declared.kind.contains_manifest:
             return await change()
-        entry = await self._earlier(self._log, declared, found, decision)
-        await self._log.before(self._run, entry)
+        entries = []
+        async for earlier in self._earlier(self._log, declared, provider, found, decision):
+            entries.append(await self._entry_of(self._log, declared, earlier))
+            # at once: making room for the next content removes those that no record names
+            await self._log.before(self._run, entries[-1])
+        seen = await self._identify_parts(declared, entries)
         try:
             state = await change()
         except CcmError as err:
             limit_s = LOOK_LIMIT_S if isinstance(err, TimeLimitError) else None
-            await self._left(self._log, declared, entry, found, await _look(declared, provider, limit_s))
+            state = await _look(declared, provider, limit_s)
+            await self._left(self._log, declared, entries, seen, found, state)
             raise
-        await self._left(self._log, declared, entry, found, state)
+        await self._left(self._log, declared, entries, seen, found, state)
         return state
 
     async def close(self) -> None:
@@ -136,28 +149,35 @@ class RunUndo:
         return self._entries.get((declared.kind.name, declared.wanted.name)) if self._entries else None
 
     async def _earlier(
-        self, kept: UndoLog, declared: ResolvedResource, found: Any, decision: Decision
-    ) -> UndoEntry:
-        """Return the entry of a resource that is about to be changed."""
-        kind, name = declared.kind, declared.wanted.name
-        shown = self._masker.name(name)
-        if kind.undo is None:
-            earlier = EarlierState(why_not=f"what the type `{kind.name}` changes is not kept")
-        elif shown != name:
-            earlier = EarlierState(why_not="its name contains a secret")
+        self, kept: UndoLog, declared: ResolvedResource, provider: Any, found: Any, decision: Decision
+    ) -> AsyncIterator[EarlierState]:
+        """Yield the state of a resource that is about to be changed, or of each of its parts."""
+        rules, name = declared.kind.undo, declared.wanted.name
+        if rules is None:
+            yield EarlierState(why_not=f"what the type `{declared.kind.name}` changes is not kept")
+        elif self._masker.name(name) != name:
+            yield EarlierState(why_not="its name contains a secret")
         elif self._is_sealed(declared):
             # what it replaces is most likely an earlier value
-            earlier = EarlierState(why_not="it contains a secret, which is not kept")
+            yield EarlierState(why_not="it contains a secret, which is not kept")
         else:
             try:
-                earlier = await kind.undo.earlier(declared.wanted, found, decision, _Keeper(self, kept))
+                if rules.parts is None:
+                    yield await rules.earlier(declared.wanted, found, decision, _Keeper(self, kept))
+                    return
+                async for part in rules.parts(declared.wanted, provider, _Keeper(self, kept)):
+                    yield part
             except CcmError as err:
-                earlier = EarlierState(why_not=f"its earlier state could not be kept: {err}")
-        if self._masker.name(earlier.name) != earlier.name:
+                yield EarlierState(why_not=f"its earlier state could not be kept: {err}")
+
+    async def _entry_of(self, kept: UndoLog, declared: ResolvedResource, earlier: EarlierState) -> UndoEntry:
+        type_name, name = earlier.type or declared.kind.name, earlier.name or declared.wanted.name
+        shown = self._masker.name(name)
+        if shown != name and not earlier.why_not:
             earlier = EarlierState(why_not="its path contains a secret")
         return UndoEntry(
-            type=earlier.type or kind.name,
-            name=earlier.name or shown,
+            type=type_name,
+            name=shown,
             properties=earlier.properties,
             content=earlier.content,
             size_bytes=earlier.size_bytes,
@@ -165,11 +185,45 @@ class RunUndo:
             is_secret=await self._has_secrets(kept, declared, earlier),
         )
 
+    async def _identify_parts(
+        self, declared: ResolvedResource, entries: Sequence[UndoEntry]
+    ) -> list[Identity | None]:
+        """Return by what each part of a resource is recognized now; None for what cannot be undone."""
+        if declared.kind.undo is None or declared.kind.undo.parts is None:
+            return []
+        paths = {
+            kind: [one.name for one in entries if one.type == kind and not one.why_not] for kind in PART_TYPES
+        }
+        looks = {
+            (kind, look.path): look
+            for kind in PART_TYPES
+            for look in await self._files.inspect(paths[kind], follow=kind != "symlink")
+        }
+        return [
+            PART_TYPES[one.type](looks[one.type, one.name]) if (one.type, one.name) in looks else None
+            for one in entries
+        ]
+
     async def _left(
-        self, kept: UndoLog, declared: ResolvedResource, entry: UndoEntry, found: Any, state: Any
+        self,
+        kept: UndoLog,
+        declared: ResolvedResource,
+        entries: Sequence[UndoEntry],
+        seen: Sequence[Identity | None],
+        found: Any,
+        state: Any,
     ) -> None:
         """Record what a change left; without a state it is not known."""
-        rules, has_changed = declared.kind.undo, True
+        rules = declared.kind.undo
+        if rules is not None and rules.parts is not None:
+            now = await self._identify_parts(declared, entries)
+            for entry, before, after in zip(entries, seen, now, strict=True):
+                entry.left = after
+                has_changed = after is None or before != after
+                await kept.after(self._run, entry, has_changed=has_changed)
+            return
+        (entry,) = entries
+        has_changed = True
         if rules is not None:
             if state is None:
                 return

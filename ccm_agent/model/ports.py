@@ -7,6 +7,7 @@ errors of `model/errors.py`. It keeps no lock or handle open between two calls u
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -529,6 +530,124 @@ class Trees(Protocol):
 
         Raises:
             FileError: A file cannot be removed; the others have been.
+        """
+        ...
+
+
+class TreeSpec(Struct, frozen=True, kw_only=True):
+    """
+    What a directory and its content should be.
+
+    Attributes:
+        path: The directory, absolute.
+        is_absent: It should not exist; the other attributes do not apply then.
+        source: A directory whose files and subdirectories it should have, absolute; "": none.
+        purge: Remove what the source does not have.
+        recurse: Owner, group and modes apply to everything in it; otherwise only to the directory and what the source has.
+        owner, group: Names, or numbers as text; "" leaves them alone.
+        file_mode, directory_mode: Permissions; -1 leaves them alone.
+        max_age_s: Remove older files; -1: no limit.
+        max_size_bytes: Remove the oldest files until the others fit; -1: no limit.
+        matches: The limits apply to files whose name matches one of these, or, if it has a slash, whose path; empty: to all.
+        now_s: The time from which the age of files is computed, in seconds since the epoch.
+        refused: Directories that must not be the target, also by another path.
+    """
+
+    path: str
+    is_absent: bool = False
+    source: str = ""
+    purge: bool = False
+    recurse: bool = False
+    owner: str = ""
+    group: str = ""
+    file_mode: int = -1
+    directory_mode: int = -1
+    max_age_s: float = -1.0
+    max_size_bytes: int = -1
+    matches: tuple[tuple[re.Pattern[str], bool], ...] = ()
+    now_s: float = 0.0
+    refused: tuple[str, ...] = ()
+
+
+class TreeChange(Struct, frozen=True, kw_only=True):
+    """
+    One entry of a directory that must change.
+
+    Attributes:
+        path: Relative to the directory; "" is the directory itself. Bytes that are not UTF-8 are surrogate escapes.
+        action: "create", "write" (the content differs), "set" (owner, group or mode differ) or "remove".
+        kind: What it is: "file", "directory" or "symlink". A symlink that a file replaces is a "write".
+        why: Why it is removed: "absent", "purge", "age" or "size"; "" otherwise.
+        link: Target of a symlink.
+        mode, uid, gid: Before the change; -1 for what does not exist. `new_mode`, `new_uid`, `new_gid`: after it, -1 for the
+            writer's own number.
+        size_bytes, mtime_ns, device, inode: By which it is recognized before it is removed.
+    """
+
+    path: str
+    action: str
+    kind: str
+    why: str = ""
+    link: str = ""
+    mode: int = -1
+    uid: int = -1
+    gid: int = -1
+    new_mode: int = -1
+    new_uid: int = -1
+    new_gid: int = -1
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    device: int = 0
+    inode: int = 0
+
+
+class TreeDifference(Struct, frozen=True, kw_only=True):
+    """
+    How a directory compares with an order.
+
+    Attributes:
+        kind: "directory", "absent", or what else is at the path.
+        error: Why the order cannot be carried out; nothing else is known then.
+        mode, uid, gid: Of the directory; -1 if there is none.
+        owner, group: Names, or the numbers as text.
+        count: Number of entries that were compared.
+        changes: What must change, in this order: directories before their content, removals last and content first.
+        kept: Mount points, and FIFOs, sockets and devices, which purge and removal leave alone.
+    """
+
+    kind: str = "absent"
+    error: str = ""
+    mode: int = -1
+    uid: int = -1
+    gid: int = -1
+    owner: str = ""
+    group: str = ""
+    count: int = 0
+    changes: tuple[TreeChange, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+class TreeEditor(Protocol):
+    """
+    Compares directories with orders, and carries the orders out.
+
+    No symlink below the directory or the source is followed, and neither the directory nor the source may be a symlink. Other
+    file systems that are mounted below the directory are not entered. Symlinks on the way to it are followed only if no other
+    user could have created them.
+    """
+
+    async def look(self, orders: Sequence[TreeSpec]) -> list[TreeDifference]:
+        """Compare each directory with its order; one walk per directory, one thread hop for all. Never raises for one order."""
+        ...
+
+    async def sync(self, order: TreeSpec, look: TreeDifference) -> None:
+        """
+        Make the changes of a look in their order; each file is written atomically.
+
+        What was replaced or changed since the look is not removed.
+
+        Raises:
+            FileError: A change failed; those before it have been made.
         """
         ...
 

@@ -9,6 +9,10 @@ from ccm_agent.model.errors import InputError, Place, PropertyError
 
 P = TypeVar("P")
 
+PATH_BYTES = 4095
+"""The kernel's limits, without the final NUL: path_resolution(7)."""
+NAME_BYTES = 255
+
 
 def refuse(message: str, field: str) -> NoReturn:
     """Raise the error of a property: the field `retry.tries` is at `$.retry.tries`."""
@@ -42,3 +46,14 @@ def check_each(wanted: P, *checks: Callable[[P], None]) -> None:
 def errors_in(err: InputError) -> list[InputError]:
     """Yield an error and the other errors that it carries."""
     return [err, *err.others] if isinstance(err, PropertyError) else [err]
+
+
+def why_no_path(text: str) -> str:
+    """Return why a text cannot be a path in a manifest; "" if it can."""
+    if not text.isprintable():
+        return "contains a control character, or bytes that are not UTF-8"
+    size = len(text.encode(errors="replace"))
+    longest = max(len(part.encode(errors="replace")) for part in text.split("/"))
+    if size > PATH_BYTES or longest > NAME_BYTES:
+        return f"is longer than {PATH_BYTES} bytes, or a part of it than {NAME_BYTES}"
+    return ""

@@ -22,7 +22,7 @@ Types and providers of other packages are found through the entry-point groups `
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import UNSET, Struct
@@ -255,7 +255,7 @@ class ResourceContext(Protocol):
 
 
 class OutputCallback(Protocol):
-    """Logs a line about the current resource: `ResourceContext.say`, for a provider that needs nothing else of the context."""
+    """`ResourceContext.say`, for a provider that needs nothing else of the context."""
 
     def __call__(self, message: str, **fields: object) -> None: ...
 
@@ -377,11 +377,13 @@ class UndoRules(Struct, frozen=True, kw_only=True):
             relative path in the properties names a kept content by its digest.
         identify: Returns what a state is recognized by. A change is undone only if the state is still the one that the run left.
         located_by: Properties that find the resource on the host, with its name; `earlier` must return them, too.
+        parts: Replaces `earlier` if a change is undone by several resources of `PART_TYPES`; the last one is undone first.
     """
 
     earlier: Callable[[Any, Any, Decision, KeepFile], Awaitable[EarlierState]]
     identify: Callable[[Any], Identity]
     located_by: tuple[str, ...] = ()
+    parts: Callable[[Any, Any, KeepFile], AsyncIterator[EarlierState]] | None = None
 
 
 class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
@@ -397,13 +399,12 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         providers: The ways to manage it.
         ensure: Valid values of `ensure`; empty: any text (a version).
         default_ensure: The default of `ensure`; "" makes it required.
-        check: Raises PropertyError for invalid properties. Called after templates are resolved and before anything is changed;
-            deferred fields may still contain expressions. May set defaults.
+        check: Raises PropertyError for invalid properties, when templates are resolved and before anything is changed; deferred
+            fields may still contain expressions. May set defaults.
         check_in_manifest: Further checks for properties written in a manifest; a request may contain what it refuses. Called
             after `check`.
-        check_when_applied: Checks of what Choria CCM refuses only when the resource's turn has come. Gets the properties, and
-            the values as written. In a manifest, the PropertyError fails this resource alone; `ccm lint`, `ccmctl` and
-            requests raise it at once.
+        check_when_applied: Checks of what Choria CCM refuses only when the resource's turn has come, of the properties and the
+            values as written. In a manifest, the PropertyError fails this resource alone; others raise it at once.
         check_by_lint: Checks that only `ccm lint`, `ccmctl` and requests make. In a manifest, the resource fails by itself.
         finalize: Called once when no template is left: while the manifest is loaded if nothing is deferred, otherwise just before
             the resource is applied. May normalize; a PropertyError aborts the run.
@@ -415,7 +416,7 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
         why_unverified: The reason if `verify` is False.
         stable_when_changed: A resource that was changed and verified reports `stable` in its state, as Choria CCM's `file` does.
         contains_manifest: Its step is a run of its own. It also runs under noop and for health checks, and passes these modes on.
-        noop_separator: Joins the noop texts of several steps; after a comma the next text begins with a lower-case letter.
+        noop_separator: Joins the noop texts of several steps; after a comma the next one begins in lower case.
         can_status: Whether `ccm status TYPE NAME` works with only a name; `why_no_status` says why not.
         status_name: Converts the name given to `ccm status` to one that the type accepts. None: unchanged.
         reach: What a resource touches, for the node's policy. None: unknown, so a policy that limits paths, packages or services
@@ -466,7 +467,6 @@ class ResourceType(Struct, Generic[P, S], frozen=True, kw_only=True):
 
 
 AnyType = ResourceType[Any, Any]
-"""A resource type with any properties and state."""
 
 
 class ResolvedResource(Struct, kw_only=True):

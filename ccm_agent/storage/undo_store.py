@@ -29,7 +29,7 @@ from ccm_agent.model.formats.untrusted_json import Moment, decode_foreign
 from ccm_agent.model.ids import is_id, short_id
 from ccm_agent.model.outcome import SessionSummary
 from ccm_agent.model.ports import Clock
-from ccm_agent.model.records.undo import Identity, UndoEntry, UndoRecord
+from ccm_agent.model.records.undo import FILE_LIMIT_BYTES, Identity, UndoEntry, UndoRecord
 from ccm_agent.storage.journal import Journal, read_records
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,6 @@ RUNS_LIMIT = 1000
 
 INCOMPLETE_LIMIT = 5
 """So many runs with an undo that has not come to its end are reported."""
-
-FILE_LIMIT_BYTES = 32 << 20
-"""The largest content that is kept."""
 
 UNKNOWN_END = "the result is unknown: the agent ended while it changed this resource"
 

@@ -40,7 +40,13 @@ def write_atomically(
 ) -> None:
     """Write a file whole or not at all; see `Files.write`."""
     uid, gid = user_id(owner), group_id(group)
-    with _filling(content, stop) as fill, open_parent(path) as place, reported(path, "cannot be written"):
+    with _filling(content, stop) as fill, open_parent(path) as place:
+        write_in(place, fill, uid, gid, mode)
+
+
+def write_in(place: Directory, fill: Fill, uid: int, gid: int, mode: int) -> None:
+    """Write a file whole or not at all into an open directory; a uid or gid of -1 is that of this process."""
+    with reported(place.path, "cannot be written"):
         _refuse_to_replace(place)
         with new_file(place) as new:
             fill(new.fd)
@@ -211,12 +217,12 @@ def _filling(content: bytes | ContentRef, stop: CancelFlag) -> Iterator[Fill]:
         refuse_misled(content.path, source)
         if why := why_unread(seen, COPY_LIMIT_BYTES):
             raise FileError(f"{content.path}: cannot be copied: {why}", errno=errno.EFBIG)
-        yield lambda fd: _copy(source, seen.st_size, fd, stop)
+        yield lambda fd: copy_content(source, seen.st_size, fd, stop)
     finally:
         os.close(source)
 
 
-def _copy(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
+def copy_content(source: int, size_bytes: int, fd: int, stop: CancelFlag) -> None:
     """Copy a file up to its size when it was opened: a growing file would fill the disk."""
     make_sure_of_room(fd, size_bytes)
     left = size_bytes or NO_SIZE_BYTES  # files under /proc have no size

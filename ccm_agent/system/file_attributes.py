@@ -21,7 +21,14 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
     """Owner, group and mode of a file or directory; see `Files.set_attributes`."""
     uid, gid = user_id(owner), group_id(group)
-    with open_parent(path) as place, reported(path, "its owner and mode cannot be set"):
+    with open_parent(path) as place:
+        set_attributes_in(place, uid, gid, mode)
+
+
+def set_attributes_in(place: Directory, uid: int, gid: int, mode: int) -> None:
+    """Set attributes of a file or directory in an open directory; a uid or gid of -1 stays."""
+    path = place.path
+    with reported(path, "its owner and mode cannot be set"):
         seen = place.look()
         if seen is None:
             raise FileError(f"{path}: is not there", errno=errno.ENOENT)
@@ -29,7 +36,7 @@ def set_attributes(path: str, owner: str, group: str, mode: int) -> None:
             raise FileError(f"{path}: is a symlink; owner and mode are not set through it", errno=errno.ELOOP)
         if not stat.S_ISDIR(seen.st_mode):
             refuse_other(path, seen.st_mode)
-            _refuse_planted(place, seen)
+            refuse_planted(place, seen)
         _set(place, seen, uid, gid, mode)
 
 
@@ -95,7 +102,7 @@ def _refuse_swapped(place: Directory, fd: int, seen: os.stat_result) -> None:
         )
 
 
-def _refuse_planted(place: Directory, seen: os.stat_result) -> None:
+def refuse_planted(place: Directory, seen: os.stat_result) -> None:
     """
     Refuse a hardlinked file in a directory where other users can create names: it may be another user's trap.
 

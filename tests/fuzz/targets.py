@@ -88,6 +88,7 @@ FUNCTIONS = [
     _function("ccm_agent.model.records.slots:parse_slot", "pg-restart/1", raises=(PropertyError,)),
     _function("ccm_agent.manifest.paths:parse_path", '$.require[0]["a"]'),
     _function("ccm_agent.model.resource:parse_reference", "file#/etc/x"),
+    _function("ccm_agent.model.formats.sizes:parse_size", "500MiB", "1.5G", "12B"),
     _function("ccm_agent.model.formats.durations:parse_duration", "1h30m", "1.5d", "10ms"),
     _function("ccm_agent.model.formats.scalars:parse_number", "0x1f", "-1_000", ".inf", "1e10"),
     _function(

@@ -8,12 +8,17 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ccm_agent.model.errors import InputError
+from ccm_agent.model.ports import FileInfo
+from ccm_agent.model.resource import ABSENT, PRESENT
 
 CHANGED_SINCE = "undo.changed_since"
 """Code of a resource that an undo leaves alone, because it is not as the run left it."""
 
 NOT_UNDONE = "undo.impossible"
 """Code of a resource that an undo cannot bring back to its earlier state."""
+
+FILE_LIMIT_BYTES = 32 << 20
+"""The largest content of a file that is kept."""
 
 Identity = dict[str, str | None]
 """What a state is recognized by, by property; None: this property could not be read."""
@@ -106,6 +111,35 @@ class EarlierFile(Struct, frozen=True, kw_only=True):
             content=self.sha256,
             size_bytes=self.size_bytes,
         )
+
+
+def identify_file(look: FileInfo) -> Identity:
+    """Return what a `file` is recognized by, as its type does; the path was inspected through a symlink at its end."""
+    if look.kind == "absent":
+        return {"ensure": ABSENT, "link": look.link}
+    is_directory = look.kind == "directory"
+    return {
+        "ensure": look.kind if is_directory else PRESENT,
+        "link": look.link,
+        "content": "" if is_directory else look.sha256 or None,
+        "owner": str(look.uid),
+        "group": str(look.gid),
+        "mode": f"{look.mode & 0o777:04o}",
+    }
+
+
+def identify_symlink(look: FileInfo) -> Identity:
+    """Return what a `symlink` is recognized by, as its type does; the path itself was inspected."""
+    return {
+        "ensure": PRESENT if look.kind == "symlink" else look.kind,
+        "target": look.link.encode(errors="surrogateescape").decode(errors="replace"),
+        "owner": str(look.uid),
+        "group": str(look.gid),
+    }
+
+
+PART_TYPES = {"file": identify_file, "symlink": identify_symlink}
+"""The types that restore parts of a changed resource; see `UndoRules.parts`."""
 
 
 class KeepFile(Protocol):

@@ -10,14 +10,11 @@ from msgspec.structs import replace
 from ccm_agent.model.errors import FileError
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
-from ccm_agent.resources.checks import check_each, refuse
+from ccm_agent.resources.checks import check_each, refuse, why_no_path
 from ccm_agent.resources.contract import Decision, DecisionContext, HostAccess, Step
 from ccm_agent.resources.owners import is_same_owner
 from ccm_agent.resources.symlink.model import SymlinkProperties, SymlinkState
 
-PATH_BYTES = 4095
-"""The kernel's limits, without the final NUL: path_resolution(7)."""
-NAME_BYTES = 255
 SHOWN = 100
 REPLACEABLE = ("file", "directory")
 """What `force` may replace or remove."""
@@ -68,19 +65,8 @@ def is_own_target(name: str, target: str) -> bool:
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) == name
 
 
-def why_no_text(text: str) -> str:
-    """Return why a text cannot be part of a symlink in a manifest; "" if it can."""
-    if not text.isprintable():
-        return "contains a control character, or bytes that are not UTF-8"
-    size = len(text.encode(errors="replace"))
-    longest = max(len(part.encode(errors="replace")) for part in text.split("/"))
-    if size > PATH_BYTES or longest > NAME_BYTES:
-        return f"is longer than {PATH_BYTES} bytes, or a part of it than {NAME_BYTES}"
-    return ""
-
-
 def _check_text(text: str, field: str) -> None:
-    if why := why_no_text(text):
+    if why := why_no_path(text):
         refuse(f"`{field}` {why}", field)
 
 

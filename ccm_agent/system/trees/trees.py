@@ -1,19 +1,19 @@
-"""Whole directories of this host: the `Trees` port, each call one hop to a thread."""
+"""Whole directories of this host: the ports `Trees` and `TreeEditor`, each call one hop to a thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeEntry
+from ccm_agent.model.ports import Digest, Tree, TreeComparison, TreeDifference, TreeEntry, TreeSpec
 from ccm_agent.system.threads import CancelFlag, Threads
-from ccm_agent.system.trees import tree_apply, tree_compare
+from ccm_agent.system.trees import tree_apply, tree_compare, tree_look, tree_sync
 
 T = TypeVar("T")
 
 
 class SystemTrees:
-    """The `Trees` of this host."""
+    """The `Trees` and the `TreeEditor` of this host."""
 
     def __init__(self) -> None:
         self._threads = Threads("ccm-tree", 2)
@@ -38,6 +38,12 @@ class SystemTrees:
 
     async def remove(self, path: str, files: Sequence[str]) -> None:
         await self._stoppable(tree_apply.remove, path, files)
+
+    async def look(self, orders: Sequence[TreeSpec]) -> list[TreeDifference]:
+        return await self._stoppable(tree_look.look, orders)
+
+    async def sync(self, order: TreeSpec, look: TreeDifference) -> None:
+        await self._stoppable(tree_sync.sync, order, look)
 
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
         stop = CancelFlag()

@@ -118,6 +118,7 @@ class EnsureRunOptions(Options, frozen=True, kw_only=True):
         "ccmctl ensure user deploy present --uid 1500 --groups web --targets role=web",
         "ccmctl ensure edit /etc/hosts --line '192.0.2.7 db' --diff --targets role=web",
         "ccmctl ensure config /etc/app.toml key=server.port value:=8080 --targets role=web",
+        "ccmctl ensure directory /var/backups/app max_age=30d --targets role=web",
         "ccmctl ensure symlink /srv/app/current --target releases/2.1 --targets role=web",
         "ccmctl ensure host db.example.net address=192.0.2.7 aliases=db --targets role=web",
         "ccmctl ensure sysctl vm.swappiness value=10 --targets role=web",

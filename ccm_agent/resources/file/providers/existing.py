@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ccm_agent.model.errors import FileError, UsageError
 from ccm_agent.model.ports import FileInfo, Tree, TreeEntry
+from ccm_agent.resources.checks import why_no_path
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingResource, ExistingResources, LeftOutResource
 from ccm_agent.resources.file.model import DIRECTORY
@@ -94,9 +95,9 @@ def _why_left_out(name: str, entry: TreeEntry, look: FileInfo) -> str:
 
 
 def _why_no_link(name: str, target: str) -> str:
-    from ccm_agent.resources.symlink.resource import is_own_target, why_no_text
+    from ccm_agent.resources.symlink.resource import is_own_target
 
-    if why := why_no_text(target):
+    if why := why_no_path(target):
         return f"is a symlink whose target {why}"
     return "is a symlink to itself" if is_own_target(name, target) else ""
 

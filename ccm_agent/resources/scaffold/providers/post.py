@@ -23,7 +23,7 @@ from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.formats.shellwords import split_words
 from ccm_agent.model.ports import Command, Completed, Files, Runner, TreeEntry, Trees
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.scaffold.providers.globs import compile_glob
+from ccm_agent.resources.globs import compile_glob
 
 PLACEHOLDER = "{}"
 OUTPUT_BYTES = 16 * 1024
@@ -44,7 +44,9 @@ class PostCommands:
 
     def __init__(self, rules: list[dict[str, str]]) -> None:
         self._rules: list[tuple[re.Pattern[str], tuple[str, ...]]] = [
-            (compile_glob(glob), _split_command(line)) for rule in rules for glob, line in rule.items()
+            (compile_glob(glob, "post"), _split_command(line))
+            for rule in rules
+            for glob, line in rule.items()
         ]
 
     def commands(self, path: str) -> list[tuple[str, ...]]:

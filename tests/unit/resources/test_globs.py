@@ -3,7 +3,7 @@
 import pytest
 
 from ccm_agent.model.errors import PropertyError
-from ccm_agent.resources.scaffold.providers.globs import compile_glob
+from ccm_agent.resources.globs import compile_glob
 
 
 # Source: go1.24 src/path/filepath/match_test.go, those without a slash.
@@ -52,7 +52,7 @@ from ccm_agent.resources.scaffold.providers.globs import compile_glob
     ],
 )
 def test_a_glob_matches_as_in_go(glob: str, name: str, matches: bool) -> None:
-    assert bool(compile_glob(glob).fullmatch(name)) is matches
+    assert bool(compile_glob(glob, "post").fullmatch(name)) is matches
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_a_glob_matches_as_in_go(glob: str, name: str, matches: bool) -> None:
 )
 def test_an_invalid_glob_is_refused_for_any_name(glob: str) -> None:
     with pytest.raises(PropertyError, match="is not a glob"):
-        compile_glob(glob)
+        compile_glob(glob, "post")
 
 
 def test_a_glob_of_many_stars_is_answered_at_once() -> None:
     glob = "*a" * 60 + "b"
 
-    assert compile_glob(glob).fullmatch("a" * 255) is None
+    assert compile_glob(glob, "post").fullmatch("a" * 255) is None

@@ -14,23 +14,29 @@ import re
 from ccm_agent.model.errors import PropertyError
 
 
-def compile_glob(glob: str) -> re.Pattern[str]:
+def compile_glob(glob: str, field: str) -> re.Pattern[str]:
     """
     Compile a glob to a pattern for `fullmatch`.
+
+    Args:
+        glob: The glob.
+        field: The property that it comes from, for errors.
 
     Raises:
         PropertyError: It is not a glob.
     """
     parts: list[list[str]] = [[]]
     at = 0
-    while at < len(glob):
-        char = glob[at]
-        if char == "*":
-            parts.append([])
-            at += 1
-            continue
-        piece, at = _piece(glob, at)
-        parts[-1].append(piece)
+    try:
+        while at < len(glob):
+            if glob[at] == "*":
+                parts.append([])
+                at += 1
+                continue
+            piece, at = _piece(glob, at)
+            parts[-1].append(piece)
+    except ValueError as err:
+        raise PropertyError(f"`{glob}` in `{field}` is not a glob: {err}") from err
     first, *rest = ["".join(pieces) for pieces in parts]
     if not rest:
         return re.compile(first, re.DOTALL)
@@ -70,7 +76,7 @@ def _class(glob: str, at: int) -> tuple[str, int]:
 
 def _char_of_class(glob: str, at: int) -> tuple[str, int]:
     if at == len(glob) or glob[at] in "-]":
-        raise PropertyError(f"`{glob}` in `post` is not a glob: the text in its brackets is not complete")
+        raise ValueError("the text in its brackets is not complete")
     return _char(glob, at)
 
 
@@ -78,5 +84,5 @@ def _char(glob: str, at: int) -> tuple[str, int]:
     if glob[at] == "\\":
         at += 1
         if at == len(glob):
-            raise PropertyError(f"`{glob}` in `post` is not a glob: nothing follows the backslash at its end")
+            raise ValueError("nothing follows the backslash at its end")
     return glob[at], at + 1

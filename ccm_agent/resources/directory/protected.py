@@ -1,0 +1,57 @@
+"""Directories of the system, which no resource may empty or give away as a whole."""
+
+from __future__ import annotations
+
+PROTECTED = (
+    "/",
+    "/bin",
+    "/boot",
+    "/boot/efi",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/usr/bin",
+    "/usr/include",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/local/lib",
+    "/usr/local/sbin",
+    "/usr/local/share",
+    "/usr/sbin",
+    "/usr/share",
+    "/usr/src",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/lib/dpkg",
+    "/var/lib/rpm",
+    "/var/local",
+    "/var/log",
+    "/var/mail",
+    "/var/opt",
+    "/var/spool",
+    "/var/tmp",
+)
+"""The directories of hier(7) and of package managers that programs expect with their content."""
+
+TIDIED = frozenset({"/tmp", "/var/cache", "/var/log", "/var/tmp"})
+"""Those of them in which old files may be removed."""

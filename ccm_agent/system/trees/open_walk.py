@@ -1,0 +1,255 @@
+"""
+Walk directory trees, and reach what is in them, through descriptors.
+
+No symlink below the top is followed and no other file system entered, also while other processes change the tree. Device numbers
+do not show a bind mount of the same file system, so the kernel's numbers of mounts are compared, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.system.atomic_write import reported
+from ccm_agent.system.file_inspection import name_of_kind
+from ccm_agent.system.threads import CancelFlag
+from ccm_agent.system.trees.directory import Directory, open_parent
+
+ENTRIES_MAX = 100_000
+"""The most entries below a directory."""
+DEPTH_MAX = 100
+"""The deepest level of directories; each takes an open file."""
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FDINFO_BYTES = 4096
+
+
+class OpenEntry:
+    """
+    An entry that a walk visits.
+
+    Attributes:
+        path: Relative to the top.
+        place: The entry in its open directory; valid until the walk continues.
+        seen: Its lstat result.
+        is_mount: Another file system is mounted there, which the walk does not enter.
+    """
+
+    __slots__ = ("is_mount", "path", "place", "seen")
+
+    def __init__(self, path: str, place: Directory, seen: os.stat_result, *, is_mount: bool) -> None:
+        self.path = path
+        self.place = place
+        self.seen = seen
+        self.is_mount = is_mount
+
+
+class _Level:
+    """An open directory of a walk, and the names in it that are still to be visited, the last one first."""
+
+    __slots__ = ("fd", "names", "prefix")
+
+    def __init__(self, fd: int, prefix: str, names: list[str]) -> None:
+        self.fd = fd
+        self.prefix = prefix
+        self.names = names
+
+
+def walk_open(
+    top: int, shown: str, stop: CancelFlag, enters: Container[str] | None = None
+) -> Iterator[OpenEntry]:
+    """
+    Yield everything below an open directory, sorted, each directory before its content.
+
+    Args:
+        top: Its descriptor, open for reading.
+        shown: Its path, for errors.
+        stop: Checked before each entry.
+        enters: Paths of the directories to enter; None: all.
+
+    Raises:
+        FileError: A directory cannot be read, or there are too many entries or levels.
+    """
+    device, mount = os.fstat(top).st_dev, mount_id(top)
+    levels: list[_Level] = []
+    count = 0
+    try:
+        _push(levels, os.dup(top), "", shown)
+        while levels:
+            level = levels[-1]
+            if not level.names:
+                os.close(levels.pop().fd)
+                continue
+            stop.check()
+            name = level.names.pop()
+            path = level.prefix + name
+            place = Directory(level.fd, name, f"{shown}/{path}")
+            with reported(place.path, "cannot be looked at"):
+                seen = place.look()
+            if seen is None:  # it has been removed since
+                continue
+            count += 1
+            if count > ENTRIES_MAX:
+                raise FileError(
+                    f"{shown}: holds more than {ENTRIES_MAX} files and directories, which is the limit"
+                )
+            is_mount = seen.st_dev != device
+            if stat.S_ISDIR(seen.st_mode) and not is_mount:
+                fd = open_directory(place)
+                is_mount = mount_id(fd) != mount
+                if is_mount or (enters is not None and path not in enters):
+                    os.close(fd)
+                else:
+                    _push(levels, fd, f"{path}/", shown)
+            yield OpenEntry(path, place, seen, is_mount=is_mount)
+    finally:
+        for level in levels:
+            os.close(level.fd)
+
+
+def _push(levels: list[_Level], fd: int, prefix: str, shown: str) -> None:
+    """Add an open directory to those of a walk, which closes it."""
+    level = _Level(fd, prefix, [])
+    levels.append(level)
+    if len(levels) > DEPTH_MAX:
+        raise FileError(
+            f"{shown}: has more than {DEPTH_MAX} levels of directories, which is the limit: {prefix[:80]}…"
+        )
+    with reported(f"{shown}/{prefix}".rstrip("/"), "cannot be read"), os.scandir(fd) as entries:
+        names = [entry.name for entry in islice(entries, ENTRIES_MAX + 1)]
+    level.names = sorted(names, key=os.fsencode, reverse=True)
+
+
+def open_directory(place: Directory) -> int:
+    """Open a directory for reading, not through a symlink; FileError if something else is there by now."""
+    try:
+        return os.open(place.name, _OPEN, dir_fd=place.fd)
+    except OSError as err:
+        if err.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENOENT):
+            raise FileError(
+                f"{place.path}: another process replaced it just now; try again", errno=err.errno
+            ) from err
+        raise FileError(f"{place.path}: cannot be read: {err.strerror}", errno=err.errno or 0) from err
+
+
+def mount_id(fd: int) -> int:
+    """Return the kernel's number of the mount that an open file is on; -1 if it is not known. Source: proc_pid_fdinfo(5)."""
+    try:
+        info = os.open(f"/proc/self/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        text = os.read(info, _FDINFO_BYTES)
+    finally:
+        os.close(info)
+    for line in text.splitlines():
+        if line.startswith(b"mnt_id:"):
+            return int(line[7:])
+    return -1
+
+
+@contextmanager
+def open_top(path: str, what: str = "") -> Iterator[int]:
+    """
+    Open a directory itself, not through a symlink at the end of the path.
+
+    Args:
+        path: Its absolute path.
+        what: What it is, for errors: "source ".
+
+    Raises:
+        FileError: It does not exist (ENOENT), or is something else.
+    """
+    try:
+        with open_parent(path) as place:
+            fd = _open_named(place, what)
+    except FileError as err:
+        message = err.message if err.message.startswith(what) else f"{what}{err.message}"
+        raise FileError(message, errno=err.errno) from err
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_named(place: Directory, what: str) -> int:
+    with reported(place.path, "cannot be looked at"):
+        seen = place.look()
+    if seen is None:
+        raise FileError(f"{what}{place.path}: there is no such directory", errno=errno.ENOENT)
+    if not stat.S_ISDIR(seen.st_mode):
+        hint = "; name the directory itself" if stat.S_ISLNK(seen.st_mode) else ""
+        raise FileError(
+            f"{what}{place.path}: is a {name_of_kind(seen.st_mode)}, not a directory{hint}",
+            errno=errno.ENOTDIR,
+        )
+    return open_directory(place)
+
+
+class OpenDirectory:
+    """
+    Reaches entries below an open directory by their relative paths.
+
+    The last directory stays open, because neighbors follow each other.
+
+    Args:
+        top: The descriptor of the directory.
+        shown: Its path, for errors.
+    """
+
+    def __init__(self, top: int, shown: str) -> None:
+        self._top = top
+        self._shown = shown
+        self._mount = mount_id(top)
+        self._head = ""
+        self._fd = os.dup(top)
+        self._is_changed = False
+
+    def __enter__(self) -> OpenDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def place(self, path: str) -> Directory:
+        """
+        Return an entry in its open directory, which is valid until the next call.
+
+        Raises:
+            FileError: A directory on the way is missing, a symlink, or on another file system.
+        """
+        head, _, name = path.rpartition("/")
+        if head != self._head:
+            fd = self._open(head)
+            self._leave()
+            self._head, self._fd = head, fd
+        return Directory(self._fd, name, f"{self._shown}/{path}")
+
+    def note_change(self) -> None:
+        """The directory of the last entry has changed: flush it before the next one is opened."""
+        self._is_changed = True
+
+    def _open(self, head: str) -> int:
+        fd = os.dup(self._top)
+        at = self._shown
+        for part in head.split("/") if head else ():
+            at = f"{at}/{part}"
+            try:
+                inner = open_directory(Directory(fd, part, at))
+            finally:
+                os.close(fd)
+            fd = inner
+            if mount_id(fd) != self._mount:
+                os.close(fd)
+                raise FileError(f"{at}: another file system was mounted there just now")
+        return fd
+
+    def _leave(self) -> None:
+        if self._is_changed:
+            Directory(self._fd, ".", self._shown).sync()
+            self._is_changed = False
+        os.close(self._fd)

@@ -1,0 +1,444 @@
+"""Compare a directory with what it should be; see `TreeEditor.look`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from msgspec.structs import replace
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import TreeChange, TreeDifference, TreeSpec
+from ccm_agent.system.accounts import AccountNames, group_id, user_id
+from ccm_agent.system.atomic_write import reported
+from ccm_agent.system.file_attributes import refuse_planted
+from ccm_agent.system.file_inspection import name_of_kind, refuse_other, why_unread
+from ccm_agent.system.threads import CancelFlag
+from ccm_agent.system.trees.directory import Directory, open_parent
+from ccm_agent.system.trees.open_walk import (
+    OpenDirectory,
+    OpenEntry,
+    mount_id,
+    open_directory,
+    open_top,
+    walk_open,
+)
+
+FILE_MODE, PROGRAM_MODE, DIRECTORY_MODE = 0o644, 0o755, 0o755
+"""Modes of new entries. A bundle keeps no more of a mode than whether the owner may execute the file."""
+KERNEL = ("/proc", "/sys", "/dev")
+"""File systems of the kernel, whose entries are no files to remove."""
+UNKNOWN_ID = -2
+"""A user or group that does not exist yet: in a plan, an earlier resource may create it."""
+COMPARED_BYTES = 1 << 20
+SOURCE_BYTES = 1 << 40
+"""The largest file of a source."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def look(orders: Sequence[TreeSpec], stop: CancelFlag) -> list[TreeDifference]:
+    """Compare each directory with its order; see `TreeEditor.look`."""
+    names = AccountNames()
+    return [_look(order, names, stop) for order in orders]
+
+
+def _look(order: TreeSpec, names: AccountNames, stop: CancelFlag) -> TreeDifference:
+    try:
+        with ExitStack() as stack:
+            return _Comparison(order, names, stop, stack).result()
+    except InterruptedError:
+        raise
+    except FileError as err:
+        return TreeDifference(kind="unknown", error=err.message)
+    except (OSError, ValueError) as err:
+        reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
+        return TreeDifference(kind="unknown", error=f"{order.path}: cannot be looked at: {reason}")
+
+
+class _Comparison:
+    """
+    One directory and its order.
+
+    Args:
+        order: What it should be.
+        names: Names of users and groups.
+        stop: Checked before each entry.
+        stack: Closes what is opened.
+    """
+
+    def __init__(self, order: TreeSpec, names: AccountNames, stop: CancelFlag, stack: ExitStack) -> None:
+        self._order = order
+        self._names = names
+        self._stop = stop
+        self._stack = stack
+        self._uid = _number(user_id, order.owner)
+        self._gid = _number(group_id, order.group)
+        # otherwise only the directories of the source are entered, so that a few files can be added to a large tree
+        self._is_whole = bool(
+            order.is_absent
+            or order.purge
+            or order.recurse
+            or order.max_age_s >= 0
+            or order.max_size_bytes >= 0
+        )
+        self._source: dict[str, os.stat_result] = {}
+        self._source_top: os.stat_result | None = None
+        self._below: OpenDirectory | None = None
+        self._count = 0
+        self._made: dict[str, TreeChange] = {}
+        self._removed: dict[str, TreeChange] = {}
+        self._limited: list[tuple[int, TreeChange]] = []
+        self._kept: list[str] = []
+
+    def result(self) -> TreeDifference:
+        order = self._order
+        top = self._open_top()
+        if order.source and not order.is_absent:
+            self._read_source(top)
+        if top is None:
+            return self._of_missing()
+        fd, seen = top
+        met = {entry.path for entry in self._walk(fd)}
+        if not order.is_absent:
+            self._made |= {path: self._new(path) for path in self._source if path not in met}
+            self._tidy()
+        if order.is_absent:
+            self._removed[""] = _change("", seen, "remove", why="absent")
+        else:
+            self._differs("", seen)
+        for path in self._kept:
+            for above in _parents(path):
+                self._removed.pop(above, None)
+        made = [self._made[path] for path in sorted(self._made, key=_parts)]
+        removed = [self._removed[path] for path in sorted(self._removed, key=_parts, reverse=True)]
+        return TreeDifference(
+            kind="directory",
+            mode=stat.S_IMODE(seen.st_mode),
+            uid=seen.st_uid,
+            gid=seen.st_gid,
+            owner=self._names.user(seen.st_uid),
+            group=self._names.group(seen.st_gid),
+            count=self._count,
+            changes=(*made, *removed),
+            kept=tuple(self._kept),
+        )
+
+    def _open_top(self) -> tuple[int, os.stat_result] | None:
+        """Open the directory; None if it does not exist."""
+        try:
+            place = self._stack.enter_context(open_parent(self._order.path))
+        except FileError as err:
+            if err.errno == errno.ENOENT:
+                return None
+            raise
+        seen = place.look()
+        if seen is None:
+            return None
+        if not stat.S_ISDIR(seen.st_mode):
+            hint = "; name the directory itself" if stat.S_ISLNK(seen.st_mode) else "; remove it first"
+            raise FileError(f"{place.path}: is a {name_of_kind(seen.st_mode)}, not a directory{hint}")
+        fd = open_directory(place)
+        self._stack.callback(os.close, fd)
+        self._refuse_protected(fd)
+        if self._order.is_absent and mount_id(fd) != mount_id(place.fd):
+            raise FileError(f"{place.path}: is a mount point; unmount it first")
+        return fd, os.fstat(fd)
+
+    def _refuse_protected(self, fd: int) -> None:
+        """Refuse a directory of the system, which the path may reach by another name."""
+        seen = os.fstat(fd)
+        for path in self._order.refused:
+            there = _stat(path)
+            if there is not None and os.path.samestat(there, seen):
+                raise FileError(
+                    f"{self._order.path}: this is {path}, a directory of the system; name one below it"
+                )
+        root = _stat("/")
+        for path in KERNEL if self._order.refused else ():
+            there = _stat(path)
+            if there is not None and root is not None and root.st_dev != there.st_dev == seen.st_dev:
+                raise FileError(f"{self._order.path}: is on the file system of {path}, which is the kernel's")
+
+    def _of_missing(self) -> TreeDifference:
+        if self._order.is_absent:
+            return TreeDifference()
+        made = [self._new_top(), *(self._new(path) for path in sorted(self._source, key=_parts))]
+        return TreeDifference(changes=tuple(made))
+
+    # ---- the source ----
+
+    def _read_source(self, top: tuple[int, os.stat_result] | None) -> None:
+        path = self._order.source
+        fd = self._stack.enter_context(open_top(path, "source "))
+        self._source_top = os.fstat(fd)
+        if top is not None and os.path.samestat(self._source_top, top[1]):
+            raise FileError(f"source {path}: is the directory itself")
+        for entry in walk_open(fd, path, self._stop):
+            if top is not None and os.path.samestat(entry.seen, top[1]):
+                raise FileError(f"source {path}: contains the directory {self._order.path}")
+            if entry.is_mount:
+                raise FileError(f"source {entry.place.path}: is a mount point, which is not copied")
+            if not stat.S_ISDIR(entry.seen.st_mode) and not stat.S_ISREG(entry.seen.st_mode):
+                kind = name_of_kind(entry.seen.st_mode)
+                raise FileError(
+                    f"source {entry.place.path}: is a {kind}; only files and directories are copied"
+                )
+            if why := why_unread(entry.seen, SOURCE_BYTES):
+                raise FileError(f"source {entry.place.path}: cannot be copied: {why}")
+            self._source[entry.path] = entry.seen
+        if self._order.purge and not self._source:
+            raise FileError(f"source {path}: is empty, and `purge` would remove everything")
+        self._below = self._stack.enter_context(OpenDirectory(fd, path))
+
+    def _new_top(self) -> TreeChange:
+        mode = self._order.directory_mode
+        return TreeChange(
+            path="",
+            action="create",
+            kind="directory",
+            new_mode=DIRECTORY_MODE if mode < 0 else mode,
+            new_uid=self._uid,
+            new_gid=self._gid,
+        )
+
+    def _new(self, path: str) -> TreeChange:
+        seen = self._source[path]
+        if stat.S_ISDIR(seen.st_mode):
+            kind, wanted, usual = "directory", self._order.directory_mode, DIRECTORY_MODE
+        else:
+            is_program = seen.st_mode & stat.S_IXUSR
+            kind, wanted, usual = "file", self._order.file_mode, PROGRAM_MODE if is_program else FILE_MODE
+        return TreeChange(
+            path=path,
+            action="create",
+            kind=kind,
+            new_mode=usual if wanted < 0 else wanted,
+            new_uid=self._uid,
+            new_gid=self._gid,
+        )
+
+    # ---- what is there ----
+
+    def _walk(self, fd: int) -> Iterator[OpenEntry]:
+        order = self._order
+        for entry in walk_open(fd, order.path, self._stop, None if self._is_whole else self._source):
+            self._count += 1
+            is_source = self._source_top is not None and os.path.samestat(entry.seen, self._source_top)
+            if is_source and (self._is_whole or entry.path in self._source):
+                raise FileError(f"source {order.source}: is in the directory {order.path}")
+            if entry.is_mount:
+                self._meet_mount(entry)
+            elif order.is_absent:
+                self._removed[entry.path] = _removal(entry, "absent")
+            elif entry.path in self._source:
+                self._compare(entry)
+            else:
+                self._meet_other(entry)
+            yield entry
+
+    def _meet_mount(self, entry: OpenEntry) -> None:
+        full = entry.place.path
+        if self._order.is_absent:
+            raise FileError(f"{full}: is a mount point; unmount it first")
+        if entry.path in self._source:
+            raise FileError(
+                f"{full}: is a mount point, and the source has an entry there; manage it by its own name"
+            )
+        self._kept.append(entry.path)
+
+    def _meet_other(self, entry: OpenEntry) -> None:
+        """Handle an entry that the source does not have."""
+        order, mode = self._order, entry.seen.st_mode
+        if order.purge:
+            if _kind(mode) == "other":
+                self._kept.append(entry.path)
+            else:
+                self._removed[entry.path] = _removal(entry, "purge")
+            return
+        if stat.S_ISREG(mode) and _matches(order, entry.path):
+            self._limited.append((_taken_bytes(entry.seen), _change(entry.path, entry.seen, "remove")))
+        if order.recurse:
+            self._compare_attributes(entry)
+
+    def _compare(self, entry: OpenEntry) -> None:
+        """Compare an entry that the source has."""
+        wanted, seen, full = self._source[entry.path], entry.seen, entry.place.path
+        found, new = _kind(seen.st_mode), self._new(entry.path)
+        if found == "symlink" and new.kind == "file":
+            attributes = (new.new_uid, new.new_gid, new.new_mode)
+            self._made[entry.path] = _change(entry.path, seen, "write", attributes, link=_link(entry))
+        elif found != new.kind:
+            raise FileError(
+                f"{full}: is a {name_of_kind(seen.st_mode)}, and the source has a {new.kind} there; remove it first"
+            )
+        elif new.kind == "directory" or self._is_same(entry, wanted):
+            self._compare_attributes(entry)
+        else:
+            uid, gid, mode = self._attributes(seen)
+            self._made[entry.path] = _change(entry.path, seen, "write", (uid, gid, mode & 0o777))
+
+    def _is_same(self, entry: OpenEntry, wanted: os.stat_result) -> bool:
+        """Whether a file has the content of the source."""
+        assert self._below is not None
+        if entry.seen.st_size != wanted.st_size:
+            return False
+        source = self._below.place(entry.path)
+        with ExitStack() as stack:
+            ours = _open_file(source, stack)
+            theirs = _open_file(entry.place, stack)
+            while True:
+                self._stop.check()
+                data = os.read(ours, COMPARED_BYTES)
+                if data != os.read(theirs, max(len(data), 1)):
+                    return False
+                if not data:
+                    return True
+
+    def _compare_attributes(self, entry: OpenEntry) -> None:
+        kind = _kind(entry.seen.st_mode)
+        if kind in ("file", "directory") and self._differs(entry.path, entry.seen) and kind == "file":
+            refuse_planted(entry.place, entry.seen)
+
+    def _differs(self, path: str, seen: os.stat_result) -> bool:
+        """Note a file or directory whose owner, group or mode must change."""
+        wanted = self._attributes(seen)
+        if wanted == (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)):
+            return False
+        self._made[path] = _change(path, seen, "set", wanted)
+        return True
+
+    def _attributes(self, seen: os.stat_result) -> tuple[int, int, int]:
+        """Return owner, group and mode that an existing file or directory should have."""
+        order, mode = self._order, stat.S_IMODE(seen.st_mode)
+        uid = seen.st_uid if self._uid == -1 else self._uid
+        gid = seen.st_gid if self._gid == -1 else self._gid
+        if stat.S_ISDIR(seen.st_mode):
+            # setgid and sticky bits of directories are not managed
+            return uid, gid, mode if order.directory_mode < 0 else mode & 0o7000 | order.directory_mode
+        if order.file_mode >= 0 and mode & 0o777 != order.file_mode:
+            mode = order.file_mode
+        if (uid, gid) != (seen.st_uid, seen.st_gid):
+            mode &= 0o777  # a program of another user must not become setuid root
+        return uid, gid, mode
+
+    # ---- limits ----
+
+    def _tidy(self) -> None:
+        """Choose the files that are too old, then the oldest of the others until the rest fits."""
+        order = self._order
+        left: list[tuple[int, TreeChange]] = []
+        for size_bytes, one in self._limited:
+            if 0 <= order.max_age_s < order.now_s - one.mtime_ns / 1e9:
+                self._removed[one.path] = replace(one, why="age")
+            else:
+                left.append((size_bytes, one))
+        total_bytes = sum(size_bytes for size_bytes, _ in left) if order.max_size_bytes >= 0 else -1
+        for size_bytes, one in sorted(left, key=lambda each: (each[1].mtime_ns, each[1].path)):
+            if total_bytes <= order.max_size_bytes:
+                break
+            if not size_bytes:
+                continue  # removing it makes no room
+            total_bytes -= size_bytes
+            self._removed[one.path] = replace(one, why="size")
+        for path in self._removed:
+            self._made.pop(path, None)
+
+
+def _number(find: Callable[[str], int], name: str) -> int:
+    try:
+        return find(name)
+    except FileError:
+        return UNKNOWN_ID
+
+
+def _change(
+    path: str,
+    seen: os.stat_result,
+    action: str,
+    new: tuple[int, int, int] = (-1, -1, -1),
+    *,
+    why: str = "",
+    link: str = "",
+) -> TreeChange:
+    uid, gid, mode = new
+    return TreeChange(
+        path=path,
+        action=action,
+        kind=_kind(seen.st_mode),
+        why=why,
+        link=link,
+        mode=stat.S_IMODE(seen.st_mode),
+        uid=seen.st_uid,
+        gid=seen.st_gid,
+        new_mode=mode,
+        new_uid=uid,
+        new_gid=gid,
+        size_bytes=seen.st_size,
+        mtime_ns=seen.st_mtime_ns,
+        device=seen.st_dev,
+        inode=seen.st_ino,
+    )
+
+
+def _removal(entry: OpenEntry, why: str) -> TreeChange:
+    return _change(entry.path, entry.seen, "remove", why=why, link=_link(entry))
+
+
+def _link(entry: OpenEntry) -> str:
+    """Return the target of a symlink; "" for anything else."""
+    if not stat.S_ISLNK(entry.seen.st_mode):
+        return ""
+    with reported(entry.place.path, "cannot be read"):
+        return os.readlink(entry.place.name, dir_fd=entry.place.fd)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def _matches(order: TreeSpec, path: str) -> bool:
+    """Whether the limits are about a file."""
+    if order.max_age_s < 0 and order.max_size_bytes < 0:
+        return False
+    name = path.rpartition("/")[2]
+    return not order.matches or any(
+        pattern.fullmatch(path if is_path else name) for pattern, is_path in order.matches
+    )
+
+
+def _taken_bytes(seen: os.stat_result) -> int:
+    """Return the space of a file, at most its size: a sparse file of terabytes must not displace others."""
+    return min(seen.st_size, 512 * seen.st_blocks)
+
+
+def _open_file(place: Directory, stack: ExitStack) -> int:
+    """Open a regular file, not through a symlink."""
+    with reported(place.path, "cannot be read"):
+        fd = os.open(place.name, _READ, dir_fd=place.fd)
+    stack.callback(os.close, fd)
+    refuse_other(place.path, os.fstat(fd).st_mode)
+    return fd
+
+
+def _parts(path: str) -> list[str]:
+    return path.split("/") if path else []
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116 - a Path costs more than the call
+    except OSError:
+        return None

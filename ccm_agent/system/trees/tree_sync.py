@@ -1,0 +1,144 @@
+"""Make a directory what it should be; see `TreeEditor.sync`. Everything is reached through descriptors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import ExitStack
+
+from ccm_agent.model.errors import FileError
+from ccm_agent.model.ports import TreeChange, TreeDifference, TreeSpec
+from ccm_agent.system.accounts import group_id, user_id
+from ccm_agent.system.atomic_write import copy_content, reported, write_in
+from ccm_agent.system.attributes import set_owner_and_mode
+from ccm_agent.system.file_attributes import set_attributes_in
+from ccm_agent.system.file_inspection import refuse_other
+from ccm_agent.system.threads import CancelFlag
+from ccm_agent.system.trees.directory import Directory, open_parent
+from ccm_agent.system.trees.open_walk import OpenDirectory, open_directory, open_top
+
+PARENT_MODE = 0o755
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_GONE = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
+
+
+def sync(order: TreeSpec, look: TreeDifference, stop: CancelFlag) -> None:
+    """Make the changes of a look; see `TreeEditor.sync`. An unknown user and a missing source are errors before the first one."""
+    user_id(order.owner), group_id(order.group)
+    with ExitStack() as stack:
+        source = None
+        if (
+            any(change.kind == "file" and change.action != "remove" for change in look.changes)
+            and order.source
+        ):
+            fd = stack.enter_context(open_top(order.source, "source "))
+            source = stack.enter_context(OpenDirectory(fd, order.source))
+        changes = look.changes
+        if changes and not changes[0].path and changes[0].action == "create":
+            _make_top(order, changes[0])
+            changes = changes[1:]
+        top = stack.enter_context(open_top(order.path))
+        below = stack.enter_context(OpenDirectory(top, order.path))
+        for change in changes:
+            stop.check()
+            if not change.path:
+                _change_top(order, change)
+            elif change.action == "remove":
+                _remove(below, change)
+            else:
+                _make(below, source, change, stop)
+
+
+def _make_top(order: TreeSpec, change: TreeChange) -> None:
+    with open_parent(order.path, make_mode=PARENT_MODE) as place:
+        _make_directory(place, change)
+        place.sync()
+
+
+def _change_top(order: TreeSpec, change: TreeChange) -> None:
+    with open_parent(order.path) as place:
+        if change.action == "set":
+            set_attributes_in(place, change.new_uid, change.new_gid, change.new_mode)
+        else:
+            _remove_entry(place, change)
+            place.sync()
+
+
+def _make(below: OpenDirectory, source: OpenDirectory | None, change: TreeChange, stop: CancelFlag) -> None:
+    place = below.place(change.path)
+    if change.action == "set":
+        set_attributes_in(place, change.new_uid, change.new_gid, change.new_mode)
+    elif change.kind == "directory":
+        _make_directory(place, change)
+        below.note_change()
+    elif source is not None:
+        _write(place, source.place(change.path), change, stop)
+
+
+def _make_directory(place: Directory, change: TreeChange) -> None:
+    with reported(place.path, "the directory cannot be made"):
+        try:
+            os.mkdir(place.name, 0o700, dir_fd=place.fd)
+        except FileExistsError:
+            seen = place.look()
+            if seen is None or not stat.S_ISDIR(seen.st_mode):
+                raise
+        fd = open_directory(place)
+        try:
+            set_owner_and_mode(fd, change.new_uid, change.new_gid, change.new_mode)
+        finally:
+            os.close(fd)
+
+
+def _write(place: Directory, source: Directory, change: TreeChange, stop: CancelFlag) -> None:
+    with reported(f"source {source.path}", "cannot be read"):
+        fd = os.open(source.name, _READ, dir_fd=source.fd)
+    try:
+        seen = os.fstat(fd)
+        refuse_other(source.path, seen.st_mode)
+        write_in(
+            place,
+            lambda new: copy_content(fd, seen.st_size, new, stop),
+            change.new_uid,
+            change.new_gid,
+            change.new_mode,
+        )
+    finally:
+        os.close(fd)
+
+
+def _remove(below: OpenDirectory, change: TreeChange) -> None:
+    try:
+        place = below.place(change.path)
+    except FileError as err:
+        if err.errno == errno.ENOENT:
+            return
+        raise
+    _remove_entry(place, change)
+    below.note_change()
+
+
+def _remove_entry(place: Directory, change: TreeChange) -> None:
+    """Remove what the look found; something else that is there by now stays."""
+    with reported(place.path, "cannot be removed"):
+        seen = place.look()
+        if seen is None or not _is_as_seen(seen, change):
+            return
+        try:
+            if stat.S_ISDIR(seen.st_mode):
+                os.rmdir(place.name, dir_fd=place.fd)
+            else:
+                os.unlink(place.name, dir_fd=place.fd)
+        except OSError as err:
+            if err.errno not in _GONE:
+                raise
+
+
+def _is_as_seen(seen: os.stat_result, change: TreeChange) -> bool:
+    if (seen.st_dev, seen.st_ino) != (change.device, change.inode):
+        return False
+    return stat.S_ISDIR(seen.st_mode) or (seen.st_size, seen.st_mtime_ns) == (
+        change.size_bytes,
+        change.mtime_ns,
+    )
