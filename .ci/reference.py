@@ -8,14 +8,11 @@ pages for the commands.
 
 from __future__ import annotations
 
-import functools
-import operator
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 from ccm_json_page import ccm_json
 from codes_page import error_codes
 from command_pages import command_pages, exit_codes
@@ -69,9 +66,9 @@ def pages(docs: Path) -> dict[Path, str]:
 
 def records() -> str:
     """The fields that many records of `ccmctl --json` have, then each record with its other fields."""
-    from ccm_ctl.render.record_types import RECORDS
+    from ccm_ctl.render.record_types.catalog import record_schema
 
-    schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
+    schema = record_schema()
     by_kind = schema["discriminator"]["mapping"]
     kinds = {kind: schema["$defs"][path.rpartition("/")[2]] for kind, path in by_kind.items()}
     rows = {

@@ -1,8 +1,6 @@
 """
 The shape of each record that `ccm apply --json`, `ccm ensure --json` and `ccm lint --json` print, from which the schema is
 generated.
-
-Nothing imports this module at run time.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 
@@ -15,8 +15,6 @@ from ccm_agent.model.outcome import SessionSummary, TransactionEvent
 from ccm_agent.model.resource_diff import ResourceDiff
 
 PROGRAM = "ccm"
-EVENT = "event"
-END = "end"
 
 
 class HostTerminal(Terminal):
@@ -50,7 +48,10 @@ class HostTerminal(Terminal):
     def event(self, event: TransactionEvent) -> None:
         """A line or record for an outcome."""
         if self.json:
-            self.record(EVENT, event=msgspec.Raw(encode_json(event)))
+            from ccm_agent.cli.record_types import HostEventLine
+
+            raw: Any = msgspec.Raw(encode_json(event))
+            self.record(HostEventLine, event=raw)
             return
         for line in (output.event_line(event, color=self._log_color), *output.output_lines(event)):
             self.log.write(line + "\n")
@@ -77,8 +78,11 @@ class HostTerminal(Terminal):
 
     def end(self, code: int, summary: SessionSummary | None = None) -> None:
         """With `json`, the last record."""
-        raw = msgspec.Raw(encode_json(summary)) if summary is not None else None
-        self.record(END, summary=raw, exit=int(code))
+        if self.json:
+            from ccm_agent.cli.record_types import HostEndLine
+
+            raw: Any = msgspec.Raw(encode_json(summary)) if summary is not None else None
+            self.record(HostEndLine, summary=raw, exit=int(code))
 
     def data(self, text: str) -> None:
         """Data, and a final newline."""

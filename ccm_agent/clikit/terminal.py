@@ -12,7 +12,7 @@ import contextlib
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, ParamSpec, TextIO
 
 from ccm_agent.clikit import records
 from ccm_agent.clikit.cells import UNLIMITED, Style, paint
@@ -20,11 +20,14 @@ from ccm_agent.clikit.text import one_line, safe, safe_drawn
 from ccm_agent.model.errors import CcmError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from msgspec import Struct
 
     from ccm_agent.clikit.cells import Cell, Column
 
 _CLEAR = "\r\x1b[2K"
+_Fields = ParamSpec("_Fields")
 
 
 class Terminal:
@@ -110,10 +113,16 @@ class Terminal:
         ):
             self.show(piece)
 
-    def record(self, kind: str, /, **fields: Any) -> None:
-        """Print a record for programs; nothing without `--json`. It is buffered until the next `flush`."""
+    def record(self, kind: Callable[_Fields, Struct], /, *_: _Fields.args, **fields: _Fields.kwargs) -> None:
+        """
+        Print a record for programs; nothing without `--json`. It is buffered until the next `flush`.
+
+        Args:
+            kind: The Struct that describes it, whose tag names it. The type checker holds the fields against it.
+            fields: Its fields, in the order in which they are printed; those that are None are left out.
+        """
         if self.json:
-            self.out.write(records.record(kind, **fields))
+            self.out.write(records.record(records.tag_of(kind), **fields))
 
     def flush(self) -> None:
         """Flush the output; called after each batch of results, because thousands may arrive per second."""
@@ -197,7 +206,8 @@ class Terminal:
 
     def fail(self, err: CcmError) -> None:
         """Report an error: a sentence for people, and with `--json` also a record."""
-        self.record(records.ERROR, code=err.code, message=str(err))
+        if self.json:
+            self.out.write(records.record(records.ERROR, code=err.code, message=str(err)))
         style = self._style(self._err)
         first, *rest = safe(str(err)).splitlines() or [one_line(err.code)]
         self._write(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -79,7 +79,7 @@ def _why(state: NodeState, reason: str, event: TransactionEvent) -> str:
     return "\n".join(event.error) or ("" if state in COMPLIANT_STATES else reason)
 
 
-def output_fields(event: TransactionEvent) -> dict[str, object]:
+def output_fields(event: TransactionEvent) -> dict[str, Any]:
     """How a command ended, for programs."""
     return {
         "exit_code": event.exit_code,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from jsonschema import Draft202012Validator
 
-from ccm_ctl.render.record_types import RECORDS
+from ccm_ctl.render.record_types.catalog import record_schema
 
 
 def check_records(records: Sequence[dict[str, Any]]) -> None:
@@ -27,13 +25,13 @@ def check_records(records: Sequence[dict[str, Any]]) -> None:
         if error := next(validator.iter_errors(record), None):
             path = ".".join(map(str, error.absolute_path))
             raise AssertionError(
-                f"ccm_ctl/render/record_types.py does not fit: {path}: {error.message}\n{json.dumps(record)[:2000]}"
+                f"ccm_ctl/render/record_types does not fit: {path}: {error.message}\n{json.dumps(record)[:2000]}"
             )
 
 
 @functools.cache
 def _validators() -> dict[str, Draft202012Validator]:
-    schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
+    schema = record_schema()
     definitions = {name: _closed(one) for name, one in schema["$defs"].items()}
     kinds: dict[str, str] = schema["discriminator"]["mapping"]
     return {kind: Draft202012Validator({"$ref": path, "$defs": definitions}) for kind, path in kinds.items()}

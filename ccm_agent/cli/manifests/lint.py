@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ccm_agent.app import App
     from ccm_agent.manifest.findings import Finding
 
-FINDING = "finding"
 """The record of a finding in the output of `--json`."""
 
 
@@ -141,11 +140,12 @@ class _Linter:
         return new, left
 
     def _show(self, path: str, text: str, finding: Finding) -> None:
+        from ccm_agent.cli.record_types import HostFindingLine
         from ccm_agent.clikit.cells import paint
         from ccm_agent.manifest.findings import format_finding
 
         self._levels[finding.level] += 1
-        self._terminal.record(FINDING, manifest=path, **msgspec.to_builtins(finding))
+        self._terminal.record(HostFindingLine, manifest=path, **msgspec.to_builtins(finding))
 
         def color(word: str, level: str) -> str:
             return paint(word, "bad" if level == "error" else "change", self._terminal.style)

@@ -44,7 +44,7 @@ from ccm_ctl.commands.runs.targets import (
     yes_option,
 )
 from ccm_ctl.fleet.assignments.staging import check_settled
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.assignments import AssignmentLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -346,7 +346,7 @@ class _Change:
         if self._before and not self._gone and self._is_same(self._before):
             await self._put_bundle()  # another operator may have removed it
             application.terminal.record(
-                records.ASSIGNMENT, **assignment_fields(self._before), nodes=len(nodes), changed=False
+                AssignmentLine, **assignment_fields(self._before), nodes=len(nodes), changed=False
             )
             application.terminal.show(f"{name}: unchanged, revision {self._before.revision}\n")
             return Exit.OK

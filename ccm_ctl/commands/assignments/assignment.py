@@ -29,7 +29,7 @@ from ccm_ctl.fleet.assignments.assignment_description import (
     format_targets,
     short,
 )
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.assignments import AssignmentLine, StandingLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,7 +125,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
             standing = one.standing
             if standing is None:
                 terminal.record(
-                    records.ASSIGNMENT,
+                    AssignmentLine,
                     name=name,
                     removed=True,
                     time=one.time,
@@ -137,7 +137,7 @@ def _history(application: Application, name: str, scope: str) -> Exit:
                     ["", "unassigned", "", "", "", one.written_by, when, "", "", one_line(one.message)]
                 )
                 continue
-            terminal.record(records.ASSIGNMENT, **assignment_fields(standing))
+            terminal.record(AssignmentLine, **assignment_fields(standing))
             said = standing.assignment
             rows.append(
                 [
@@ -247,13 +247,13 @@ def _show(
     terminal = application.terminal
     for one in standing:
         rollout = bringing.get(one.key)
-        terminal.record(records.ASSIGNMENT, **assignment_fields(one), **bringing_fields(rollout))
+        terminal.record(AssignmentLine, **assignment_fields(one), **bringing_fields(rollout))
         terminal.show(f"{format_title(one, now)}\n")
         if line := format_rollout(one, found, rollout):
             terminal.show(f"{line}\n")
     ordered = sorted(shown, key=lambda one: (one.has_failed, not one.is_converged))
     for node in ordered if terminal.json else ():
-        terminal.record(records.STANDING, **standing_fields(node))
+        terminal.record(StandingLine, **standing_fields(node))
     columns = [
         Column("NODE", names=True),
         Column("STATE"),

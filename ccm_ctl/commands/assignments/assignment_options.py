@@ -15,6 +15,7 @@ from ccm_ctl.fleet.assignments.assignment_description import (
     format_targets,
     short,
 )
+from ccm_ctl.render.record_types.assignments import AssignmentLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -239,10 +240,9 @@ def assignment_fields(standing: Standing) -> dict[str, Any]:
 
 def print_assigned(application: Application, standing: Standing, nodes: list[str], *, was: str) -> None:
     """Report a stored assignment, and the command that shows its status."""
-    from ccm_ctl.render import records
 
     terminal = application.terminal
-    terminal.record(records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), changed=True)
+    terminal.record(AssignmentLine, **assignment_fields(standing), nodes=len(nodes), changed=True)
     terminal.show(
         f"{standing.name}: {was}, revision {standing.revision}, for {plural(len(nodes), 'node')}\n"
         f"  check progress:  ccmctl assignment status {standing.name}\n"

@@ -9,7 +9,7 @@ from ccm_ctl.commands.assignments.assignment_options import assignment_fields, c
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.fleet.assignments.assignment_description import format_data_revision, format_targets, short
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.assignments import AssignmentLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,7 +37,7 @@ def list_assignments(application: Application) -> Exit:
         for standing in known.standing:
             found = judge_all(inventory, known, standing, now, newest)
             terminal.record(
-                records.ASSIGNMENT,
+                AssignmentLine,
                 **assignment_fields(standing),
                 nodes=len(found),
                 converged=sum(one.is_converged for one in found),

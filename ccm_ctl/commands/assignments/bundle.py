@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import UNSET
 
 from ccm_agent.clikit.text import ago, one_line, plural, short_id, size
 from ccm_agent.model.errors import FileError, ProtocolError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.assignments.bundle_collection import collect
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.assignments import BundleLine, BundleReferenceFields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,11 +59,20 @@ def _list(application: Application) -> Exit:
         for one in bundles:
             needed = references.of(one.name)
             terminal.record(
-                records.BUNDLE,
+                BundleLine,
                 digest=one.name,
                 size_bytes=one.size_bytes,
                 stored=one.time,
-                references=needed or None,
+                references=[
+                    BundleReferenceFields(
+                        kind=each.kind,
+                        name=each.name,
+                        revision=each.revision or UNSET,
+                        scope=each.scope or UNSET,
+                    )
+                    for each in needed
+                ]
+                or None,
             )
             words = one_line(_format_references(needed)) or "nothing"
             rows.append([one.name[:SHORT_DIGEST], size(one.size_bytes), ago(one.time, now), words])
@@ -110,7 +120,7 @@ def _get(application: Application, digest: str, out: Path) -> Exit:
         packed = await fleet.manifests.get(found.name, SIZE_LIMIT_BYTES)
         await asyncio.to_thread(_write, packed, found.name, out)
         application.terminal.record(
-            records.BUNDLE, digest=found.name, size_bytes=len(packed), stored=found.time, folder=str(out)
+            BundleLine, digest=found.name, size_bytes=len(packed), stored=found.time, folder=str(out)
         )
         application.terminal.show(one_line(f"{found.name[:SHORT_DIGEST]}: unpacked into {out}") + "\n")
         return Exit.OK

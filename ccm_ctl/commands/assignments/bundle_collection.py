@@ -13,7 +13,7 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.formats.durations import format_duration
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.assignments import BundleLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,5 +117,5 @@ def _show(application: Application, unused: Sequence[StoredObject], fleet: Fleet
 
 def _record(application: Application, one: StoredObject, *, removed: bool) -> None:
     application.terminal.record(
-        records.BUNDLE, digest=one.name, size_bytes=one.size_bytes, stored=one.time, removed=removed
+        BundleLine, digest=one.name, size_bytes=one.size_bytes, stored=one.time, removed=removed
     )

@@ -19,7 +19,7 @@ from ccm_ctl.commands.assignments.assignment_options import (
 )
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, message_option, yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.assignments import AssignmentLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -76,7 +76,7 @@ def unassign(application: Application, name: str, scope: str, message: str, abor
             await _abort_rollout(application, fleet, standing)
         await remove_assignment(fleet, standing, message)
         application.terminal.record(
-            records.ASSIGNMENT, **assignment_fields(standing), nodes=len(nodes), removed=True
+            AssignmentLine, **assignment_fields(standing), nodes=len(nodes), removed=True
         )
         words = format_scope(standing.assignment.scope)
         application.terminal.show(
@@ -129,9 +129,7 @@ async def _remove_lost(
     for key, nodes in sorted(lost.items()):
         scope = key.rpartition(".")[0]
         await remove_key(fleet, key, message)
-        application.terminal.record(
-            records.ASSIGNMENT, name=name, scope=scope, nodes=len(nodes), removed=True
-        )
+        application.terminal.record(AssignmentLine, name=name, scope=scope, nodes=len(nodes), removed=True)
         application.terminal.show(
             f"{name}: unassigned for {format_scope(scope)}; it had vanished from the broker, and {fold_names(nodes)} kept it\n"
         )

@@ -16,10 +16,10 @@ from ccm_ctl.commands.data.data_removal import remove
 from ccm_ctl.commands.data.documents import (
     DATA_BUCKET,
     author_cell,
-    build_fields,
     checked_data,
     format_document,
     no_document,
+    print_document,
     read_source,
     store_data,
 )
@@ -27,7 +27,6 @@ from ccm_ctl.commands.data.following import yes_to_followers
 from ccm_ctl.commands.data.hiera import explain
 from ccm_ctl.commands.data.protecting import EVERY_NODE, protect
 from ccm_ctl.commands.runs.targets import message_option
-from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -118,7 +117,7 @@ def _get(application: Application, key: str) -> Exit:
         document = await Documents(fleet, fleet.data, DATA_BUCKET).read(key)
         if document.body is None:
             raise await no_document(fleet, key)
-        terminal.record(records.DOCUMENT, **build_fields(document), body=document.body)
+        print_document(terminal, document, body=document.body)
         if document.unverified:
             terminal.warn(f"{key}: unverified: {document.unverified}")
         if not terminal.json:
@@ -149,9 +148,7 @@ def _list(application: Application, prefix: str) -> Exit:
         for document in documents:
             is_exposed = document.key in exposed
             readers = (owner_of(document.key) if not is_exposed else "") or EVERY_NODE
-            terminal.record(
-                records.DOCUMENT, **build_fields(document), readers=readers, exposed=is_exposed or None
-            )
+            print_document(terminal, document, readers=readers, exposed=is_exposed or None)
             rows.append(
                 [
                     document.key,

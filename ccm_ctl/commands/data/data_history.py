@@ -24,7 +24,7 @@ from ccm_ctl.commands.data.documents import (
 )
 from ccm_ctl.commands.data.following import NOT_STORED, yes_to_followers
 from ccm_ctl.commands.runs.targets import message_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.data import DocumentLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -129,7 +129,7 @@ def diff(application: Application, key: str, revisions: tuple[int, ...], source:
         terminal = application.terminal
         style = Style() if terminal.json else terminal.style
         told = difference(format_document(old), new_text, f"{key} {old.revision}", new_name, style)
-        terminal.record(records.DOCUMENT, key=key, revision=old.revision, changed=bool(told), diff=told)
+        terminal.record(DocumentLine, key=key, revision=old.revision, changed=bool(told), diff=told)
         terminal.show(told or f"{key}: no difference\n")
         return Exit.OK
 

@@ -14,7 +14,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import DATA_BUCKET, read_document_history
 from ccm_ctl.commands.data.following import find_followers
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.data import DocumentLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -45,9 +45,7 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
         terminal = application.terminal
         kept = await read_document_history(fleet, key)
         if kept[-1].body is None:
-            terminal.record(
-                records.DOCUMENT, key=key, revision=kept[-1].revision, removed=True, changed=False
-            )
+            terminal.record(DocumentLine, key=key, revision=kept[-1].revision, removed=True, changed=False)
             terminal.show(f"{key}: is removed already, since revision {kept[-1].revision}\n")
             return Exit.OK
         followers = await find_followers(fleet, key)
@@ -57,7 +55,7 @@ def remove(application: Application, key: str, force: bool, yes: bool) -> Exit:
         if not yes and not await terminal.ask(question, otherwise="use --yes"):
             return NOT_AGREED
         await Documents(fleet, fleet.data, DATA_BUCKET).remove(key)
-        terminal.record(records.DOCUMENT, key=key, revision=kept[-1].revision, removed=True, changed=True)
+        terminal.record(DocumentLine, key=key, revision=kept[-1].revision, removed=True, changed=True)
         terminal.show(f"{key}: removed\n  restore:  ccmctl data rollback {key}\n")
         return Exit.OK
 

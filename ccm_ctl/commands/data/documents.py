@@ -15,13 +15,14 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.commands.data.following import NOT_STORED, agree_to_followers
 from ccm_ctl.commands.data.protecting import exposed_note
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.data import DocumentLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.bus.signatures.verified import Base
     from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.data.documents import StoredDocument
     from ccm_ctl.fleet.ports import Fleet
@@ -92,7 +93,7 @@ async def store_data(
         return NOT_STORED
     old, new = await documents.change(key, lambda _: text, base=base, revision=revision, message=message)
     is_changed = new.revision != old.revision
-    terminal.record(records.DOCUMENT, **build_fields(new), changed=is_changed)
+    print_document(terminal, new, changed=is_changed)
     if not is_changed:
         terminal.show(f"{key}: unchanged, revision {old.revision}\n")
         return Exit.OK
@@ -153,18 +154,33 @@ def format_document(document: StoredDocument) -> str:
     return body if isinstance(body, str) else msgspec.json.format(msgspec.json.encode(body)).decode() + "\n"
 
 
-def build_fields(document: StoredDocument) -> dict[str, object]:
-    """Return the fields of a document for programs, without its body."""
-    return {
-        "key": document.key,
-        "revision": document.revision,
-        "number": document.number or None,
-        "written_by": document.written_by or None,
-        "time": document.time,
-        "message": document.message or None,
-        "plain": document.is_plain or None,
-        "unverified": document.unverified or None,
-    }
+def print_document(
+    terminal: Terminal,
+    document: StoredDocument,
+    *,
+    changed: bool | None = None,
+    removed: bool | None = None,
+    body: Any = None,
+    readers: str | None = None,
+    exposed: bool | None = None,
+) -> None:
+    """Print the record of a document, without its body unless `body` is given."""
+    terminal.record(
+        DocumentLine,
+        key=document.key,
+        revision=document.revision,
+        number=document.number or None,
+        written_by=document.written_by or None,
+        time=document.time,
+        message=document.message or None,
+        plain=document.is_plain or None,
+        unverified=document.unverified or None,
+        changed=changed,
+        removed=removed,
+        body=body,
+        readers=readers,
+        exposed=exposed,
+    )
 
 
 def author_cell(written_by: str, unverified: str) -> str | Cell:
@@ -183,12 +199,7 @@ def show_history(application: Application, history: Sequence[StoredDocument], *,
     rows = []
     for document in reversed(history):
         is_gone = document.body is None
-        terminal.record(
-            records.DOCUMENT,
-            **build_fields(document),
-            removed=is_gone or None,
-            body=document.body if shown else None,
-        )
+        print_document(terminal, document, removed=is_gone or None, body=document.body if shown else None)
         words = "" if is_gone or not shown else msgspec.json.encode(document.body).decode()
         row: list[str | Cell] = [
             str(document.revision),

@@ -15,7 +15,7 @@ from ccm_agent.model.errors import DocumentError, InputError, NotFoundError, Pla
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.suggestions import did_you_mean
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import FactsLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ def _show(application: Application, name: str, path: str, assigned: bool) -> Exi
             raise NotFoundError(f"{name}: has no fact {path}{hint}")
         stored = await Documents(fleet, fleet.facts, BUCKET).read(name)
         terminal.record(
-            records.FACTS, node=name, path=path or None, facts=found, unverified=stored.unverified or None
+            FactsLine, node=name, path=path or None, facts=found, unverified=stored.unverified or None
         )
         if stored.unverified:
             terminal.warn(f"{name}: the assigned facts are unverified: {stored.unverified}")
@@ -215,7 +215,7 @@ def _tell(
         node = inventory.nodes.get(name)
         is_present = node is not None and node.is_present
         state = "late" if name in late else "taken" if is_present else "waits"
-        application.terminal.record(records.FACTS, node=name, assigned=body, state=state)
+        application.terminal.record(FactsLine, node=name, assigned=dict(body), state=state)
         words = ", ".join(
             f"{key}={scalar(value)}" if not isinstance(value, dict | list) else f"{key}={_json(value)}"
             for key, value in sorted(body.items())

@@ -13,7 +13,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.data.documents import read_source
 from ccm_ctl.fleet.data.hiera_explain import DEFAULT_DATA, has_value, layer_fields, list_sources, masked
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.data import ExplainedLayer, ExplainedLine
 
 if TYPE_CHECKING:
     from ccm_agent.clikit.table import Cell
@@ -95,14 +95,14 @@ def _tell(application: Application, explained: Explained, node: str, *, show_sec
         return value if show_secrets else masked(name, value, explained.secret)
 
     terminal.record(
-        records.EXPLAINED,
+        ExplainedLine,
         key=name,
         node=node,
         found=explained.is_found,
         value=shown(explained.value),
-        layers=layer_fields(explained, shown),
+        layers=[ExplainedLayer(**each) for each in layer_fields(explained, shown)],
         rules=msgspec.to_builtins(explained.rules) or None,
-        broken=explained.broken or None,
+        broken=list(explained.broken) or None,
     )
     terminal.show(paint(f"{_sentence(explained, node, shown)}\n", "strong", terminal.style))
     for sentence in (*explained.broken, *explained.warnings):

@@ -12,7 +12,7 @@ from ccm_agent.bus.subjects import check_key, owner_of
 from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.data import DocumentLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def _show(application: Application, wanted: dict[str, int], left: list[str], *, 
     rows = []
     for key, count in wanted.items():
         readers = EVERY_NODE if noop or key in left else owner_of(key)
-        terminal.record(records.DOCUMENT, key=key, revisions=count, readers=readers, movable=key not in left)
+        terminal.record(DocumentLine, key=key, revisions=count, readers=readers, movable=key not in left)
         rows.append([key, str(count), readers])
     columns = [Column("KEY"), Column("REVISIONS", right=True), Column("READABLE BY")]
     terminal.table(columns, rows, "no document under node/ can be read by other nodes\n")

@@ -10,12 +10,13 @@ from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.audit import AuditAuthorLine, AuditLine, NumberRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_agent.model.formats.moments import GivenTime
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.trust.audit_trail import AuditAuthor, AuditRecord, AuditTrail
@@ -122,7 +123,7 @@ def _show_records(application: Application, found: Sequence[AuditRecord], *, lim
     terminal = application.terminal
     shown = found[:limit] if limit else found
     for one in shown:
-        terminal.record(records.AUDIT, **record_fields(one))
+        _print_entry(terminal, one)
     columns = [
         Column("TIME"),
         Column("AUTHOR", names=True),
@@ -143,28 +144,28 @@ def _show_records(application: Application, found: Sequence[AuditRecord], *, lim
         terminal.note(f"the newest {len(shown)} of {len(found)} entries; --since shows more")
 
 
-def record_fields(one: AuditRecord) -> dict[str, object]:
-    """An entry for programs."""
-    return {
-        "author_kind": one.author_kind,
-        "author": one.author,
-        "stored": one.stored,
-        "time": one.time,
-        "number": one.number or None,
-        "verdict": str(one.status),
-        "reason": one.reason or None,
-        "kind": one.kind or None,
-        "action": one.action or None,
-        "target": one.target or None,
-        "run": one.run or None,
-        "requester": one.requester or None,
-        "state": one.state or None,
-        "code": one.code or None,
-        "message": one.message or None,
-        "key": one.key or None,
-        "digest": one.digest or None,
-        "details": one.details or None,
-    }
+def _print_entry(terminal: Terminal, one: AuditRecord) -> None:
+    terminal.record(
+        AuditLine,
+        author_kind=one.author_kind,
+        author=one.author,
+        stored=one.stored,
+        time=one.time,
+        number=one.number or None,
+        verdict=str(one.status),
+        reason=one.reason or None,
+        kind=one.kind or None,
+        action=one.action or None,
+        target=one.target or None,
+        run=one.run or None,
+        requester=one.requester or None,
+        state=one.state or None,
+        code=one.code or None,
+        message=one.message or None,
+        key=one.key or None,
+        digest=one.digest or None,
+        details=one.details or None,
+    )
 
 
 def _row(one: AuditRecord) -> list[str | Cell]:
@@ -195,7 +196,7 @@ def _show_authors(application: Application, authors: Sequence[AuditAuthor]) -> N
     terminal = application.terminal
     rows: list[list[str | Cell]] = []
     for one in authors:
-        terminal.record(records.AUDIT_AUTHOR, **author_fields(one))
+        _print_author(terminal, one)
         verified = one.counts.get(AuditStatus.VERIFIED, 0)
         rows.append(
             [
@@ -218,21 +219,21 @@ def _show_authors(application: Application, authors: Sequence[AuditAuthor]) -> N
     terminal.table(columns, rows, "no entry\n")
 
 
-def author_fields(one: AuditAuthor) -> dict[str, object]:
-    """The check of an author for programs."""
-    return {
-        "author_kind": one.kind,
-        "author": one.name,
-        "ok": not one.is_bad,
-        "entries": one.entries,
-        "counts": {str(status): count for status, count in one.counts.items()},
-        "first": one.first or None,
-        "last": one.last or None,
-        "gaps": [{"first": first, "last": last} for first, last in one.gaps] or None,
-        "missing": one.missing or None,
-        "changed": one.changed or None,
-        "restarts": one.restarts or None,
-    }
+def _print_author(terminal: Terminal, one: AuditAuthor) -> None:
+    terminal.record(
+        AuditAuthorLine,
+        author_kind=one.kind,
+        author=one.name,
+        ok=not one.is_bad,
+        entries=one.entries,
+        counts={str(status): count for status, count in one.counts.items()},
+        first=one.first or None,
+        last=one.last or None,
+        gaps=[NumberRange(first=first, last=last) for first, last in one.gaps] or None,
+        missing=one.missing or None,
+        changed=one.changed or None,
+        restarts=one.restarts or None,
+    )
 
 
 def _report(application: Application, trail: AuditTrail) -> None:

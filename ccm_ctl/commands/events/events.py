@@ -14,7 +14,7 @@ from ccm_agent.model.records.verdicts import BAD
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import check_selectors, no_fold_option
 from ccm_ctl.fleet.trust.authors import read_authors
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.runs import EventLine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -338,7 +338,7 @@ class _Shown:
             return
         self.count += 1
         self._terminal.record(
-            records.EVENT, node=heard.node, run=heard.run or None, event=heard.said, verdict=verdict
+            EventLine, node=heard.node, run=heard.run or None, event=heard.said, verdict=verdict
         )
         self._terminal.show(
             event_line(heard.node, heard.said, self._terminal.style, flag, is_dated=self._is_dated)

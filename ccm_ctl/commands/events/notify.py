@@ -14,7 +14,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.notify.rules import DEFAULT_AFTER, RULES_LIMIT, NotificationRule, check_rule, default_rules_path
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import MadeLine, NotificationRuleLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -141,7 +141,7 @@ def _add(application: Application, given: NotifyAddOptions) -> Exit:
         raise UsageError(f"{path}: at most {RULES_LIMIT} rules are allowed")
     write_rules(path, rules | {name: rule})
     action = "replaced" if name in rules else "created"
-    application.terminal.record(records.MADE, name=name, kind="notification rule", action=action)
+    application.terminal.record(MadeLine, name=name, kind="notification rule", action=action)
     application.terminal.show(f"rule {name}: {action} in {path}\n")
     application.terminal.note(f"try it: ccmctl notify test {name}")
     return Exit.OK
@@ -184,7 +184,7 @@ def _list(application: Application, file: str) -> Exit:
     path = _path(application, file)
     for name, rule in sorted(read_rules(path).items()):
         application.terminal.record(
-            records.NOTIFICATION_RULE, name=name, on=rule.on, channel=rule.channel, after=rule.after
+            NotificationRuleLine, name=name, on=rule.on, channel=rule.channel, after=rule.after
         )
         rows.append([name, rule.on, rule.channel])
     columns = [Column("NAME"), Column("ON", fold=True), Column("CHANNEL", fold=True)]
@@ -205,7 +205,7 @@ def _rm(application: Application, name: str, file: str) -> Exit:
     rules = read_rules(path)
     _need(rules, name, path)
     write_rules(path, {other: rule for other, rule in rules.items() if other != name})
-    application.terminal.record(records.MADE, name=name, kind="notification rule", action="removed")
+    application.terminal.record(MadeLine, name=name, kind="notification rule", action="removed")
     application.terminal.show(f"rule {name}: removed\n")
     return Exit.OK
 
@@ -242,7 +242,7 @@ def _test(application: Application, name: str, file: str) -> Exit:
 
     async def work() -> Exit:
         await deliver(rule, notification)
-        application.terminal.record(records.MADE, name=name, kind="notification", action="delivered")
+        application.terminal.record(MadeLine, name=name, kind="notification", action="delivered")
         application.terminal.show(f"delivered: {rule.channel}\n")
         return Exit.OK
 

@@ -9,7 +9,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.records.verdicts import BAD, Verdict
 from ccm_ctl.fleet.trust.authors import read_authors
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.audit import MissingRange, VerificationLine
 from ccm_ctl.render.verdicts import node_sentence
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_agent.model.records.verdicts import NodeReport
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.ports import Fleet
@@ -68,7 +69,7 @@ def _show(application: Application, reports: Sequence[NodeReport]) -> None:
 
     terminal = application.terminal
     for report in reports:
-        terminal.record(records.VERIFICATION, **report_fields(report))
+        _print_record(terminal, report)
     columns = [
         Column("NODE", names=True),
         Column("VERDICT"),
@@ -84,24 +85,25 @@ def _show(application: Application, reports: Sequence[NodeReport]) -> None:
         terminal.show(f"\n{_last_line(reports)}\n")
 
 
-def report_fields(report: NodeReport) -> dict[str, object]:
-    """The report on a node for programs."""
-    return {
-        "node": report.node,
-        "verdict": str(report.verdict),
-        "events": report.events,
-        "counts": {str(verdict): count for verdict, count in report.counts.items()},
-        "verified_to": report.verified_to or None,
-        "chain": report.chain or None,
-        "missing": report.missing or None,
-        "missing_count": report.missing_count or None,
-        "given_up": report.given_up or None,
-        "changed": report.changed or None,
-        "copies": report.copies or None,
-        "reordered": report.reordered or None,
-        "doubled": report.doubled or None,
-        "reasons": report.reasons or None,
-    }
+def _print_record(terminal: Terminal, report: NodeReport) -> None:
+    terminal.record(
+        VerificationLine,
+        node=report.node,
+        verdict=str(report.verdict),
+        events=report.events,
+        counts={str(verdict): count for verdict, count in report.counts.items()},
+        verified_to=report.verified_to or None,
+        chain=report.chain or None,
+        missing=[MissingRange(chain=each.chain, first=each.first, last=each.last) for each in report.missing]
+        or None,
+        missing_count=report.missing_count or None,
+        given_up=report.given_up or None,
+        changed=report.changed or None,
+        copies=report.copies or None,
+        reordered=report.reordered or None,
+        doubled=report.doubled or None,
+        reasons=report.reasons or None,
+    )
 
 
 def _row(report: NodeReport) -> list[str | Cell]:

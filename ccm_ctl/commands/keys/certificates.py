@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def prepare_certificates(application: Application, folder: str, names: Sequence[
 
 def _print_next(application: Application, certificates: Certificates, name: str) -> None:
     terminal, folder = application.terminal, certificates.folder
-    terminal.record(records.MADE, name=str(folder / "server.pem"), kind="certificate", action="created")
+    terminal.record(MadeLine, name=str(folder / "server.pem"), kind="certificate", action="created")
     terminal.show(
         f"Certificates created in {folder}. The holder of ca.key can create more, so keep it safe.\n\n"
         f"1. Copy {certificates.configuration.name}, server.pem and server.key (which is secret) to each server, correct the\n"

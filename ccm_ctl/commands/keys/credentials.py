@@ -16,7 +16,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.app import logins
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -112,7 +112,7 @@ def first_credentials(keys: Keys, name: str) -> Path:
 
 def _tell_next(application: Application, keys: Keys, creds: Path) -> None:
     terminal = application.terminal
-    terminal.record(records.MADE, name=str(keys.folder), kind="keys", action="created")
+    terminal.record(MadeLine, name=str(keys.folder), kind="keys", action="created")
     terminal.show(
         f"Keys created in {keys.folder}. Their holder controls the fleet, so keep them safe.\n\n"
         f"1. Copy {keys.configuration} beside the configuration of each server, and add to that\n"
@@ -302,7 +302,7 @@ def _revoke(application: Application, kind: str, name: str, folder: str) -> Exit
         _note_joined(application, keys, name)
     revoked = keys.revoke(kind, name)
     servers = _push(application, keys, {user.account or Account.CTL.value for user in revoked})
-    application.terminal.record(records.MADE, name=name, kind=kind, action="revoked", servers=servers)
+    application.terminal.record(MadeLine, name=name, kind=kind, action="revoked", servers=servers)
     copy = f"copy {keys.configuration} to each server"
     if servers:
         effect = f"In effect on {', '.join(servers)}. To keep it in effect after a restart, {copy}."

@@ -13,7 +13,7 @@ from ccm_agent.model.errors import BusError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import CheckResultLine, ChecksLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,9 +116,9 @@ def _show(application: Application, results: Sequence[CheckResult], code: Exit, 
 
     terminal = application.terminal
     for one in results:
-        terminal.record(records.CHECK, **msgspec.to_builtins(one))
+        terminal.record(CheckResultLine, **msgspec.to_builtins(one))
     counts = Counter(str(one.state) for one in results)
-    terminal.record(records.CHECKS, counts=dict(sorted(counts.items())), exit=int(code))
+    terminal.record(ChecksLine, counts=dict(sorted(counts.items())), exit=int(code))
     lines = [CheckLine(one.id, str(one.state), one.sentence, one.fix) for one in results]
     if not terminal.json:
         terminal.show(screen(lines, terminal.style, show_all=show_all))

@@ -16,7 +16,7 @@ from ccm_ctl.commands.keys.credentials import prepare_security
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.migration import begin_migration, go_on_migrating
 from ccm_ctl.commands.keys.signers import publish_list, signers_in
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from ccm_agent.bus.layout import LayoutChange, LayoutOptions
@@ -182,7 +182,7 @@ async def _publish_signers(application: Application, broker: Broker, folder: str
     found = signers_in(application, folder)
     if found.exist() and await publish_list(broker, found):
         signers = plural(len(found.read().signers), "operator")
-        application.terminal.record(records.MADE, name="signers", kind="list", action="published")
+        application.terminal.record(MadeLine, name="signers", kind="list", action="published")
         application.terminal.show(f"signers list: published, {signers}\n")
 
 
@@ -194,7 +194,7 @@ def show_made(application: Application, made: list[LayoutChange]) -> None:
     rows: list[list[str | Cell]] = []
     for one in made:
         application.terminal.record(
-            records.MADE,
+            MadeLine,
             name=one.name,
             kind=one.kind,
             action=str(one.action),

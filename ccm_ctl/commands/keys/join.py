@@ -14,7 +14,8 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.credentials import publish_signers
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.access import JoinLine
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ def _show(application: Application, outcome: JoinOutcome) -> None:
     done = "renewed" if outcome.is_renewal and outcome.state is JoinState.JOINED else str(outcome.state)
     node = outcome.node if len(outcome.node) <= NAME_LIMIT else f"{outcome.node[:NAME_LIMIT]}…"
     terminal.record(
-        records.JOIN,
+        JoinLine,
         node=node,
         state=done,
         key=outcome.key or None,
@@ -160,7 +161,7 @@ def accept_node(application: Application, name: str, mark: str) -> Exit:
 
         stored = JoinRecords(fleet)
         await stored.accept(_chosen(await stored.waiting(), name, mark))
-        application.terminal.record(records.MADE, name=name, kind="node", action="accepted")
+        application.terminal.record(MadeLine, name=name, kind="node", action="accepted")
         application.terminal.show(f"{name}: accepted\n")
         return Exit.OK
 
@@ -182,9 +183,7 @@ def _show_waiting(application: Application, waiting: Sequence[JoinedNode]) -> No
     from ccm_agent.clikit.text import clock
 
     for node in waiting:
-        application.terminal.record(
-            records.JOIN, node=node.name, state="waiting", key=node.key, token=node.token
-        )
+        application.terminal.record(JoinLine, node=node.name, state="waiting", key=node.key, token=node.token)
     rows = [
         [node.name, fingerprint(node.key), clock(datetime.fromtimestamp(node.time, UTC)), node.token]
         for node in waiting
@@ -205,7 +204,7 @@ def _reset(application: Application, keys: str) -> Exit:
 
     folder = keys_in(application, keys)
     old = JoinKeys(folder).reset()
-    application.terminal.record(records.MADE, name="certifier", kind="keys", action="revoked", details=[old])
+    application.terminal.record(MadeLine, name="certifier", kind="keys", action="revoked", details=[old])
     application.terminal.show(f"{old}: revoked; nodes that joined must join again\n")
     publish_signers(application, folder)
     return Exit.OK

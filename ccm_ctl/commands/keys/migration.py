@@ -12,7 +12,7 @@ from ccm_agent.clikit.text import clock
 from ccm_agent.model.errors import InputError, UsageError
 from ccm_ctl.commands.keys.credentials import first_credentials, first_operator
 from ccm_ctl.commands.keys.keys_folder import keys_in
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import LeftLine, MadeLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def begin_migration(application: Application, folder: str, seconds: int) -> bool
     first_credentials(keys, name)
     # Operators with old credentials cannot sign, which nodes with new credentials would demand.
     keys.signers.allow_unsigned(seconds)
-    application.terminal.record(records.MADE, name=str(keys.folder), kind="accounts", action="created")
+    application.terminal.record(MadeLine, name=str(keys.folder), kind="accounts", action="created")
     _tell_begun(application, keys, creds, seconds)
     return True
 
@@ -97,7 +97,7 @@ async def go_on_migrating(application: Application, folder: str, *, finish: bool
         return
     keys.end_moving()
     keys.signers.allow_unsigned(0)
-    application.terminal.record(records.MADE, name=str(keys.folder), kind="accounts", action="migrated")
+    application.terminal.record(MadeLine, name=str(keys.folder), kind="accounts", action="migrated")
     application.terminal.show(
         f"To void the old credentials, copy {keys.configuration} to each server,\n"
         "then run `nats-server --signal reload`\n"
@@ -108,7 +108,7 @@ def _show_left(application: Application, left: list[Left]) -> None:
     from ccm_agent.clikit.table import Column
 
     for one in left:
-        application.terminal.record(records.LEFT, **msgspec.structs.asdict(one))
+        application.terminal.record(LeftLine, **msgspec.structs.asdict(one))
     rows = [[one.name, one.kind or "unknown", _state(one)] for one in left[:_SHOWN]]
     if len(left) > _SHOWN:
         rows.append([f"and {len(left) - _SHOWN} more", "", ""])

@@ -15,7 +15,8 @@ from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
 from ccm_ctl.commands.keys.secret_rotate import rotate
 from ccm_ctl.commands.keys.secret_values import open_value
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import MadeLine
+from ccm_ctl.render.record_types.secrets import SecretLine, SecretNodeLine, SecretRevisionLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,7 +62,7 @@ def _init(application: Application, keys: str) -> Exit:
 
         is_published = await FleetSecrets(fleet).add_sealing_key(public_key)
         action = "created" if is_new else "published" if is_published else "unchanged"
-        application.terminal.record(records.MADE, name="sealing", kind="key", action=action)
+        application.terminal.record(MadeLine, name="sealing", kind="key", action=action)
         application.terminal.show(f"sealing key: {action}, {folder.folder / 'sealing.seed'}\n")
         return Exit.OK
 
@@ -171,7 +172,7 @@ def _list(application: Application, stale: bool) -> Exit:
             unverified = one.document.unverified
             by, time = one.document.written_by, one.document.time
             application.terminal.record(
-                records.SECRET,
+                SecretLine,
                 name=one.head.name,
                 revision=one.revision,
                 targets=list(one.head.targets),
@@ -223,7 +224,7 @@ def _history(application: Application, name: str) -> Exit:
         unverified, rows = stored.document.unverified, []
         for one in reversed(stored.head.revisions):
             application.terminal.record(
-                records.SECRET_REVISION,
+                SecretRevisionLine,
                 name=name,
                 revision=one.revision,
                 by=one.by,
@@ -267,7 +268,7 @@ def _who(application: Application, name: str) -> Exit:
             if one.node in stored.stale and not problem:
                 problem = "knows it and must not any longer; replace the value"
             application.terminal.record(
-                records.SECRET_NODE,
+                SecretNodeLine,
                 name=name,
                 node=one.node,
                 revision=one.revision or None,
@@ -341,7 +342,7 @@ def _keys_in(application: Application, folder: str) -> FleetSealingKeys:
 def _show_result(application: Application, done: SealResult, *, done_word: str = "") -> None:
     terminal = application.terminal
     terminal.record(
-        records.SECRET,
+        SecretLine,
         name=done.name,
         revision=done.revision,
         sealed=list(done.sealed),

@@ -18,7 +18,7 @@ from ccm_ctl.commands.keys.secret_values import make_value, read_value
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
 from ccm_ctl.commands.runs.open_rollouts import warn_of_open
 from ccm_ctl.commands.runs.targets import NOT_AGREED, message_option, yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.secrets import SecretLine
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatures.signing import SigningKey
@@ -243,7 +243,7 @@ class _Job:
     def _show(self, state: Rotation, code: Exit) -> Exit:
         terminal, waiting = self._application.terminal, sorted(state.waiting)
         terminal.record(
-            records.SECRET,
+            SecretLine,
             name=state.name,
             revision=state.revision,
             older=list(state.older) or None,

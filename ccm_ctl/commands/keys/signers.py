@@ -14,10 +14,12 @@ from ccm_agent.model.formats.durations import format_duration
 from ccm_agent.model.formats.moments import format_moment
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.access import SignerLine
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatures.trust import Signer, SignersList
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.keys.signers import Signers
 
@@ -46,7 +48,7 @@ def _list(application: Application, keys: str) -> Exit:
 
     rows: list[list[Any]] = []
     for one in sorted(listed.signers, key=lambda one: one.name):
-        application.terminal.record(records.SIGNER, **_fields(one))
+        _print_record(application.terminal, one)
         ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d") if one.expires else ""
         rows.append([one.name, _role(one), ends, one.key])
     columns = [Column("NAME"), Column("MAY", fold=True), Column("EXPIRES"), Column("KEY", spare=1)]
@@ -65,9 +67,7 @@ def _publish(application: Application, keys: str) -> Exit:
     async def work(broker: Broker) -> Exit:
         is_new = await publish_list(broker, found)
         number = listed.number
-        application.terminal.record(
-            records.MADE, name="signers", kind="list", action="published", number=number
-        )
+        application.terminal.record(MadeLine, name="signers", kind="list", action="published", number=number)
         done = "published" if is_new else "already published"
         application.terminal.show(f"signers list {number}: {done}\n")
         return Exit.OK
@@ -98,7 +98,7 @@ def _allow_unsigned(application: Application, time: int | None, end: bool, keys:
     listed = signers_in(application, keys).allow_unsigned(time or 0)
     notes = _notes(listed) or ["nodes accept only what is signed"]
     application.terminal.record(
-        records.MADE, name="signers", kind="list", action="updated", number=listed.number, details=notes
+        MadeLine, name="signers", kind="list", action="updated", number=listed.number, details=notes
     )
     for note in notes:
         application.terminal.show(f"{note}\n")
@@ -130,7 +130,7 @@ def _max_age(application: Application, time: int | None, end: bool, keys: str) -
     listed = signers_in(application, keys).limit_age(time or 0)
     notes = _notes(listed) or ["nodes rely on the newest list that they have, forever"]
     application.terminal.record(
-        records.MADE, name="signers", kind="list", action="updated", number=listed.number, details=notes
+        MadeLine, name="signers", kind="list", action="updated", number=listed.number, details=notes
     )
     for note in notes:
         application.terminal.show(f"{note}\n")
@@ -167,7 +167,7 @@ def _renew(application: Application, force: bool) -> Exit:
                 "there is nothing to confirm: the signers list has no maximum age (`ccmctl signers max-age`), or it does not "
                 "allow your key to sign timestamps, as it does for administrators"
             )
-        application.terminal.record(records.MADE, name="timestamp", kind="timestamp", action="updated")
+        application.terminal.record(MadeLine, name="timestamp", kind="timestamp", action="updated")
         application.terminal.show("signers list: confirmed\n")
         return Exit.OK
 
@@ -236,23 +236,24 @@ def _notes(listed: SignersList) -> list[str]:
     return [*notes, f"nodes {word} unsigned requests and documents until {format_moment(until)}"]
 
 
-def _fields(one: Signer) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "key": one.key,
-        "plan": list(one.plan) or None,
-        "apply": list(one.apply) or None,
-        "exec": list(one.exec) or None,
-        "maintain": list(one.maintain) or None,
-        "data": one.data or None,
-        "facts": one.facts or None,
-        "schedules": one.schedules or None,
-        "join": one.join or None,
-        "admin": one.admin or None,
-        "timestamp": one.timestamp or None,
-        "roles": list(one.roles) or None,
-        "expires": datetime.fromtimestamp(one.expires, UTC) if one.expires else None,
-    }
+def _print_record(terminal: Terminal, one: Signer) -> None:
+    terminal.record(
+        SignerLine,
+        name=one.name,
+        key=one.key,
+        plan=list(one.plan) or None,
+        apply=list(one.apply) or None,
+        exec=list(one.exec) or None,
+        maintain=list(one.maintain) or None,
+        data=one.data or None,
+        facts=one.facts or None,
+        schedules=one.schedules or None,
+        join=one.join or None,
+        admin=one.admin or None,
+        timestamp=one.timestamp or None,
+        roles=list(one.roles) or None,
+        expires=datetime.fromtimestamp(one.expires, UTC) if one.expires else None,
+    )
 
 
 def _role(one: Signer) -> str:

@@ -15,7 +15,8 @@ from ccm_agent.model.errors import InputError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.keys_folder import keys_in, keys_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.access import TokenLine
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatures.join import JoinToken
@@ -181,7 +182,7 @@ def _show_created(application: Application, name: str, made: JoinToken, expires:
 
     line = f"ccm join {made.as_text()}"
     terminal = application.terminal
-    terminal.record(records.TOKEN, token=name, state="valid", command=line, expires=_time(expires), used=0)
+    terminal.record(TokenLine, token=name, state="valid", command=line, expires=_time(expires), used=0)
     terminal.show(
         f"# On each node, as root:\n{line}\n\n"
         f"# Or as cloud-init user data:\n#cloud-config\nruncmd:\n  - {line}\n"
@@ -208,7 +209,7 @@ def _list(application: Application) -> Exit:
         for one in await JoinRecords(fleet).tokens():
             record, state = one.record, _state(one, now)
             application.terminal.record(
-                records.TOKEN,
+                TokenLine,
                 token=one.id,
                 state=state,
                 used=one.used,
@@ -257,7 +258,7 @@ def _revoke(application: Application, name: str) -> Exit:
         if not TOKEN_ID.fullmatch(name):
             raise UsageError(f"{name[:40]}: not the id of a token; see `ccmctl token list`")
         await JoinRecords(fleet).revoke_token(name)
-        application.terminal.record(records.MADE, name=name, kind="token", action="revoked")
+        application.terminal.record(MadeLine, name=name, kind="token", action="revoked")
         application.terminal.show(f"{name}: revoked\n")
         return Exit.OK
 

@@ -15,7 +15,7 @@ from ccm_ctl.commands.command_tree import group as command_group
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.data.documents import author_cell
 from ccm_ctl.commands.runs.targets import check_selectors, message_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import GroupLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -53,7 +53,7 @@ def _list(application: Application) -> Exit:
         now, rows = fleet.clock.now(), []
         for one in await read_groups(fleet):
             application.terminal.record(
-                records.GROUP,
+                GroupLine,
                 name=one.name,
                 targets=list(one.targets),
                 by=one.written_by,
@@ -120,7 +120,7 @@ def _set(application: Application, name: str, targets: tuple[str, ...], message:
             if any(one.matches(node.name, node.facts) for one in selectors)
         ]
         application.terminal.record(
-            records.GROUP, name=name, targets=list(targets), by=fleet.operator, message=message or None
+            GroupLine, name=name, targets=list(targets), by=fleet.operator, message=message or None
         )
         word = "saved" if is_new else "unchanged"
         application.terminal.show(f"@{name}: {word}, {plural(len(nodes), 'node')} now\n")

@@ -9,7 +9,8 @@ import click
 from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.past import SessionLine
+from ccm_ctl.render.record_types.runs import EventLine
 
 if TYPE_CHECKING:
     from ccm_agent.clikit.terminal import Terminal
@@ -80,10 +81,10 @@ def _show(terminal: Terminal, node: str, entry: PastSession | PastAgentEvent) ->
     from ccm_ctl.fleet.nodes.node_past import PastSession
 
     if isinstance(entry, PastSession):
-        terminal.record(records.SESSION, **session_fields(node, entry))
+        _print_session(terminal, node, entry)
         terminal.show(draw_session(entry, format_session_starter(entry), terminal.style))
     else:
-        terminal.record(records.EVENT, node=node, event=entry.event, verdict=entry.verdict)
+        terminal.record(EventLine, node=node, event=entry.event, verdict=entry.verdict)
         terminal.show(draw_agent_event(entry, terminal.style))
 
 
@@ -103,22 +104,22 @@ def format_session_starter(session: PastSession) -> str:
     return f"assignment {session.start.origin}" + (f" ({', '.join(details)})" if details else "")
 
 
-def session_fields(node: str, session: PastSession) -> dict[str, object]:
-    """A session for programs."""
+def _print_session(terminal: Terminal, node: str, session: PastSession) -> None:
     from ccm_ctl.fleet.runs.stream_runs import find_cause
 
     start = session.start
-    return {
-        "node": node,
-        "run": session.run,
-        "time": session.time,
-        "cause": find_cause(start) if start else None,
-        "origin": (start.origin or None) if start else None,
-        "requester": (start.requester or None) if start else None,
-        "message": (start.message or None) if start else None,
-        "manifest": session.manifest or None,
-        "state": session.state,
-        "events": session.events,
-        "summary": session.summary,
-        "verdict": session.verdict,
-    }
+    terminal.record(
+        SessionLine,
+        node=node,
+        run=session.run,
+        time=session.time,
+        cause=find_cause(start) if start else None,
+        origin=(start.origin or None) if start else None,
+        requester=(start.requester or None) if start else None,
+        message=(start.message or None) if start else None,
+        manifest=session.manifest or None,
+        state=session.state,
+        events=session.events,
+        summary=session.summary,
+        verdict=session.verdict,
+    )

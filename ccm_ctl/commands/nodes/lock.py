@@ -20,7 +20,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import command_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, require_agents, target_options, yes_option
 from ccm_ctl.fleet.nodes.discovery import TargetSpec
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import LockLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -161,7 +161,7 @@ async def _list(application: Application, fleet: Fleet) -> Exit:
     rows = []
     for name, resource, one in find_locks(await read_inventory(fleet), fleet.clock.now()):
         application.terminal.record(
-            records.LOCK, node=name, resource=resource, since=one.since, until=one.until, by=one.by, why=one.why
+            LockLine, node=name, resource=resource, since=one.since, until=one.until, by=one.by, why=one.why
         )  # fmt: skip
         until = clock(one.until) if one.until else "it is enabled"
         rows.append([name, one_line(resource), until, one_line(one.by), one_line(one.why)])

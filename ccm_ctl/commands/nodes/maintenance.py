@@ -13,7 +13,7 @@ from ccm_agent.model.wire import AnswerState
 from ccm_ctl.commands.runs.targets import NOT_AGREED, TargetOptions, confirm, target_options, yes_option
 from ccm_ctl.fleet.nodes.discovery import resolve
 from ccm_ctl.fleet.nodes.node_commands import OFFLINE, REFUSED, SILENT, send_command
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import ReplyLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +105,7 @@ def _show(
         is_bad[name] = answer.state == AnswerState.REFUSED
         states[name] = (REFUSED, one_line(answer.reason)) if is_bad[name] else describe(answer.body)
     for name, (state, reason) in sorted(states.items()):
-        terminal.record(records.REPLY, node=name, state=state, reason=reason or None)
+        terminal.record(ReplyLine, node=name, state=state, reason=reason or None)
     groups: dict[tuple[bool, str, str], list[str]] = {}
     for name, key in states.items():
         groups.setdefault((is_bad[name], *key), []).append(name)

@@ -12,8 +12,8 @@ from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.keys.credentials import add_node, revoke_node
 from ccm_ctl.commands.keys.join import accept_node
 from ccm_ctl.commands.nodes.node_removal import remove_nodes, reset_nodes
-from ccm_ctl.commands.nodes.nodes import format_note, is_disputed, list_command, node_fields
-from ccm_ctl.render import records
+from ccm_ctl.commands.nodes.nodes import as_agents, format_note, is_disputed, list_command, node_fields
+from ccm_ctl.render.record_types.nodes import NodeLine
 
 if TYPE_CHECKING:
     from ccm_ctl.app import Application
@@ -57,7 +57,10 @@ def _show(application: Application, name: str) -> Exit:
         record = found.record
         twins = await read_twins(fleet, name) if is_disputed(found) else []
         application.terminal.record(
-            records.NODE, **node_fields(found, condition), assigned=found.assigned, agents=twins or None
+            NodeLine,
+            **node_fields(found, condition),
+            assigned=found.assigned,
+            agents=as_agents(twins) or None,
         )
         seen = f", last heard {ago(condition.heard, now)}" if condition.heard else ""
         late = ", missed its heartbeat" if condition.is_late else ""

@@ -13,7 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.keys.credentials import still_certified
 from ccm_ctl.commands.keys.keys_folder import keys_option
 from ccm_ctl.commands.runs.targets import yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import NodeLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def remove_nodes(application: Application, names: tuple[str, ...], yes: bool, fo
                     f"{one.node.name}: its data keys of secrets remain; remove them with --data and `ccmctl secret sync`"
                 )
             await _forget_machine(fleet, one.node)
-            application.terminal.record(records.NODE, node=one.node.name, state="removed")
+            application.terminal.record(NodeLine, node=one.node.name, state="removed")
             application.terminal.show(f"{one.node.name}: removed{_comes_back(one.node)}\n")
         for name in certified:
             application.terminal.note(
@@ -109,7 +109,7 @@ def reset_nodes(application: Application, names: tuple[str, ...], yes: bool, for
             return Exit.COULD_NOT_RUN
         for one in held:
             await _forget_machine(fleet, one.node)
-            application.terminal.record(records.NODE, node=one.node.name, state="reset")
+            application.terminal.record(NodeLine, node=one.node.name, state="reset")
             application.terminal.show(f"{one.node.name}: reset{_comes_back(one.node)}\n")
         return Exit.OK
 

@@ -9,7 +9,7 @@ from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.nodes.node_removal import remove_nodes
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import NodeLine, OneOfSeveral
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,9 +54,8 @@ def list_nodes(application: Application, given: TargetOptions) -> Exit:
         now = fleet.clock.now()
         twins = {node.name: await read_twins(fleet, node.name) for node in found if is_disputed(node)}
         for node in found if terminal.json else ():
-            terminal.record(
-                records.NODE, **node_fields(node, conditions[node.name]), agents=twins.get(node.name)
-            )
+            agents = as_agents(twins[node.name]) if node.name in twins else None
+            terminal.record(NodeLine, **node_fields(node, conditions[node.name]), agents=agents)
         columns = [
             Column("NODE", names=True),
             Column("STATE"),
@@ -128,6 +127,11 @@ def node_fields(node: Node, condition: NodeCondition) -> dict[str, Any]:
         "wrong_clock": node.wrong_clock or None,
         "unverified": node.unverified or None,
     }
+
+
+def as_agents(twins: Sequence[DuplicateIdentity]) -> list[OneOfSeveral]:
+    """The agents of one identity, for programs."""
+    return [OneOfSeveral(machine=twin.machine, started=twin.started) for twin in twins]
 
 
 def format_agent(node: Node, condition: NodeCondition) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import NODE_PING
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import TargetOptions, no_fold_option, target_options
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import ReplyLine
 
 if TYPE_CHECKING:
     from ccm_agent.clikit.table import Cell
@@ -45,7 +45,7 @@ def ping(application: Application, given: TargetOptions) -> Exit:
         names = sorted({*resolved.nodes, *replies})
         for name in names:
             if name not in replies:
-                terminal.record(records.REPLY, node=name, state="silent" if name in silent else "offline")
+                terminal.record(ReplyLine, node=name, state="silent" if name in silent else "offline")
         columns = [
             Column("NODE", names=True),
             Column("STATE"),
@@ -64,7 +64,7 @@ def _tell(terminal: Terminal, reply: Reply) -> None:
     """Print the record of an answer as it arrives."""
     answer = reply.answer
     terminal.record(
-        records.REPLY,
+        ReplyLine,
         node=reply.node,
         seconds=round(reply.after_s, 4),
         state=answer.state,

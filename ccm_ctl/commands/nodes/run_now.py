@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,13 +16,14 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.nodes.maintenance import MaintenanceOptions, maintenance_options
 from ccm_ctl.commands.runs.targets import NOT_AGREED, confirm, no_fold_option
 from ccm_ctl.fleet.nodes.node_commands import DONE, NOTHING
-from ccm_ctl.render import records
 from ccm_ctl.render.outcome import MEANINGS
+from ccm_ctl.render.record_types.nodes import ReplyLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccm_agent.clikit.table import Cell
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.app import Application
     from ccm_ctl.fleet.nodes.node_commands import Convergences, ManifestResult, NodeConvergence
     from ccm_ctl.fleet.ports import Fleet
@@ -96,7 +97,7 @@ class _View:
         for name in sorted(found.ended.keys() - self._told):
             self._told.add(name)
             one = found.ended[name]
-            self._terminal.record(records.REPLY, **_fields(one))
+            _print_record(self._terminal, one)
             if one.state in FAILED_STATES:
                 self._terminal.note(one_line(f"{name}: {one.state}: {_what(one)}"))
         self._terminal.flush()
@@ -111,7 +112,7 @@ def _show(application: Application, found: Sequence[NodeConvergence]) -> None:
     terminal = application.terminal
     for one in found:
         if one.state == NodeState.OFFLINE:
-            terminal.record(records.REPLY, **_fields(one))
+            _print_record(terminal, one)
     ordered = sorted(found, key=lambda one: (one.state in FAILED_STATES, one.state not in _WELL))
     columns = [Column("NODE"), Column("STATE"), Column("WHAT", fold=True), Column("RUN", spare=1)]
     terminal.table(columns, [_row(one) for one in ordered], is_repeatable=False)
@@ -143,10 +144,11 @@ def _format_result(result: ManifestResult) -> str:
     return f"{words}: {result.reason}" if result.reason else words
 
 
-def _fields(one: NodeConvergence) -> dict[str, Any]:
-    return {
-        "node": one.node,
-        "state": one.state,
-        "reason": one.reason or None,
-        "body": {"ended": msgspec.to_builtins(one.results)} if one.results else None,
-    }
+def _print_record(terminal: Terminal, one: NodeConvergence) -> None:
+    terminal.record(
+        ReplyLine,
+        node=one.node,
+        state=one.state,
+        reason=one.reason or None,
+        body={"ended": msgspec.to_builtins(one.results)} if one.results else None,
+    )

@@ -10,7 +10,7 @@ from ccm_agent.clikit.durations import TimeOption
 from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.past import StateLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -86,7 +86,7 @@ def _show(terminal: Terminal, node: str, name: str, manifest: PastManifest, now:
         f"{one_line(name)}: {session.state} {ago(session.time, now)} (run {short_id(session.run)})\n"
     )
     for resource, past in sorted(manifest.resources.items()):
-        terminal.record(records.STATE, **_fields(node, name, resource, past))
+        _print_record(terminal, node, name, resource, past)
     columns = [Column("RESOURCE", fold=True), Column("STATE"), Column("OUTCOME"), Column("WHEN", spare=1)]
     columns += [Column("CHANGED BY", fold=True)]
     rows = [_row(resource, past, now) for resource, past in sorted(manifest.resources.items())]
@@ -98,19 +98,20 @@ def _show(terminal: Terminal, node: str, name: str, manifest: PastManifest, now:
     terminal.show("\n")
 
 
-def _fields(node: str, manifest: str, resource: str, past: PastResource) -> dict[str, object]:
-    return {
-        "node": node,
-        "manifest": manifest or None,
-        "resource": resource,
-        "ensure": past.event.final_ensure or None,
-        "outcome": str(past.event.outcome),
-        "time": past.session.time,
-        "run": past.session.run,
-        "changed": past.changed.time if past.changed else None,
-        "changed_run": past.changed.run if past.changed else None,
-        "status": past.event.status,
-    }
+def _print_record(terminal: Terminal, node: str, manifest: str, resource: str, past: PastResource) -> None:
+    terminal.record(
+        StateLine,
+        node=node,
+        manifest=manifest or None,
+        resource=resource,
+        ensure=past.event.final_ensure or None,
+        outcome=str(past.event.outcome),
+        time=past.session.time,
+        run=past.session.run,
+        changed=past.changed.time if past.changed else None,
+        changed_run=past.changed.run if past.changed else None,
+        status=past.event.status,
+    )
 
 
 def _row(resource: str, past: PastResource, now: datetime) -> list[str | Cell]:

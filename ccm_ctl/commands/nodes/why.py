@@ -8,7 +8,7 @@ import click
 
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.why import WhyLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def why(application: Application, name: str) -> Exit:
         evidence = await read_evidence(fleet, name)
         now = fleet.clock.now()
         terminal = application.terminal
-        terminal.record(records.WHY, **describe(evidence, now))
+        terminal.record(WhyLine, **describe(evidence, now))
         if not terminal.json:
             terminal.show(why_screen(evidence, explain(evidence, now), now, terminal.style))
         return Exit.OK

@@ -13,7 +13,7 @@ from ccm_agent.clikit.text import plural
 from ccm_agent.model.exits import Exit
 from ccm_agent.model.ids import short_id
 from ccm_ctl.commands.command_tree import group, verb
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.runs import RolloutServerLine
 
 if TYPE_CHECKING:
     from ccm_agent.bus.signatures.signing import SigningKey
@@ -50,7 +50,7 @@ def _list(application: Application) -> Exit:
     async def work(fleet: Fleet) -> Exit:
         from ccm_agent.clikit.table import Column
         from ccm_agent.clikit.text import short_ids
-        from ccm_ctl.commands.rollouts.rollout_drive import rollout_fields
+        from ccm_ctl.commands.rollouts.rollout_drive import print_rollout
         from ccm_ctl.fleet.rollout.starts import read_servers
         from ccm_ctl.fleet.rollout.store import RolloutStore
         from ccm_ctl.render.rollout import rollout_line
@@ -59,7 +59,7 @@ def _list(application: Application) -> Exit:
         found = await RolloutStore(fleet).open_rollouts()
         short = short_ids(state.run for state in found)
         for state in found:
-            terminal.record(records.ROLLOUT, **rollout_fields(state))
+            print_rollout(terminal, state)
             asked = state.asked + len(state.returned)
             line = rollout_line(state).removeprefix("rollout: ")
             rows.append([short[state.run], f"{asked}/{state.plan.total}", line, _driver(state, fleet)])
@@ -72,9 +72,7 @@ def _list(application: Application) -> Exit:
         terminal.table(columns, rows, "no rollout is in progress\n")
         servers = await read_servers(fleet)
         for server in servers:
-            terminal.record(
-                records.ROLLOUT_SERVER, operator=server.operator, host=server.host, until=server.until
-            )
+            terminal.record(RolloutServerLine, operator=server.operator, host=server.host, until=server.until)
         names = ", ".join(f"{server.operator} on {server.host}" for server in servers)
         terminal.note(f"rollout servers: {names or 'none'}")
         return Exit.OK

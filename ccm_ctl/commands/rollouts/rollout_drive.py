@@ -28,7 +28,7 @@ from ccm_ctl.fleet.runs.run_again import (
     is_beyond_author,
 )
 from ccm_ctl.fleet.runs.run_session import check_own_rights, follow_rollout, new_rollout, record_rollout
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.runs import RolloutLine, RunLine
 from ccm_ctl.render.records import run_fields
 from ccm_ctl.render.rollout import order_line, rollout_line, wave_lines
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ccm_agent.bus.signatures.verified import Base
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_agent.model.records.rollout_records import GivenOrder
     from ccm_agent.model.wire import Request
     from ccm_ctl.app import Application
@@ -98,7 +99,7 @@ async def start_rollout(
         # only now: a server begins at once
         handed = hand_over(fleet, state, launch.record, launch.resolved.nodes, base=launch.base)
         await RolloutStore(fleet).write(handed, revision, base=launch.base)
-        terminal.record(records.RUN, **run_fields(launch.record))
+        terminal.record(RunLine, **run_fields(launch.record))
         run = short_id(state.run)
         terminal.show(
             f"run {run}: waiting for a rollout server\n  watch:  ccmctl run watch {run}\n  abort:  ccmctl run abort {run}\n"
@@ -303,7 +304,7 @@ class RolloutView(RunView):
         now = (str(state.phase), state.wave, state.reason)
         if now != self._shown:
             self._shown = now
-            self._terminal.record(records.ROLLOUT, **rollout_fields(state))
+            print_rollout(self._terminal, state)
             self._terminal.note(self._format_change(state))
 
     def _format_change(self, state: RolloutState) -> str:
@@ -353,18 +354,19 @@ class ServedView(RolloutView):
         return Exit.OK
 
 
-def rollout_fields(state: RolloutState) -> dict[str, object]:
-    """The state of a rollout for programs."""
-    return {
-        "run": state.run,
-        "phase": str(state.phase),
-        "wave": state.current.name,
-        "wave_index": state.wave,
-        "waves": len(state.plan.waves),
-        "asked": state.asked + len(state.returned),
-        "nodes": state.plan.total,
-        "reason": state.reason or None,
-        "by": state.by or None,
-        "bake_until": state.bake_until,
-        "driver": f"{state.lease.operator}@{state.lease.host}" if state.lease else None,
-    }
+def print_rollout(terminal: Terminal, state: RolloutState) -> None:
+    """Print the record of the state of a rollout."""
+    terminal.record(
+        RolloutLine,
+        run=state.run,
+        phase=str(state.phase),
+        wave=state.current.name,
+        wave_index=state.wave,
+        waves=len(state.plan.waves),
+        asked=state.asked + len(state.returned),
+        nodes=state.plan.total,
+        reason=state.reason or None,
+        by=state.by or None,
+        bake_until=state.bake_until,
+        driver=f"{state.lease.operator}@{state.lease.host}" if state.lease else None,
+    )

@@ -11,7 +11,7 @@ from ccm_agent.model.errors import NotFoundError, UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import group, verb
 from ccm_ctl.commands.runs.targets import NOT_AGREED, yes_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.nodes import SlotLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,7 +41,7 @@ def slots(application: Application) -> Exit:
 
         now, rows, places = fleet.clock.now(), [], await read_slots(fleet)
         for place in places:
-            application.terminal.record(records.SLOT, **place.fields())
+            application.terminal.record(SlotLine, **place.fields())
             rows.append(_row(place, now))
         columns = [
             Column("SLOT"),

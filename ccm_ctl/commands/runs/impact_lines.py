@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccm_agent.clikit.table import Cell, Column, table
 from ccm_agent.clikit.text import fold_names, one_line, plural, short_id, shortened
+from ccm_ctl.render.record_types.impact import (
+    ImpactLine,
+    ImpactResourceFields,
+    ImpactSlotFields,
+    ImpactSummaryLine,
+    ImpactWaveFields,
+    ServiceWaveFields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ccm_agent.clikit.table import Style
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_ctl.fleet.impact.changes import NodeChange
     from ccm_ctl.fleet.impact.report import ImpactReport, PlannedWave, ServiceImpact, WaveImpact
 
@@ -79,73 +88,75 @@ def _why_none(one: ServiceImpact) -> str:
     return "; change fewer nodes at a time, such as with --batch 1"
 
 
-def service_fields(one: ServiceImpact, waves: Sequence[PlannedWave]) -> dict[str, Any]:
-    """A service, for programs."""
-    return {
-        "cluster": one.service.cluster,
-        "protocol": one.service.protocol,
-        "service": one.service.service,
-        "instances": one.instances,
-        "healthy": one.healthy,
-        "preferred": one.preferred,
-        "unplaced": one.unplaced or None,
-        "nodes": list(one.nodes[:NAMES_LIMIT]),
-        "node_count": len(one.nodes),
-        "left": one.worst.left,
-        "waves": [
-            {
-                "wave": wave.wave,
-                "name": waves[wave.wave].name,
-                "instances": wave.instances,
-                "at_once": wave.at_once,
-                "failed": wave.failed,
-                "left": wave.left,
-                "preferred_left": wave.preferred_left,
-            }
+def print_service(terminal: Terminal, one: ServiceImpact, waves: Sequence[PlannedWave]) -> None:
+    """Print the record of a service."""
+    terminal.record(
+        ImpactLine,
+        cluster=one.service.cluster,
+        protocol=one.service.protocol,
+        service=one.service.service,
+        instances=one.instances,
+        healthy=one.healthy,
+        preferred=one.preferred,
+        unplaced=one.unplaced or None,
+        nodes=list(one.nodes[:NAMES_LIMIT]),
+        node_count=len(one.nodes),
+        left=one.worst.left,
+        waves=[
+            ServiceWaveFields(
+                wave=wave.wave,
+                name=waves[wave.wave].name,
+                instances=wave.instances,
+                at_once=wave.at_once,
+                failed=wave.failed,
+                left=wave.left,
+                preferred_left=wave.preferred_left,
+            )
             for wave in one.waves
         ],
-    }
+    )
 
 
-def summary_fields(report: ImpactReport) -> dict[str, Any]:
-    """What the numbers count, for programs."""
+def print_summary(terminal: Terminal, report: ImpactReport) -> None:
+    """Print the record of what the numbers count."""
     changing = {one.node for one in report.changes}
     assumed = [one for one in report.changes if not one.is_known]
-    return {
-        "run": report.run or None,
-        "services": len(report.services),
-        "without_healthy": len(report.lost),
-        "left_out": max(0, len(report.services) - RECORDS_LIMIT) or None,
-        "changing": len(changing),
-        "unchanged": report.unchanged,
-        "waves": [
-            {
-                "name": wave.name,
-                "nodes": len(wave.nodes),
-                "changing": len(changing.intersection(wave.nodes)),
-                "at_once": wave.at_once,
-                "may_have_failed": wave.may_have_failed,
-            }
+    terminal.record(
+        ImpactSummaryLine,
+        run=report.run or None,
+        services=len(report.services),
+        without_healthy=len(report.lost),
+        left_out=max(0, len(report.services) - RECORDS_LIMIT) or None,
+        changing=len(changing),
+        unchanged=report.unchanged,
+        waves=[
+            ImpactWaveFields(
+                name=wave.name,
+                nodes=len(wave.nodes),
+                changing=len(changing.intersection(wave.nodes)),
+                at_once=wave.at_once,
+                may_have_failed=wave.may_have_failed,
+            )
             for wave in report.waves
         ],
-        "assumed": {one.node: one.reason for one in assumed[:NAMES_LIMIT]},
-        "assumed_count": len(assumed),
-        "offline": list(report.offline[:NAMES_LIMIT]),
-        "offline_count": len(report.offline),
-        "unregistered": list(report.unregistered[:NAMES_LIMIT]),
-        "unregistered_count": len(report.unregistered),
-        "unplaced": list(report.unplaced[:NAMES_LIMIT]),
-        "unplaced_count": len(report.unplaced),
-        "resources": [
-            {"resource": resource, "nodes": count, "refresh": is_refresh, "slot": slot or None}
+        assumed={one.node: one.reason for one in assumed[:NAMES_LIMIT]},
+        assumed_count=len(assumed),
+        offline=list(report.offline[:NAMES_LIMIT]),
+        offline_count=len(report.offline),
+        unregistered=list(report.unregistered[:NAMES_LIMIT]),
+        unregistered_count=len(report.unregistered),
+        unplaced=list(report.unplaced[:NAMES_LIMIT]),
+        unplaced_count=len(report.unplaced),
+        resources=[
+            ImpactResourceFields(resource=resource, nodes=count, refresh=is_refresh, slot=slot or None)
             for resource, is_refresh, slot, count in _resources(report.changes)[:NAMES_LIMIT]
         ],
-        "slots": [
-            {"slot": name, "count": count, "held_by": list(report.holders.get(name, ())[:NAMES_LIMIT])}
+        slots=[
+            ImpactSlotFields(slot=name, count=count, held_by=list(report.holders.get(name, ())[:NAMES_LIMIT]))
             for name, count in sorted(report.slots.items())
         ],
-        "rollouts": list(report.others[:NAMES_LIMIT]),
-    }
+        rollouts=list(report.others[:NAMES_LIMIT]),
+    )
 
 
 def _groups(services: Iterable[ServiceImpact]) -> Iterator[list[ServiceImpact]]:

@@ -8,7 +8,6 @@ import click
 
 from ccm_agent.clikit.commands import Option
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, rollout_options
-from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,8 +94,8 @@ class PlanImpact:
             RECORDS_LIMIT,
             impact_text,
             impact_warnings,
-            service_fields,
-            summary_fields,
+            print_service,
+            print_summary,
         )
         from ccm_ctl.fleet.impact.sources import make_report
 
@@ -104,8 +103,8 @@ class PlanImpact:
             self._fleet, self._inventory, self._resolved, self._rollout, changes, self._resources, run
         )
         for one in report.services[:RECORDS_LIMIT]:
-            self._terminal.record(records.IMPACT, **service_fields(one, report.waves))
-        self._terminal.record(records.IMPACT_SUMMARY, **summary_fields(report))
+            print_service(self._terminal, one, report.waves)
+        print_summary(self._terminal, report)
         text = impact_text(report, self._terminal.style)
         self._terminal.show(f"\n{text}" if run else text)
         if not self._terminal.json:

@@ -13,7 +13,7 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.stored_runs import run_argument
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.administration import MadeLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ async def _write(
         await asyncio.to_thread(_save, Path(path), text.encode())
     except OSError as err:
         raise UsageError(f"{path}: cannot be written: {err.strerror}") from err
-    application.terminal.record(records.MADE, name=path, kind="report", action="created")
+    application.terminal.record(MadeLine, name=path, kind="report", action="created")
     application.terminal.show(f"{path}: written\n")
 
 

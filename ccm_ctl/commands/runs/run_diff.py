@@ -9,7 +9,7 @@ import click
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.targets import no_fold_option
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.past import DifferenceLine, NodeOutcomeFields, ResourceDifferenceFields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,11 +57,14 @@ def diff_command(application: Application, a: str, b: str) -> Exit:
         terminal.show(f"A: {headings[0]}\nB: {headings[1]}\n\n")
         for one in differences:
             terminal.record(
-                records.DIFFERENCE,
+                DifferenceLine,
                 node=one.node,
-                a=one.a,
-                b=one.b,
-                resources=one.resources,
+                a=NodeOutcomeFields(state=one.a.state, reason=one.a.reason),
+                b=NodeOutcomeFields(state=one.b.state, reason=one.b.reason),
+                resources=[
+                    ResourceDifferenceFields(resource=each.resource, a=each.a, b=each.b)
+                    for each in one.resources
+                ],
                 runs=[recorded_a.record.run, recorded_b.record.run],
             )
         _show_table(application, differences)

@@ -13,6 +13,7 @@ from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.stored_runs import format_outcome, format_starter, phase_fields
 from ccm_ctl.fleet.runs.stream_runs import CAUSES
 from ccm_ctl.render import records
+from ccm_ctl.render.record_types.runs import RunLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -142,7 +143,7 @@ def _show(terminal: Terminal, listed: ListedRuns, otherwise: str, now: datetime)
     has_messages = any(one.record.message for one in listed.runs)
     rows = []
     for one in listed.runs:
-        terminal.record(records.RUN, **_fields(one))
+        _print_record(terminal, one)
         rows.append(_row(one, shorts[one.record.run], now, has_messages=has_messages))
     columns = [Column("RUN"), Column("WHEN", spare=1), Column("BY", spare=2), Column("WHAT", fold=True)]
     columns += [Column("NODES", right=True), Column("OUTCOME", fold=True)]
@@ -172,21 +173,22 @@ def _tell_limits(terminal: Terminal, listed: ListedRuns, wanted: RunFilter) -> N
         )
 
 
-def _fields(one: ListedRun) -> dict[str, object]:
+def _print_record(terminal: Terminal, one: ListedRun) -> None:
     from ccm_ctl.render.records import run_fields
 
-    return {
+    terminal.record(
+        RunLine,
         **run_fields(one.record),
-        "cause": one.cause,
-        "origin": one.origin or None,
-        "reported_by": one.reported_by or None,
-        "state": one.state.state,
-        "counts": one.state.counts,
-        "stopped_by": one.state.stopped_by or None,
-        "closed_by": one.closed_by or None,
+        cause=one.cause,
+        origin=one.origin or None,
+        reported_by=one.reported_by or None,
+        state=one.state.state,
+        counts=one.state.counts,
+        stopped_by=one.state.stopped_by or None,
+        closed_by=one.closed_by or None,
         **phase_fields(one.rollout),
-        "unverified": one.unverified or None,
-    }
+        unverified=one.unverified or None,
+    )
 
 
 def _row(one: ListedRun, run: str, now: datetime, *, has_messages: bool) -> list[str]:

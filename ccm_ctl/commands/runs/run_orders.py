@@ -11,7 +11,6 @@ from ccm_agent.clikit.text import fold_names, short_id
 from ccm_agent.model.exits import Exit
 from ccm_ctl.commands.command_tree import verb
 from ccm_ctl.commands.runs.open_rollouts import alongside_option, warn_of_open
-from ccm_ctl.render import records
 
 if TYPE_CHECKING:
     from ccm_agent.model.records.rollout_records import Lease, RolloutState
@@ -236,10 +235,10 @@ async def _find(fleet: Fleet, word: str) -> Recorded:
 
 
 def _say(application: Application, state: RolloutState, done: str) -> Exit:
-    from ccm_ctl.commands.rollouts.rollout_drive import rollout_fields
+    from ccm_ctl.commands.rollouts.rollout_drive import print_rollout
 
     asked = state.asked + len(state.returned)
-    application.terminal.record(records.ROLLOUT, **rollout_fields(state))
+    print_rollout(application.terminal, state)
     application.terminal.show(
         f"run {short_id(state.run)}: {done} after {asked} of {state.plan.total} nodes had started\n"
     )

@@ -20,6 +20,7 @@ from ccm_ctl.fleet.runs.open_runs import settle_stopped
 from ccm_ctl.fleet.runs.run_request import send_stop
 from ccm_ctl.render import records
 from ccm_ctl.render.outcome import format_counts
+from ccm_ctl.render.record_types.runs import RunLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ def stop(application: Application, run: str, kill: bool, yes: bool) -> Exit:
             words = format_counts(state.counts(), plan=record.action == "plan")
             if is_closed:
                 words = format_outcome(record.action, recorded.state, "")
-            application.terminal.record(records.RUN, run=record.run, state="done")
+            application.terminal.record(RunLine, run=record.run, state="done")
             application.terminal.show(f"{_title(recorded)} has ended already: {words}\n")
             return Exit.OK
         if not yes and await _is_paused(fleet, record.run):
@@ -118,7 +119,7 @@ def _show(
     stopping = len(replies) - len(refused) - len(ended)
     run = short_id(recorded.record.run)
     terminal.record(
-        records.RUN,
+        RunLine,
         run=recorded.record.run,
         state="stopping",
         stopping=stopping,

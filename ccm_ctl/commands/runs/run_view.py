@@ -36,6 +36,7 @@ from ccm_ctl.render.outcome import (
     run_report,
 )
 from ccm_ctl.render.output import IN_BRIEF, IN_FULL
+from ccm_ctl.render.record_types.runs import EndLine, EventLine, OutputLine, ResultLine, RunLine
 from ccm_ctl.render.verdicts import part_sentence
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class RunView:
         """Announce the run, and the command to watch it again."""
         record, run = self.record, short_id(self.record.run)
         offline = f" ({record.offline} offline)" if record.offline else ""
-        self._terminal.record(records.RUN, **records.run_fields(record))
+        self._terminal.record(RunLine, **records.run_fields(record))
         self._terminal.note(f"run {run}: {self.title} on {plural(record.nodes, 'node')}{offline}")
         if record.message:
             self._terminal.note(f"message: {one_line(record.message)}")
@@ -164,7 +165,7 @@ class RunView:
         code = choose_exit(self._run, offline_ok=self._offline_ok)
         self.show()
         self._terminal.record(
-            records.END,
+            EndLine,
             run=self.record.run,
             counts={str(state): count for state, count in self._run.counts().items()},
             exit=int(code),
@@ -243,12 +244,10 @@ class RunView:
         """Tell programs of an event; that of a command without what is the same on all nodes."""
         verdict, event = self.event_verdict(one.node), one.event
         if self.record.action != "exec":
-            self._terminal.record(records.EVENT, event=event, verdict=verdict)
+            self._terminal.record(EventLine, event=event, verdict=verdict)
         elif isinstance(event, TransactionEvent):
             fields = output_fields(event)
-            self._terminal.record(
-                records.OUTPUT, run=self.record.run, node=one.node, **fields, verdict=verdict
-            )
+            self._terminal.record(OutputLine, run=self.record.run, node=one.node, **fields, verdict=verdict)
 
     def result_fields(self, node: NodeRun) -> dict[str, Any]:
         """The result of a node for programs, with the verdict on it."""
@@ -323,7 +322,7 @@ class RunView:
                 del self._untold[name]
                 if self._told.get(name) is not node.state:
                     self._told[name] = node.state
-                    self._terminal.record(records.RESULT, **self.result_fields(node))
+                    self._terminal.record(ResultLine, **self.result_fields(node))
                     is_listed = is_going_on or self._failures.has_named
                     if is_listed and node.state in _FAILED_STATES:
                         self._failures.name(name, str(node.state), format_failure(node))

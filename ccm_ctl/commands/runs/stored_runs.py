@@ -9,7 +9,7 @@ import click
 
 from ccm_agent.model.records.rollout_records import Phase
 from ccm_agent.model.wire import NodeState
-from ccm_ctl.commands.rollouts.rollout_drive import RolloutWatch, rollout_fields
+from ccm_ctl.commands.rollouts.rollout_drive import RolloutWatch
 from ccm_ctl.commands.runs.run_view import RunView
 from ccm_ctl.fleet.runs.find_run import find_run
 from ccm_ctl.fleet.runs.follow import Follower
@@ -18,9 +18,9 @@ from ccm_ctl.fleet.runs.joining import Joining
 from ccm_ctl.fleet.runs.proof import read_proof
 from ccm_ctl.fleet.runs.run import LIMIT_S
 from ccm_ctl.fleet.runs.stream_runs import NODE, REQUEST
-from ccm_ctl.render import records
 from ccm_ctl.render.event import event_line
 from ccm_ctl.render.outcome import format_counts
+from ccm_ctl.render.record_types.runs import EventLine, ResultLine, RunLine
 from ccm_ctl.render.records import run_fields, title_of
 from ccm_ctl.render.rollout import order_fields, order_line, rollout_status
 
@@ -116,7 +116,7 @@ def show_stored(
     """Show a run that was looked at: what was asked, each node's result, and with `events` each event."""
     terminal = application.terminal
     terminal.record(
-        records.RUN,
+        RunLine,
         **run_fields(recorded.record),
         cause=recorded.cause,
         origin=recorded.origin or None,
@@ -134,9 +134,9 @@ def show_stored(
     lines = []
     for _, node in sorted(state.nodes.items()):
         for event in (node.events[number] for number in sorted(node.events)):
-            terminal.record(records.EVENT, event=event, verdict=watch.event_verdict(node.node))
+            terminal.record(EventLine, event=event, verdict=watch.event_verdict(node.node))
             lines.append(event_line(node.node, event, terminal.style))
-        terminal.record(records.RESULT, **watch.result_fields(node))
+        terminal.record(ResultLine, **watch.result_fields(node))
     if events and lines:
         terminal.show("".join([*lines, "\n"]))
     watch.show()
@@ -158,8 +158,14 @@ def format_busy(nodes: Sequence[str], run: str) -> str:
 
 def phase_fields(rollout: RolloutState | None) -> dict[str, Any]:
     """Where the rollout of a run is, for programs; nothing for other runs."""
-    fields = rollout_fields(rollout) if rollout is not None else {}
-    return {name: fields[name] for name in ("phase", "reason", "by", "driver") if name in fields}
+    if rollout is None:
+        return {}
+    return {
+        "phase": str(rollout.phase),
+        "reason": rollout.reason or None,
+        "by": rollout.by or None,
+        "driver": f"{rollout.lease.operator}@{rollout.lease.host}" if rollout.lease else None,
+    }
 
 
 def format_outcome(action: str, state: RunState, closed_by: str, rollout: RolloutState | None = None) -> str:

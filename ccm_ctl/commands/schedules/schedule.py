@@ -36,9 +36,10 @@ from ccm_ctl.commands.schedules.schedule_rollout import (
     run_rollout_now,
 )
 from ccm_ctl.commands.schedules.schedule_status import status_command
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.runs import ScheduleLine
 
 if TYPE_CHECKING:
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_agent.model.formats.moments import GivenTime
     from ccm_ctl.app import Application, Broker
     from ccm_ctl.fleet.content import Content
@@ -234,7 +235,11 @@ def _show_stored(
     ends: datetime,
     *,
     is_new: bool,
-    **fields: object,
+    scope: str,
+    refused_by: list[str] | None = None,
+    rollout: str | None = None,
+    start_within_s: float | None = None,
+    servers: list[str] | None = None,
 ) -> None:
     """Say that a schedule was stored, and when it is due."""
     from ccm_ctl.fleet.schedules.stored_schedule import next_time
@@ -242,14 +247,18 @@ def _show_stored(
     now = fleet.clock.now()
     due = next_time(new.when, new.zone, since=now, now=now)
     application.terminal.record(
-        records.SCHEDULE,
+        ScheduleLine,
         name=new.name,
         when=new.when,
         zone=new.zone or None,
         new=is_new,
         next=due,
         ends=ends if fleet.signatory else None,
-        **fields,
+        scope=scope,
+        refused_by=refused_by,
+        rollout=rollout,
+        start_within_s=start_within_s,
+        servers=servers,
     )
     next_words = f", next {clock(due)}" if due is not None and not new.when.startswith("@") else ""
     until = f", signed until {ends:%Y-%m-%d}" if fleet.signatory else ""
@@ -309,7 +318,7 @@ def _list(application: Application) -> Exit:
         now = broker.fleet.clock.now()
         rows = []
         for one in await _open(broker).all():
-            application.terminal.record(records.SCHEDULE, **_fields(one, now))
+            _print_schedule(application.terminal, one, now)
             action = "plan" if one.protocol == MANIFEST_PLAN else "apply"
             when = format_when(one.when, one.zone) or "was due once"
             if one.rollout is not None:
@@ -356,7 +365,7 @@ def _rm(application: Application, name: str, yes: bool) -> Exit:
         if not yes and not await application.terminal.ask(question, otherwise="use --yes"):
             return NOT_AGREED
         await schedules.remove(name)
-        application.terminal.record(records.SCHEDULE, name=name, removed=True)
+        application.terminal.record(ScheduleLine, name=name, removed=True)
         application.terminal.show(f"{name}: removed\n")
         return Exit.OK
 
@@ -469,22 +478,22 @@ def _open(broker: Broker) -> Schedules:
     return Schedules(broker.connection, broker.fleet)
 
 
-def _fields(one: Schedule, now: datetime) -> dict[str, object]:
-
-    return {
-        "name": one.name,
-        "scope": one.scope,
-        "protocol": one.protocol,
-        "manifest": one.request.name,
-        "targets": one.request.targets,
-        "where": one.request.where or None,
-        "when": one.when,
-        "zone": one.zone or None,
-        "catch_up": one.request.catch_up or None,
-        "next": one.next_after(now),
-        "last": one.last,
-        "ends": one.ends,
-        "unverified": one.unverified or None,
-        "rollout": one_line(str(one.rollout.definition)) if one.rollout else None,
-        "start_within_s": one.rollout.start_within_s if one.rollout else None,
-    }
+def _print_schedule(terminal: Terminal, one: Schedule, now: datetime) -> None:
+    terminal.record(
+        ScheduleLine,
+        name=one.name,
+        scope=one.scope,
+        protocol=one.protocol,
+        manifest=one.request.name,
+        targets=one.request.targets,
+        where=one.request.where or None,
+        when=one.when,
+        zone=one.zone or None,
+        catch_up=one.request.catch_up or None,
+        next=one.next_after(now),
+        last=one.last,
+        ends=one.ends,
+        unverified=one.unverified or None,
+        rollout=one_line(str(one.rollout.definition)) if one.rollout else None,
+        start_within_s=one.rollout.start_within_s if one.rollout else None,
+    )

@@ -14,9 +14,10 @@ from ccm_agent.model.exits import Exit
 from ccm_agent.model.wire import MANIFEST_APPLY, MANIFEST_PLAN, ManifestRequest
 from ccm_ctl.commands.rollouts.rollout_options import RolloutFlags, refuse_credentials
 from ccm_ctl.commands.runs.targets import ManifestOptions, TargetOptions
-from ccm_ctl.render import records
+from ccm_ctl.render.record_types.runs import ScheduledStartLine
 
 if TYPE_CHECKING:
+    from ccm_agent.clikit.terminal import Terminal
     from ccm_agent.model.formats.moments import GivenTime
     from ccm_agent.model.records.rollout_records import ScheduledStart, ScheduleStarts
     from ccm_ctl.app import Application
@@ -139,7 +140,7 @@ async def show_rollout_status(application: Application, fleet: Fleet, one: Sched
         terminal.warn(f"{one.name}: the stored starts do not count, and are not shown: {stored.unverified}")
     missed = _missed(fleet, one, starts)
     for start in starts.starts:
-        terminal.record(records.SCHEDULED_START, **_start_fields(one.name, start))
+        _print_start(terminal, one.name, start)
     terminal.show(f"{one.name}: rollout with {one_line(str(one.rollout.definition))}\n")
     if missed:
         terminal.warn(missed)
@@ -184,11 +185,12 @@ def _show_starts(application: Application, starts: ScheduleStarts) -> None:
     application.terminal.table(columns, rows, "was not started yet\n")
 
 
-def _start_fields(name: str, start: ScheduledStart) -> dict[str, object]:
-    return {
-        "name": name,
-        "due": start.due,
-        "run": start.run or None,
-        "reason": start.reason or None,
-        "by": start.by,
-    }
+def _print_start(terminal: Terminal, name: str, start: ScheduledStart) -> None:
+    terminal.record(
+        ScheduledStartLine,
+        name=name,
+        due=start.due,
+        run=start.run or None,
+        reason=start.reason or None,
+        by=start.by,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -45,7 +45,7 @@ class SlotPlace(Struct, frozen=True, kw_only=True):
         """Whether the node holds the slot, as other nodes see it."""
         return self.state.entry.is_held and not self.unverified
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         """For programs."""
         entry = self.state.entry
         return {

@@ -7,6 +7,7 @@ import io
 import os
 
 import pytest
+from msgspec import Struct
 
 from ccm_agent.clikit.table import COLORS, UNLIMITED, Style, paint
 from ccm_agent.clikit.terminal import Terminal
@@ -20,11 +21,18 @@ def a_terminal(*, json: bool = False, tty: bool = False, **environ: str) -> tupl
     return Terminal("ccmctl", json=json, out=out, err=err, environ=environ), out, err
 
 
+class SeenLine(Struct, kw_only=True, tag_field="record", tag="node"):
+    """A record."""
+
+    node: str
+    seen: str | None = None
+
+
 def test_people_see_text_and_programs_see_records() -> None:
     for json, expected in ((False, "a table\n"), (True, '{"record":"node","node":"web1"}\n')):
         terminal, out, err = a_terminal(json=json)
         terminal.show("a table\n")
-        terminal.record("node", node="web1")
+        terminal.record(SeenLine, node="web1", seen=None)
         terminal.note("on the way \x1b[2J")
 
         assert (out.getvalue(), err.getvalue()) == (expected, "on the way \\x1b[2J\n")

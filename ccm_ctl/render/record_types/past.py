@@ -1,13 +1,14 @@
-"""The shape of the records about the past: sessions and states of a node, and differences of runs; see `record_types`."""
+"""The records about the past: sessions and states of a node, and differences of runs."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 
 from ccm_agent.model.outcome import SessionSummary
-from ccm_ctl.render.run_record_types import Line, Manifest, Maybe, Node, Run, Text, Time, Verdict
+from ccm_ctl.render.record_types.line import Line, Manifest, Node, Run, Text, Time, Verdict
 
 
 class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=True):
@@ -15,38 +16,39 @@ class SessionLine(Line, frozen=True, kw_only=True, tag="session", omit_defaults=
 
     node: Node
     run: Run
-    time: Annotated[Time, Meta(description="When its first event was stored.")]
+    time: Annotated[datetime, Meta(tz=True, description="When its first event was stored.")]
     cause: Annotated[
         Text, Meta(description="What started it: `request`, `schedule`, `assignment` or `node`.")
-    ] = UNSET
-    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = UNSET
-    requester: Annotated[Text, Meta(description="The operator who started it.")] = UNSET
-    message: Annotated[Text, Meta(description="The requester's reason.")] = UNSET
-    manifest: Manifest = UNSET
+    ] = None
+    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = None
+    requester: Annotated[Text, Meta(description="The operator who started it.")] = None
+    message: Annotated[Text, Meta(description="The requester's reason.")] = None
+    manifest: Manifest = None
     state: Annotated[str, Meta(description="How it ended; `running` if no end is known.")]
     events: Annotated[
-        list[dict[str, Any]], Meta(description="The events of resources, as on the bus, without forged ones.")
+        list[Annotated[Any, Meta(extra_json_schema={"type": "object"})]],
+        Meta(description="The events of resources, as on the bus, without forged ones."),
     ]
-    summary: Annotated[SessionSummary | Maybe, Meta(description="The node's summary.")] = UNSET
-    verdict: Verdict = UNSET
+    summary: Annotated[SessionSummary | None, Meta(description="The node's summary.")] = None
+    verdict: Verdict = None
 
 
 class StateLine(Line, frozen=True, kw_only=True, tag="state", omit_defaults=True):
     """The state of a resource of a node, now or at a time."""
 
     node: Node
-    manifest: Manifest = UNSET
+    manifest: Manifest = None
     resource: Annotated[str, Meta(description="`type#name`, after the parents of a nested resource.")]
-    ensure: Annotated[Text, Meta(description="Its `ensure` at the end of that session.")] = UNSET
+    ensure: Annotated[Text, Meta(description="Its `ensure` at the end of that session.")] = None
     outcome: Annotated[str, Meta(description="What happened to it last, such as `changed` or `failed`.")]
-    time: Annotated[Time, Meta(description="When that session started.")]
+    time: Annotated[datetime, Meta(tz=True, description="When that session started.")]
     run: Run
-    changed: Annotated[Time, Meta(description="When it was changed last.")] = UNSET
-    changed_run: Annotated[Text, Meta(description="Id of the run that changed it last.")] = UNSET
-    status: Annotated[Any, Meta(description="Its state at the end of that session.")] = UNSET
+    changed: Annotated[Time, Meta(description="When it was changed last.")] = None
+    changed_run: Annotated[Text, Meta(description="Id of the run that changed it last.")] = None
+    status: Annotated[Any, Meta(description="Its state at the end of that session.")] = None
 
 
-class NodeOutcomeFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NodeOutcomeFields(Struct, frozen=True, kw_only=True):
     """One node in one of two runs."""
 
     state: Annotated[str, Meta(description="State of the node; `absent` if it is not in the run.")]

@@ -1,12 +1,12 @@
-"""The shape of the records of `ccmctl plan --impact`; see `record_types`."""
+"""The records of `ccmctl plan --impact --json`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 
-from ccm_ctl.render.run_record_types import Count, Line, OneRun
+from ccm_ctl.render.record_types.line import Count, Line, OneRun
 
 
 class ServiceWaveFields(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class ImpactLine(Line, frozen=True, kw_only=True, tag="impact", omit_defaults=Tr
     unplaced: Annotated[
         Count,
         Meta(description="Healthy instances at addresses that no node reports; they count as not lost."),
-    ] = UNSET
+    ] = None
     nodes: Annotated[
         list[str], Meta(description="Nodes that would change and have healthy instances, at most 1,000.")
     ]
@@ -84,11 +84,11 @@ class ImpactSlotFields(Struct, frozen=True, kw_only=True):
 class ImpactSummaryLine(Line, frozen=True, kw_only=True, tag="impact_summary", omit_defaults=True):
     """The last record of `plan --impact`: what the numbers count. Lists have at most 1,000 items."""
 
-    run: OneRun = UNSET
+    run: OneRun = None
     services: Annotated[int, Meta(description="How many services lose instances.")]
     without_healthy: Annotated[int, Meta(description="How many of them may have no healthy instance left.")]
     left_out: Annotated[Count, Meta(description="Services without a record, because there are too many.")] = (
-        UNSET
+        None
     )
     changing: Annotated[int, Meta(description="How many nodes would change.")]
     unchanged: Annotated[int, Meta(description="How many nodes would not.")]

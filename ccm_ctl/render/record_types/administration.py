@@ -1,0 +1,71 @@
+"""The records about what commands create, checks of `doctor`, notification rules, and errors."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_ctl.render.record_types.line import Count, Line, Texts
+
+
+class MadeLine(Line, frozen=True, kw_only=True, tag="made", omit_defaults=True):
+    """A stream, bucket, key, list or certificate."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    kind: Annotated[
+        str, Meta(description="What it is, such as `stream`, `bucket`, `keys`, `node` or `operator`.")
+    ]
+    action: Annotated[
+        str,
+        Meta(
+            description="`created`, `updated`, `unchanged`, `skipped`, `published`, `migrated`, `accepted` or `revoked`."
+        ),
+    ]
+    replicas: Annotated[Count, Meta(description="How many servers hold a copy.")] = None
+    details: Annotated[Texts, Meta(description="What was changed.")] = None
+    number: Annotated[Count, Meta(description="Number of the signers list.")] = None
+    servers: Annotated[Texts, Meta(description="Servers that applied a revocation.")] = None
+
+
+class LeftLine(Line, frozen=True, kw_only=True, tag="left", omit_defaults=True):
+    """A node or operator that still has credentials of the layout with one account; in `init --security --migrate`."""
+
+    kind: Annotated[str, Meta(description="`node` or `operator`; empty if only the broker knows.")]
+    name: Annotated[str, Meta(description="The name.")]
+    has_new: Annotated[bool, Meta(description="New credentials were created.")] = False
+    connected: Annotated[bool, Meta(description="It is connected with the old ones.")] = False
+
+
+class CheckResultLine(Line, frozen=True, kw_only=True, tag="check", omit_defaults=True):
+    """What one check of `doctor` found."""
+
+    id: Annotated[str, Meta(description="The check, such as `broker.tls`.")]
+    state: Annotated[str, Meta(description="`ok`, `warning`, `problem` or `unknown`.")]
+    sentence: Annotated[str, Meta(description="What was found.")]
+    fix: Annotated[str, Meta(description="The command that fixes it.")] = ""
+    names: Annotated[list[str], Meta(description="Nodes or operators that it concerns, at most 1,000.")] = []
+    count: Annotated[int, Meta(description="How many it concerns.")] = 0
+
+
+class ChecksLine(Line, frozen=True, kw_only=True, tag="checks"):
+    """The last record of `doctor`."""
+
+    counts: Annotated[dict[str, int], Meta(description="Checks by state.")]
+    exit: Annotated[int, Meta(description="The exit code.")]
+
+
+class NotificationRuleLine(Line, frozen=True, kw_only=True, tag="notification_rule"):
+    """A rule that reports what happens in the fleet; in `notify list`."""
+
+    name: Annotated[str, Meta(description="Name of the rule.")]
+    on: Annotated[str, Meta(description="Its condition.")]
+    channel: Annotated[str, Meta(description="Where notifications go, without secrets.")]
+    after: Annotated[str, Meta(description="When a node that does not match its assignment is stale.")]
+
+
+class ErrorLine(Line, frozen=True, kw_only=True, tag="error"):
+    """An error. The message is also on standard error."""
+
+    code: Annotated[str, Meta(description="The error code.")]
+    message: Annotated[str, Meta(description="The sentence.")]

@@ -1,0 +1,108 @@
+"""
+All records of `ccmctl --json`, from which their schema and the reference page are generated.
+
+Commands print them with `Terminal.record(NodeLine, node=…)`: the Struct names the record, and the type checker holds the fields
+against it. Scripts rely on the shapes: fields are added, never changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import msgspec
+
+from ccm_ctl.render.record_types.access import JoinLine, SignerLine, TokenLine
+from ccm_ctl.render.record_types.administration import (
+    CheckResultLine,
+    ChecksLine,
+    ErrorLine,
+    LeftLine,
+    MadeLine,
+    NotificationRuleLine,
+)
+from ccm_ctl.render.record_types.assignments import AssignmentLine, BundleLine, StandingLine
+from ccm_ctl.render.record_types.audit import AuditAuthorLine, AuditLine, VerificationLine
+from ccm_ctl.render.record_types.data import DocumentLine, ExplainedLine
+from ccm_ctl.render.record_types.impact import ImpactLine, ImpactSummaryLine
+from ccm_ctl.render.record_types.nodes import FactsLine, GroupLine, LockLine, NodeLine, ReplyLine, SlotLine
+from ccm_ctl.render.record_types.past import DifferenceLine, SessionLine, StateLine
+from ccm_ctl.render.record_types.runs import (
+    EndLine,
+    EventLine,
+    OutputLine,
+    ResultLine,
+    RolloutLine,
+    RolloutServerLine,
+    RunLine,
+    ScheduledStartLine,
+    ScheduleLine,
+)
+from ccm_ctl.render.record_types.secrets import SecretLine, SecretNodeLine, SecretRevisionLine
+from ccm_ctl.render.record_types.why import WhyLine
+
+RECORDS: tuple[type[msgspec.Struct], ...] = (
+    RunLine,
+    EventLine,
+    ResultLine,
+    EndLine,
+    RolloutLine,
+    RolloutServerLine,
+    OutputLine,
+    GroupLine,
+    SecretLine,
+    SecretRevisionLine,
+    SecretNodeLine,
+    SlotLine,
+    ImpactLine,
+    ImpactSummaryLine,
+    NodeLine,
+    ReplyLine,
+    LockLine,
+    FactsLine,
+    DocumentLine,
+    MadeLine,
+    SignerLine,
+    TokenLine,
+    JoinLine,
+    BundleLine,
+    ScheduleLine,
+    ScheduledStartLine,
+    AssignmentLine,
+    StandingLine,
+    WhyLine,
+    ExplainedLine,
+    LeftLine,
+    CheckResultLine,
+    ChecksLine,
+    VerificationLine,
+    AuditLine,
+    AuditAuthorLine,
+    NotificationRuleLine,
+    SessionLine,
+    StateLine,
+    DifferenceLine,
+    ErrorLine,
+)
+"""All kinds, in the order of the reference."""
+
+
+def record_schema() -> dict[str, Any]:
+    """
+    The JSON Schema of a record.
+
+    A field that is None is not printed, so the schema does not name null for a field that is None by default.
+    """
+    schema = msgspec.json.schema(functools.reduce(operator.or_, RECORDS))
+    for name in {kind.__name__ for record in RECORDS for kind in record.__mro__} & schema["$defs"].keys():
+        fields = schema["$defs"][name]["properties"]
+        optional = [each for each in fields if fields[each].get("default", "") is None]
+        fields |= {each: _without_null(fields[each]) for each in optional}
+    return schema
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in field.items() if key not in ("default", "anyOf")}
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    return {**kept, **kinds[0]} if len(kinds) == 1 else {**kept, "anyOf": kinds} if kinds else kept

@@ -1,0 +1,159 @@
+"""The records about nodes: what is known of them, what they answer, and what they hold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.wire import Disabled
+from ccm_ctl.render.record_types.line import (
+    Count,
+    Flag,
+    Line,
+    Machine,
+    Node,
+    OneRun,
+    Started,
+    Text,
+    Time,
+    Unverified,
+)
+
+
+class OneOfSeveral(Struct, frozen=True, kw_only=True):
+    """One of several agents that use the same identity."""
+
+    machine: Annotated[str, Meta(description="Machine id of its host.")]
+    started: Annotated[str, Meta(description="When the agent started.")]
+
+
+class NodeFields(Line, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a node."""
+
+    node: Node
+    state: Annotated[
+        str,
+        Meta(
+            description="`present`, `offline`, `expected`, `silent`; `removed` or `reset` by a command; the condition in `why`."
+        ),
+    ]
+    condition: Annotated[
+        Text,
+        Meta(
+            description="The node in one word, as lists, `why` and the dashboard show it: `failed`, `duplicate`, `clock`, "
+            "`refused`, `plans only`, `stopped`, `disk`, `expired`, `silent`, `refresh pending`, `undelivered`, `drifted`, "
+            "`offline`, `never seen`, `disabled`, `waiting`, `running`, `unassigned` or `converged`."
+        ),
+    ] = None
+    heard: Annotated[
+        Time, Meta(description="Its last heartbeat, or when it was last there if it is offline.")
+    ] = None
+    late: Annotated[Flag, Meta(description="It missed a heartbeat, so what is shown may be old.")] = None
+    facts: Annotated[dict[str, Any] | None, Meta(description="Routed and assigned facts.")] = None
+    version: Annotated[Text, Meta(description="Version of the agent.")] = None
+    machine: Machine = None
+    started: Started = None
+    last_run: Annotated[Text, Meta(description="Id of the newest finished run.")] = None
+    last_state: Annotated[Text, Meta(description="Its end state.")] = None
+    last_time: Annotated[Time, Meta(description="When it ended.")] = None
+    disabled: Annotated[
+        Disabled | None, Meta(description="Why the node makes no changes, since and until when.")
+    ] = None
+    conflict: Annotated[Text, Meta(description="A problem with its identity, policy or assignments.")] = None
+    run: Annotated[Text, Meta(description="Id of the current run.")] = None
+    signatures: Annotated[Flag, Meta(description="The node obeys only signed requests and documents.")] = None
+    plans_only: Annotated[
+        Text,
+        Meta(
+            description="Why the node accepts only plans: no administrator has confirmed its signers list for too long."
+        ),
+    ] = None
+    disk: Annotated[Text, Meta(description="Why it cannot write its state to disk.")] = None
+    wrong_clock: Annotated[
+        Text, Meta(description="Why its clock is wrong, so that it refuses signed requests.")
+    ] = None
+    unverified: Annotated[
+        dict[str, str] | None, Meta(description="Entries without a valid signature, with the reason.")
+    ] = None
+    agents: Annotated[
+        list[OneOfSeveral] | None, Meta(description="The agents, if several use this identity.")
+    ] = None
+
+
+class NodeLine(NodeFields, frozen=True, kw_only=True, tag="node", omit_defaults=True):
+    """A node."""
+
+    assigned: Annotated[dict[str, Any] | None, Meta(description="Assigned facts; in `node show`.")] = None
+
+
+class ReplyLine(Line, frozen=True, kw_only=True, tag="reply", omit_defaults=True):
+    """A node's answer to `ping`, `disable`, `enable`, `lock`, `unlock` or `run-now`."""
+
+    node: Node
+    state: Annotated[
+        str,
+        Meta(
+            description="`accepted` or `refused`; `silent`, `unreachable` or `offline` without an answer; `disabled`, `enabled`, "
+            "`locked`, `unlocked`, `not locked`; for `run-now` the worst state of what the node converges on."
+        ),
+    ]
+    seconds: Annotated[float | None, Meta(description="Time until the answer.")] = None
+    reason: Annotated[Text, Meta(description="Why the node refused, or what was not locked.")] = None
+    machine: Machine = None
+    started: Started = None
+    body: Annotated[
+        dict[str, Any] | None,
+        Meta(description="The agent's report, such as its version, or how it converged."),
+    ] = None
+
+
+class FactsLine(Line, frozen=True, kw_only=True, tag="facts", omit_defaults=True):
+    """Facts of a node."""
+
+    node: Node
+    path: Annotated[Text, Meta(description="The requested path.")] = None
+    facts: Annotated[Any, Meta(description="The facts, or the value at the path.")] = None
+    unverified: Unverified = None
+    assigned: Annotated[dict[str, Any] | None, Meta(description="All assigned facts after it.")] = None
+    state: Annotated[
+        Text, Meta(description="`taken` by the node, `late`, or `waits` because the node is offline.")
+    ] = None
+
+
+class GroupLine(Line, frozen=True, kw_only=True, tag="group", omit_defaults=True):
+    """A saved selector."""
+
+    name: Annotated[str, Meta(description="Its name, for `--targets @NAME`.")]
+    targets: Annotated[list[str], Meta(description="The selectors, any of which is enough.")]
+    by: Annotated[str, Meta(description="The operator who wrote or removed it.")]
+    time: Annotated[Time, Meta(description="When it was written or removed.")] = None
+    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = None
+    unverified: Unverified = None
+
+
+class SlotLine(Line, frozen=True, kw_only=True, tag="slot", omit_defaults=True):
+    """A node that holds a slot, or waits for one."""
+
+    slot: Annotated[str, Meta(description="Name of the slot.")]
+    node: Node
+    state: Annotated[str, Meta(description="`held`, `failed` (kept after its resource failed) or `waiting`.")]
+    position: Annotated[Count, Meta(description="Place in the queue, from 1.")] = None
+    count: Annotated[Count, Meta(description="How many nodes may hold it, as its manifest sets.")] = None
+    since: Annotated[Time, Meta(description="Since when, by the clock of the node.")] = None
+    resource: Annotated[Text, Meta(description="The resource that it is for.")] = None
+    run: OneRun = None
+    unverified: Unverified = None
+
+
+class LockLine(Line, frozen=True, kw_only=True, tag="lock", omit_defaults=True):
+    """Something that a node does not change."""
+
+    node: Node
+    resource: Annotated[str, Meta(description="`type#name`; `all` if the node is disabled.")]
+    since: Annotated[Time, Meta(description="When it was locked.")] = None
+    until: Annotated[
+        Time, Meta(description="When the lock ends; missing for a disabled node without an end.")
+    ] = None
+    by: Annotated[Text, Meta(description="The operator.")] = None
+    why: Annotated[Text, Meta(description="The operator's reason.")] = None

@@ -1,0 +1,234 @@
+"""The records about runs and their results, and about rollouts and schedules."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.wire import RunAhead
+from ccm_ctl.render.record_types.line import (
+    Count,
+    Flag,
+    Line,
+    Manifest,
+    Node,
+    OneRun,
+    Reason,
+    ReasonCode,
+    Reasons,
+    Removed,
+    Run,
+    Targets,
+    Text,
+    Texts,
+    Time,
+    Unverified,
+    Verdict,
+    Where,
+)
+
+
+class RunLine(Line, frozen=True, kw_only=True, tag="run", omit_defaults=True):
+    """A run: what was requested of how many nodes. Also the answer of `run stop`."""
+
+    run: Run
+    action: Annotated[Text, Meta(description="`apply`, `plan`, `check`, `ensure` or `exec`.")] = None
+    name: Annotated[Text, Meta(description="Name of the manifest or resource.")] = None
+    requester: Annotated[Text, Meta(description="The operator who started it.")] = None
+    cause: Annotated[
+        Text,
+        Meta(
+            description="What started it: `request` of an operator, `schedule`, `assignment`, or `node` for a manifest of the "
+            "node's configuration; in `run list`, `run show`, `schedule status`."
+        ),
+    ] = None
+    origin: Annotated[Text, Meta(description="Name of the schedule or assignment.")] = None
+    reported_by: Annotated[
+        Text,
+        Meta(
+            description="The only node that reports this run, which nothing else confirms: the broker does not know it as the "
+            "last run of the schedule, or there is no such assignment."
+        ),
+    ] = None
+    time: Annotated[Time, Meta(description="When it started.")] = None
+    targets: Targets = None
+    where: Where = None
+    message: Annotated[Text, Meta(description="The requester's reason.")] = None
+    nodes: Annotated[Count, Meta(description="How many nodes are expected.")] = None
+    offline: Annotated[Count, Meta(description="How many of them were offline at the start.")] = None
+    state: Annotated[
+        Text, Meta(description="`running`, `stopping` or `done`; in `run list`, `run show`, `run stop`.")
+    ] = None
+    counts: Annotated[dict[str, int] | None, Meta(description="Nodes by state; in `run list`.")] = None
+    phase: Annotated[
+        Text, Meta(description="Phase of its rollout: `running`, `baking`, `paused`, `aborted` or `done`.")
+    ] = None
+    reason: Annotated[Text, Meta(description="Why its rollout is paused or aborted.")] = None
+    by: Annotated[
+        Text, Meta(description="The operator who paused, resumed, promoted or aborted its rollout last.")
+    ] = None
+    driver: Annotated[Text, Meta(description="The process that drives its rollout, as `operator@host`.")] = (
+        None
+    )
+    closed_by: Annotated[
+        Text, Meta(description="Another operator who reported the end; in `run list`, `run show`.")
+    ] = None
+    unverified: Annotated[
+        Text,
+        Meta(
+            description="Why the record of the run does not verify, in a fleet with signatures: it cannot be retried, resumed or "
+            "undone; in `run list`, `run show`."
+        ),
+    ] = None
+    stopped_by: Annotated[
+        Text, Meta(description="The operator who stopped it; in `run list`, `run show`.")
+    ] = None
+    orders: Annotated[
+        list[dict[str, Any]] | None,
+        Meta(
+            description="What operators ordered about a rollout: `order`, `by`, `time`, `why`, and `ignored` (why it does not "
+            "count); in `run show`."
+        ),
+    ] = None
+    stopping: Annotated[Count, Meta(description="How many nodes stop; in `run stop`.")] = None
+    ended: Annotated[Texts, Meta(description="Nodes that had ended before; in `run stop`.")] = None
+    refused: Annotated[
+        dict[str, str] | None, Meta(description="Nodes that refuse to stop, and why; in `run stop`.")
+    ] = None
+    silent: Annotated[Texts, Meta(description="Nodes that did not answer; in `run stop`.")] = None
+
+
+class EventLine(Line, frozen=True, kw_only=True, tag="event", omit_defaults=True):
+    """An event of a node."""
+
+    event: Annotated[
+        Any,
+        Meta(
+            description="The event as on the bus; `protocol` says which of the schemas applies.",
+            extra_json_schema={"type": "object"},
+        ),
+    ]
+    node: Annotated[Text, Meta(description="Name of the node; in `events`.")] = None
+    run: OneRun = None
+    verdict: Verdict = None
+
+
+class ResultLine(Line, frozen=True, kw_only=True, tag="result", omit_defaults=True):
+    """The end state of a node in a run. A later result of the same node replaces an earlier one."""
+
+    run: Run
+    node: Node
+    state: Annotated[
+        str, Meta(description="State of the node, such as `stable`, `changed`, `failed` or `offline`.")
+    ]
+    reason: Reason = None
+    code: ReasonCode = None
+    joined: Annotated[Flag, Meta(description="The node was not expected and matches now.")] = None
+    ahead: Annotated[RunAhead | None, Meta(description="The run that a queued node finishes first.")] = None
+    missing: Annotated[list[int] | None, Meta(description="Numbers of missing events, the first 1,000.")] = (
+        None
+    )
+    missing_count: Annotated[Count, Meta(description="How many events are missing.")] = None
+    summary: Annotated[SessionSummary | None, Meta(description="The node's summary of the run.")] = None
+    verdict: Verdict = None
+    unproven: Annotated[Count, Meta(description="Missing events that exist and cannot be verified.")] = None
+    forged: Annotated[
+        Count, Meta(description="Messages that were left out because they are not the node's.")
+    ] = None
+    reasons: Annotated[Reasons, Meta(description="Why they are not, with how many messages each.")] = None
+
+
+class OutputLine(Line, frozen=True, kw_only=True, tag="output", omit_defaults=True):
+    """How the command of `exec` ended on a node."""
+
+    run: Run
+    node: Node
+    exit_code: Annotated[
+        Count,
+        Meta(description="Its exit code; -N when signal N ended it; absent if it did not end by itself."),
+    ] = None
+    output: Annotated[str, Meta(description="The end of what it wrote, at most 64 KiB.")]
+    cut: Annotated[Flag, Meta(description="It wrote more than that.")] = None
+    error: Annotated[Text, Meta(description="Why it failed, in a sentence.")] = None
+    verdict: Verdict = None
+
+
+class EndLine(Line, frozen=True, kw_only=True, tag="end"):
+    """A run has ended."""
+
+    run: Run
+    counts: Annotated[dict[str, int], Meta(description="Nodes by end state.")]
+    exit: Annotated[int, Meta(description="The exit code of the command.")]
+
+
+class RolloutServerLine(Line, frozen=True, kw_only=True, tag="rollout_server", omit_defaults=True):
+    """A rollout server that runs; in `rollout list`."""
+
+    operator: Annotated[str, Meta(description="The operator whose credentials it uses.")]
+    host: Annotated[str, Meta(description="Where it runs.")]
+    until: Annotated[
+        datetime, Meta(tz=True, description="When it is considered stopped, unless it renews this.")
+    ]
+
+
+class ScheduleLine(Line, frozen=True, kw_only=True, tag="schedule", omit_defaults=True):
+    """A schedule."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    scope: Annotated[Text, Meta(description="Recipients of its request.")] = None
+    protocol: Annotated[Text, Meta(description="Protocol id of its request.")] = None
+    manifest: Manifest = None
+    targets: Targets = None
+    where: Where = None
+    when: Annotated[Text, Meta(description="Six cron fields, `@every 60s` or `@at TIME`.")] = None
+    zone: Annotated[Text, Meta(description="Time zone of the cron fields.")] = None
+    catch_up: Annotated[Flag, Meta(description="Nodes that were offline run the latest missed request.")] = (
+        None
+    )
+    next: Annotated[Time, Meta(description="The next time.")] = None
+    last: Annotated[Time, Meta(description="The last time.")] = None
+    ends: Annotated[Time, Meta(description="Until when its signature is valid.")] = None
+    unverified: Unverified = None
+    new: Annotated[Flag, Meta(description="It did not exist before; in `schedule add`.")] = None
+    refused_by: Annotated[
+        Texts, Meta(description="Nodes whose agents are too old for it; in `schedule add`.")
+    ] = None
+    rollout: Annotated[
+        Text, Meta(description="Its rollout options, or the waves of its file; a rollout server starts it.")
+    ] = None
+    start_within_s: Annotated[
+        float | None, Meta(description="A start that no server began after this many seconds is skipped.")
+    ] = None
+    servers: Annotated[
+        Texts, Meta(description="Rollout servers that run, as `operator@host`; in `schedule add`.")
+    ] = None
+    removed: Removed = None
+
+
+class ScheduledStartLine(Line, frozen=True, kw_only=True, tag="scheduled_start", omit_defaults=True):
+    """The result of a start of a scheduled rollout; in `schedule status`."""
+
+    name: Annotated[str, Meta(description="The schedule.")]
+    due: Annotated[datetime, Meta(tz=True, description="When it was due.")]
+    run: Annotated[Text, Meta(description="The run; missing if it was skipped.")] = None
+    reason: Annotated[Text, Meta(description="Why it was skipped.")] = None
+    by: Annotated[Text, Meta(description="The rollout server, as `operator@host`.")] = None
+
+
+class RolloutLine(Line, frozen=True, kw_only=True, tag="rollout", omit_defaults=True):
+    """The state of a rollout; printed whenever it changes."""
+
+    run: Run
+    phase: Annotated[str, Meta(description="`running`, `baking`, `paused`, `aborted` or `done`.")]
+    wave: Annotated[str, Meta(description="Name of the current wave.")]
+    wave_index: Annotated[int, Meta(description="Number of the current wave, from 0.")]
+    waves: Annotated[int, Meta(description="How many waves there are.")]
+    asked: Annotated[int, Meta(description="How many nodes have started.")]
+    nodes: Annotated[int, Meta(description="How many nodes the rollout has.")]
+    reason: Annotated[Text, Meta(description="Why it is paused or aborted.")] = None
+    by: Annotated[Text, Meta(description="The operator who paused, resumed or aborted it.")] = None
+    bake_until: Annotated[Time, Meta(description="When the wait after a wave ends.")] = None
+    driver: Annotated[Text, Meta(description="The operator and host that drive it.")] = None

@@ -1,0 +1,62 @@
+"""The records of `ccmctl secret --json`. None of them has a value."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_ctl.render.record_types.line import Count, Flag, Line, Node, Text, Texts, Time, Unverified
+
+
+class SecretLine(Line, frozen=True, kw_only=True, tag="secret", omit_defaults=True):
+    """A secret, without its value, or what a command did with it."""
+
+    name: Annotated[str, Meta(description="Its name.")]
+    revision: Annotated[int, Meta(description="Its newest revision.")]
+    targets: Annotated[Texts, Meta(description="Selectors of the nodes that it is for.")] = None
+    by: Annotated[Text, Meta(description="The operator who stored the revision.")] = None
+    time: Annotated[Time, Meta(description="When it was stored.")] = None
+    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = None
+    nodes: Annotated[Count, Meta(description="How many nodes can open the newest revision.")] = None
+    sealed: Annotated[Texts, Meta(description="The nodes that it was sealed to now.")] = None
+    removed: Annotated[Texts, Meta(description="The nodes that it was taken away from now.")] = None
+    stale: Annotated[
+        Texts,
+        Meta(description="Nodes that know the newest revision, and must not any longer: replace the value."),
+    ] = None
+    older: Annotated[
+        list[int] | None,
+        Meta(description="Older revisions that are stored."),
+    ] = None
+    waiting: Annotated[Texts, Meta(description="Nodes that may use one.")] = None
+    unverified: Unverified = None
+
+
+class SecretRevisionLine(Line, frozen=True, kw_only=True, tag="secret_revision", omit_defaults=True):
+    """A revision of a secret, without its value."""
+
+    name: Annotated[str, Meta(description="The secret.")]
+    revision: Annotated[int, Meta(description="Its number.")]
+    by: Annotated[str, Meta(description="The operator who stored it.")]
+    time: Annotated[Time, Meta(description="When it was stored.")] = None
+    message: Annotated[Text, Meta(description="The reason that the operator gave.")] = None
+    size_bytes: Annotated[Count, Meta(description="The size of its value.")] = None
+    purged: Annotated[Flag, Meta(description="Its value is no longer stored.")] = None
+    unverified: Unverified = None
+
+
+class SecretNodeLine(Line, frozen=True, kw_only=True, tag="secret_node", omit_defaults=True):
+    """A node that can, could or should be able to open a secret."""
+
+    name: Annotated[str, Meta(description="The secret.")]
+    node: Node
+    revision: Annotated[Count, Meta(description="The revision that it can open.")] = None
+    known: Annotated[Count, Meta(description="The revision that it could open before.")] = None
+    since: Annotated[Time, Meta(description="Since when.")] = None
+    by: Annotated[Text, Meta(description="The operator who sealed it, or took it away.")] = None
+    next: Annotated[Count, Meta(description="The revision that a rotation will bring to it.")] = None
+    uses: Annotated[Count, Meta(description="The revision that it uses, by its signed record.")] = None
+    uses_since: Annotated[Time, Meta(description="Since when it uses that, by the node's clock.")] = None
+    doubt: Annotated[Text, Meta(description="Why it is not known what the node uses.")] = None
+    problem: Annotated[Text, Meta(description="Why the node cannot open the newest revision.")] = None
