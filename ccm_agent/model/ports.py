@@ -164,16 +164,24 @@ class Files(Protocol):
         ...
 
     async def write(
-        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
-    ) -> None:
+        self,
+        path: str,
+        content: bytes | ContentRef,
+        *,
+        owner: str = "",
+        group: str = "",
+        mode: int,
+        then_inspect: DigestLimits | None = None,
+    ) -> list[FileInfo]:
         """
-        Write a file atomically.
+        Write a file atomically; return what `inspect` would find afterwards.
 
         A temporary file beside the target, content, owner, mode, fsync, rename, fsync of the directory; owner and group are
         resolved before anything is written. SELinux label, ACL and extended attributes of the replaced file are kept.
 
         Args:
             content: The bytes, or the regular file to copy them from.
+            then_inspect: The paths to inspect in the same thread hop, with the limits of their digests.
         """
         ...
 

@@ -71,8 +71,8 @@ class StepResult(Struct, frozen=True, kw_only=True):
     What a step leaves behind.
 
     Attributes:
-        state: The resulting state, if it cannot be read afterwards (the exit code of a command). Then `status` is not
-            called again.
+        state: The resulting state, if the step has read it or it cannot be read afterwards (the exit code of a command).
+            Then `status` is not called again.
         output: The end of what a command wrote, for the event.
         is_output_cut: The command wrote more than that.
         exit_code: The exit code of the command; None: it has none.
@@ -93,8 +93,8 @@ class Step(Struct, frozen=True, kw_only=True):
     Attributes:
         noop: The text printed under noop, such as "Would have created the file". The texts of several steps are joined by the
             type's `noop_separator`.
-        action: Makes the change with verbs of the provider. Returns None if `status` can read the resulting state, the state if
-            not, or a StepResult if there is also output.
+        action: Makes the change with verbs of the provider. Returns None if `status` is to read the resulting state, the state
+            if the step has read it, or a StepResult if there is also output.
     """
 
     noop: str

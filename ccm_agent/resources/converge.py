@@ -366,9 +366,7 @@ async def _act(
                 raise result.error
         elif result is not None:
             left = result
-    if left is not None:
-        return left
-    state: CommonState = await provider.status(wanted)
+    state: CommonState = await provider.status(wanted) if left is None else left
     if kind.verify:
         again = kind.decide(wanted, state, DecisionContext(verifying=True))
         if again.error is not None:

@@ -35,9 +35,18 @@ class SystemFiles:
         return await self._stoppable(read_regular, path, limit_bytes)
 
     async def write(
-        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
-    ) -> None:
-        await self._stoppable(atomic_write.write_atomically, path, content, owner, group, mode)
+        self,
+        path: str,
+        content: bytes | ContentRef,
+        *,
+        owner: str = "",
+        group: str = "",
+        mode: int,
+        then_inspect: DigestLimits | None = None,
+    ) -> list[FileInfo]:
+        return await self._stoppable(
+            _write_and_inspect, path, content, owner, group, mode, then_inspect or {}
+        )
 
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         await self._threads.call(atomic_write.replace_atomically, staged, path, owner, group, mode)
@@ -62,3 +71,16 @@ class SystemFiles:
     async def _stoppable(self, function: Callable[..., T], *args: object) -> T:
         stop = CancelFlag()
         return await self._threads.call(function, *args, stop, on_cancel=stop.set)
+
+
+def _write_and_inspect(
+    path: str,
+    content: bytes | ContentRef,
+    owner: str,
+    group: str,
+    mode: int,
+    then_inspect: DigestLimits,
+    stop: CancelFlag,
+) -> list[FileInfo]:
+    atomic_write.write_atomically(path, content, owner, group, mode, stop)
+    return stat_file(list(then_inspect), then_inspect, True, stop) if then_inspect else []

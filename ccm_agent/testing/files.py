@@ -97,13 +97,21 @@ class FakeFiles:
         return content
 
     async def write(
-        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
-    ) -> None:
+        self,
+        path: str,
+        content: bytes | ContentRef,
+        *,
+        owner: str = "",
+        group: str = "",
+        mode: int,
+        then_inspect: DigestLimits | None = None,
+    ) -> list[FileInfo]:
         """See `Files.write`."""
         uid, gid = await self.ids(owner, group)
         data = content if isinstance(content, bytes) else self._regular(content.path).content
         place = self._replaceable(path)
         self._add(place, FakeEntry(kind="file", content=data, mode=mode, uid=max(uid, 0), gid=max(gid, 0)))
+        return await self.inspect(list(then_inspect), digest=then_inspect) if then_inspect else []
 
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
         """See `Files.replace`."""

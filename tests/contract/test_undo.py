@@ -22,7 +22,7 @@ from ccm_agent.model.errors import FileError
 from ccm_agent.model.formats.json_text import encode_message
 from ccm_agent.model.ids import new_id, short_id
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
-from ccm_agent.model.ports import ContentRef
+from ccm_agent.model.ports import ContentRef, FileInfo
 from ccm_agent.model.records.undo import CHANGED_SINCE, NOT_UNDONE
 from ccm_agent.resources.catalog import Catalog
 from ccm_agent.storage.undo_store import UndoStore
@@ -38,23 +38,19 @@ OWNER, GROUP = AccountNames().user(os.geteuid()), AccountNames().group(os.getegi
 class FilesThatFail(SystemFiles):
     """Files of this host, except that copies into the undo store fail."""
 
-    async def write(
-        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
-    ) -> None:
+    async def write(self, path: str, content: bytes | ContentRef, **options: Any) -> list[FileInfo]:
         if "/undo/content/" in path:
             raise FileError(f"{path}: cannot be written: No space left on device")
-        await super().write(path, content, owner=owner, group=group, mode=mode)
+        return await super().write(path, content, **options)
 
 
 class FilesThatAreSwapped(SystemFiles):
     """Files of this host, except that another process replaces a file before it is copied into the undo store."""
 
-    async def write(
-        self, path: str, content: bytes | ContentRef, *, owner: str = "", group: str = "", mode: int
-    ) -> None:
+    async def write(self, path: str, content: bytes | ContentRef, **options: Any) -> list[FileInfo]:
         if "/undo/content/" in path and isinstance(content, ContentRef):
             await super().write(content.path, b"another file\n", mode=0o644)
-        await super().write(path, content, owner=owner, group=group, mode=mode)
+        return await super().write(path, content, **options)
 
 
 @dataclass

@@ -27,8 +27,12 @@ class FileProvider(Provider[FileProperties, FileState], Protocol):
         """
         ...
 
-    async def store(self, wanted: FileProperties) -> None:
-        """Write the file atomically, with owner, group and mode; an empty one if no content is managed."""
+    async def store(self, wanted: FileProperties) -> FileState | None:
+        """
+        Write the file atomically, with owner, group and mode; an empty one if no content is managed.
+
+        Returns the state after it, as `status` would; None if it was not read.
+        """
         ...
 
     async def set_attributes(self, wanted: FileProperties) -> None:

@@ -298,7 +298,7 @@ def _changes(wanted: FileProperties, found: FileState) -> Iterator[PropertyChang
 
 def _one(
     noop: str,
-    action: Callable[[FileProvider], Awaitable[None]],
+    action: Callable[[FileProvider], Awaitable[FileState | None]],
     reason: str,
     wanted: FileProperties,
     found: FileState,

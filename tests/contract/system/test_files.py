@@ -9,7 +9,7 @@ import os
 import pytest
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.model.ports import ContentRef, FileInfo
+from ccm_agent.model.ports import ContentRef, DigestLimits, FileInfo
 from tests.contract.system.conftest import Place
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -183,6 +183,18 @@ class TestStoring:
         await place.files.write(f"{place.path}/a", ContentRef(f"{place.path}/a"), mode=0o644)
 
         assert await read(place, "a") == b"text"
+
+    async def test_paths_are_inspected_after_the_change(self, place: Place) -> None:
+        await place.files.write(f"{place.path}/b", b"old", mode=0o600)
+        paths: DigestLimits = {f"{place.path}/b": [3], f"{place.path}/none": [3]}
+
+        seen = await place.files.write(f"{place.path}/b", b"new", mode=0o640, then_inspect=paths)
+
+        assert seen == await place.files.inspect(list(paths), digest=paths)
+        assert [(one.kind, one.sha256) for one in seen] == [
+            ("file", hashlib.sha256(b"new").hexdigest()),
+            ("absent", ""),
+        ]
 
     async def test_a_copy_of_nothing_writes_nothing(self, place: Place) -> None:
         with pytest.raises(FileError) as caught:

@@ -70,8 +70,13 @@ class PosixFile:
         sources = [self._source(one) for one in wanted]
         asked = [one.name for one in wanted]
         asked += [source for source in sources if source]
-        digest = _how_large(wanted, sources)
-        looks = {look.path: look for look in await self._files.inspect(asked, digest=digest)}
+        looks = await self._files.inspect(asked, digest=_how_large(wanted, sources))
+        return await self._states(wanted, sources, looks)
+
+    async def _states(
+        self, wanted: Sequence[FileProperties], sources: Sequence[str], seen: Sequence[FileInfo]
+    ) -> list[FileState | None]:
+        looks = {look.path: look for look in seen}
         found: list[FileState | None] = []
         for one, source in zip(wanted, sources, strict=True):
             look = looks[one.name]
@@ -91,19 +96,21 @@ class PosixFile:
 
         return await compare_file(self._files, wanted, found, self._source(wanted))
 
-    async def store(self, wanted: FileProperties) -> None:
+    async def store(self, wanted: FileProperties) -> FileState | None:
         """See `FileProvider`."""
         if wanted.is_url:
             await self._store_url(wanted)
-            return
+            return None
         source = self._source(wanted)
-        await self._files.write(
+        seen = await self._files.write(
             wanted.name,
             ContentRef(source) if source else (wanted.content or "").encode(),
             owner=wanted.owner,
             group=wanted.group,
             mode=wanted.mode_bits,
+            then_inspect=_how_large([wanted], [source]),
         )
+        return (await self._states([wanted], [source], seen))[0]
 
     async def set_attributes(self, wanted: FileProperties) -> None:
         """See `FileProvider`."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccm_agent.model.outcome import TransactionEvent
 from ccm_agent.resources.file import TYPE
-from ccm_agent.resources.file.model import FileProperties
+from ccm_agent.resources.file.model import FileProperties, FileState
 from ccm_agent.resources.file.providers.posix import PosixFile
 from ccm_agent.resources.file.resource import check
 from ccm_agent.testing.files import FakeFiles
@@ -140,4 +140,22 @@ async def test_a_change_that_has_no_effect_is_a_failure() -> None:
     assert (event.failed, event.error) == (
         True,
         ["failed to reach desired state present: it is absent, wanted present"],
+    )
+
+
+async def test_a_state_that_the_change_returns_is_verified_as_well() -> None:
+    class Overtaken(PosixFile):
+        async def store(self, wanted: FileProperties) -> FileState | None:
+            state = await super().store(wanted)
+            assert state is not None
+            state.metadata.mode = "0600"
+            return state
+
+    wanted = FileProperties(name="/a", ensure="present", content="x", owner="root", group="root", mode="0644")
+
+    event = await manage(TYPE, Overtaken(FakeFiles(), "/"), wanted)
+
+    assert (event.failed, event.error) == (
+        True,
+        ["failed to reach desired state present: mode mismatch: found 0600, wanted 0644"],
     )

@@ -210,6 +210,17 @@ class TestVerbs:
 
         assert files.nodes["/a"].content == b"\x00\xff"
 
+    @pytest.mark.parametrize("given", [{"content": "x"}, {"source": "src"}, {"owner": "daemon"}])
+    async def test_the_state_is_read_with_the_change(
+        self, files: FakeFiles, posix: PosixFile, given: dict[str, str]
+    ) -> None:
+        files.put("/site/src", "y")
+
+        state = await posix.store(wanted(**given))
+
+        assert len(files.looked_at) == 1
+        assert state == await posix.status(wanted(**given))
+
     async def test_without_content_an_empty_file_is_made(self, files: FakeFiles, posix: PosixFile) -> None:
         await posix.store(wanted())
 
