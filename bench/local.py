@@ -1,4 +1,4 @@
-"""Local applies: 1,000 and 10,000 files that are right, 200 guarded commands, beside CFEngine's cf-agent."""
+"""Local applies: 1,000 and 10,000 files that are right, writing 1,000, 200 guarded commands, beside CFEngine's cf-agent."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from bench.measure import BIN, Line, ratio, seconds, side_by_side
 
 ROUNDS = 7
+IN_MEMORY = Path("/dev/shm")
+"""A file system on which fsync takes no time: `ccm` syncs each file and its directory, and cf-agent syncs nothing."""
 FILES, MANY_FILES, EXECS = 1000, 10_000, 200
 FLOOR = """
 import hashlib, os, sys
@@ -97,6 +99,27 @@ def prove(run: Callable[[], object], file: Path) -> None:
         raise RuntimeError(f"{file} was not repaired, so the comparison would be of nothing")
 
 
+def without_files(folder: Path, run: Callable[[], float]) -> float:
+    """Times a run that has to write all files of a folder."""
+    for file in folder.iterdir():
+        file.unlink()
+    return run()
+
+
+def measure_writing(cf: Callable[[Path], float]) -> Line:
+    """Writing files with the same durability on both sides, which is none."""
+    ccm = str(BIN / "ccm")
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
+        manifest, policy = lay_files(Path(name), FILES)
+        files = Path(name) / f"files{FILES}"
+        ours, theirs = side_by_side(
+            ROUNDS,
+            lambda: without_files(files, lambda: seconds([ccm, "apply", str(manifest)])),
+            lambda: without_files(files, lambda: cf(policy)),
+        )
+    return ratio(f"ccm apply that writes {FILES} files in memory", ours, theirs, 1.0, "cf-agent -KIf")
+
+
 def measure() -> list[Line]:
     """The budgets of local applies."""
     if not shutil.which("cf-agent"):
@@ -125,11 +148,13 @@ def measure() -> list[Line]:
             lambda: cf(one[1]),
             lambda: cf(some[1]),
         )
+        writing = measure_writing(cf)
     # a difference of two noisy times can come out as nothing or less
     difference = max(their_some - their_one, 0.001)
     return [
         ratio(f"ccm apply of {FILES} right files", ours, theirs, 1.0, "cf-agent -KIf"),
         ratio("the same", ours, floor, None, "Python that stats, reads and hashes them"),
         ratio(f"{MANY_FILES} files", ten, ours, 10.5, f"ccm apply of {FILES}"),
+        writing,
         ratio(f"{EXECS} guarded execs less one", our_some - our_one, difference, 2.5, "the same of cf-agent"),
     ]

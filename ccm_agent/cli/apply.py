@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ccm_agent.cli import options, output
-from ccm_agent.cli.error_report import report_manifest, report_reason
 from ccm_agent.cli.inputs import environment, more_facts
 from ccm_agent.cli.terminal import HostTerminal
 from ccm_agent.clikit.commands import Option, examples
@@ -170,6 +169,8 @@ async def _apply(given: ApplyFlags, selection: ResourceSelection | None) -> int:
         if summary is not None and sink is not None:
             _write(sink, summary)
     except InputError as err:
+        from ccm_agent.cli.error_report import report_manifest
+
         raise report_manifest(app, err) from err
     finally:
         await app.close()
@@ -206,6 +207,8 @@ def _finish(
     failed: Sequence[TransactionEvent],
 ) -> int:
     if summary.reason:
+        from ccm_agent.cli.error_report import report_reason
+
         terminal.flush()
         terminal.fail(report_reason(app, summary.reason))
         terminal.end(Exit.COULD_NOT_RUN, summary)

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from ccm_agent.cli.implicit import why_not_trusted
 from ccm_agent.cli.terminal import warn
 from ccm_agent.clikit.properties import split_pair
 from ccm_agent.model import merge
@@ -96,6 +95,8 @@ def environment(read_env: bool | None) -> dict[str, str]:
     """
     found = dict(os.environ)
     if read_env is not False and os.path.isfile(ENV_FILE):  # noqa: PTH113 - pathlib is slow to import
+        from ccm_agent.cli.implicit import why_not_trusted
+
         if why := "" if read_env else why_not_trusted(ENV_FILE):
             warn(
                 f"{os.path.abspath(ENV_FILE)} is not read: {why}; fix its owner and mode, or pass --read-env"  # noqa: PTH100

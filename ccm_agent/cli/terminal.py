@@ -8,7 +8,6 @@ from typing import Any, TextIO
 import msgspec
 
 from ccm_agent.cli import output
-from ccm_agent.clikit.diffs import diff_lines
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.codec import encode_json
 from ccm_agent.model.outcome import SessionSummary, TransactionEvent
@@ -56,6 +55,8 @@ class HostTerminal(Terminal):
         for line in (output.event_line(event, color=self._log_color), *output.output_lines(event)):
             self.log.write(line + "\n")
         if event.diff is not None:
+            from ccm_agent.clikit.diffs import diff_lines
+
             self.log.write(diff_lines(self._with_local_diff(event), self.log_style))
 
     def _with_local_diff(self, event: TransactionEvent) -> TransactionEvent:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ccm_agent.model.formats.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -19,7 +20,7 @@ MOST = 200
 FILES = frozenset({"FILE", "FILE|-", "FILE|DIR", "URL|FILE", "MANIFEST", "INPUT", "URL"})
 """What help calls words that may be files."""
 
-PLAIN = re.compile(r"[A-Za-z0-9._/@](?:[A-Za-z0-9._/@+=-]|!(?==))*")
+PLAIN = lazy_pattern(r"[A-Za-z0-9._/@](?:[A-Za-z0-9._/@+=-]|!(?==))*")
 """Shells split and expand what they are offered. Names were chosen by others, and one may look like an option or a command."""
 
 Values = Callable[[click.Context, str, str], "list[CompletionItem]"]

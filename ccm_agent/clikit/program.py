@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from ccm_agent.clikit.completion import answer, variable
 from ccm_agent.clikit.terminal import Terminal
 from ccm_agent.model.errors import CcmError, UsageError
 from ccm_agent.model.exits import Exit
+from ccm_agent.model.formats.patterns import lazy_pattern
 
 
 def run_program(terminal: Terminal, run: Callable[[], int], is_debug: Callable[[], bool]) -> int:
@@ -105,10 +105,10 @@ def invoke(root: click.Command, arguments: Sequence[str], terminal: Terminal, **
 
 
 _NUMBERS = (
-    (re.compile(r"'([^']*)' is not a valid (?:integer|int)(?: range)?"), r"`\1` is not a whole number"),
-    (re.compile(r"'([^']*)' is not a valid float(?: range)?"), r"`\1` is not a number"),
-    (re.compile(r"(?<!\S)(\S++) is not in the range (\d+)<=x<=(\d+)"), r"\1 is not between \2 and \3"),
-    (re.compile(r"(?<!\S)(\S++) is not in the range x>=(\d+)"), r"\1 is less than \2"),
+    (lazy_pattern(r"'([^']*)' is not a valid (?:integer|int)(?: range)?"), r"`\1` is not a whole number"),
+    (lazy_pattern(r"'([^']*)' is not a valid float(?: range)?"), r"`\1` is not a number"),
+    (lazy_pattern(r"(?<!\S)(\S++) is not in the range (\d+)<=x<=(\d+)"), r"\1 is not between \2 and \3"),
+    (lazy_pattern(r"(?<!\S)(\S++) is not in the range x>=(\d+)"), r"\1 is less than \2"),
 )
 
 

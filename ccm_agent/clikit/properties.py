@@ -6,7 +6,6 @@ Options made from the properties of a resource type, alike in both programs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import click
 from msgspec import Struct
 
 from ccm_agent.clikit.commands import Option
+from ccm_agent.model.formats.patterns import lazy_pattern
 
 EVERY_RESOURCE = "Properties of every resource"
 """The section of options that all types have."""
@@ -22,7 +22,7 @@ TEXT, SWITCH, NUMBER, LIST, NUMBERS, MAP = "text", "switch", "number", "list", "
 """How a property is written. A list may be repeated, and so may a map, which takes KEY=VALUE."""
 
 _METAVARS = {NUMBER: "N", NUMBERS: "N", MAP: "KEY=VALUE"}
-_QUOTED = re.compile(r"`(\w+)`")
+_QUOTED = lazy_pattern(r"`(\w+)`")
 _CHECK = ("check", "check_tries", "check_sleep")
 CONTROLS = ("if", "unless")
 

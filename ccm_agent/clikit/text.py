@@ -6,19 +6,20 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.ids import short_id as short_id
 from ccm_agent.model.ids import short_ids as short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_UNPRINTABLE = re.compile(
+_UNPRINTABLE = lazy_pattern(
     # C0 but tab and newline, DEL and C1; then what turns the direction of writing, and what else ends a line
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_COLOR = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
+_COLOR = lazy_pattern(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])(?:;(?:1|3[0-7]|9[0-7]))*m)")
 """What `paint` and rich write for COLORS: none of them hides a text or moves it."""
-_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
+_NUMBERED = lazy_pattern(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 
 
 AHEAD_S = 60.0

@@ -11,13 +11,12 @@ import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ccm_agent.engine.child_outcome import count_outcomes
 from ccm_agent.engine.load import ResolvedManifest, load_manifest
 from ccm_agent.engine.masking import (
     HIDDEN,
@@ -25,11 +24,9 @@ from ccm_agent.engine.masking import (
     register_rule_secrets,
     register_secrets,
 )
-from ccm_agent.engine.permission import ConfinedContext
 from ccm_agent.engine.prefetch import StatePrefetcher
 from ccm_agent.engine.refreshes import ManifestScope
 from ccm_agent.engine.run_state import SharedRunState
-from ccm_agent.engine.slots import ManifestSlots
 from ccm_agent.manifest.document import ManifestDocument, Path, make_document, place_error
 from ccm_agent.manifest.expressions import (
     bus_error_behind,
@@ -57,6 +54,7 @@ from ccm_agent.resources.contract import ChildManifest, ChildOutcome, Decision, 
 from ccm_agent.resources.converge import converge, would_have_changed
 
 if TYPE_CHECKING:
+    from ccm_agent.engine.slots import ManifestSlots
     from ccm_agent.resources.run_context import ResourceUndo
     from ccm_agent.templates.env import Environment
 
@@ -117,8 +115,15 @@ class ManifestContext(ManifestScope):
         may_look = (lambda one: permission.may_look_ahead(one, self.directory)) if permission else None
         self._ahead = StatePrefetcher(loaded.resources, state.changes, may_look)
         self._providers: dict[tuple[str, str], tuple[ProviderSpec, Any]] = {}
-        self.slots = ManifestSlots(
-            state.deps.slots, state.options.run, state.masker, state.is_ending, noop=noop
+
+    @cached_property
+    def slots(self) -> ManifestSlots:
+        """The slots of the fleet that resources of this manifest hold."""
+        from ccm_agent.engine.slots import ManifestSlots
+
+        state = self.state
+        return ManifestSlots(
+            state.deps.slots, state.options.run, state.masker, state.is_ending, noop=self.noop
         )
 
     # ---- for providers: ResourceContext ----
@@ -192,6 +197,8 @@ class ManifestContext(ManifestScope):
             apply_resources=self._apply_resources,
         )
         self.state.note("info", "Executing manifest", manifest=child.path, resources=len(loaded.resources))
+        from ccm_agent.engine.child_outcome import count_outcomes
+
         outcome = count_outcomes(loaded.resources, await self._apply_resources(context), noop)
         self._note_outcome(child, outcome)
         return outcome
@@ -346,6 +353,8 @@ class ManifestContext(ManifestScope):
         permission = self.state.permission
         if permission is None:
             return self
+        from ccm_agent.engine.permission import ConfinedContext
+
         commands = not declared.kind.rules.commands or permission.may_run_commands(declared.kind)
         return ConfinedContext(self, permission, commands=commands)
 

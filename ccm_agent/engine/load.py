@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ccm_agent.engine.secrets import Secrets
-from ccm_agent.hiera import rules as hiera_rules
 from ccm_agent.hiera.resolve import resolve_values
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import (
@@ -168,7 +167,10 @@ def _data(
     data = secrets.opened(data)
     secrets.declare(own.secret)
     secrets.learn_data(data)
-    hiera_rules.check(data, rules)
+    if rules:
+        from ccm_agent.hiera.rules import check
+
+        check(data, rules)
     return data
 
 

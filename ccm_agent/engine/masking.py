@@ -8,7 +8,6 @@ shortened: `content` to its digest and size, `environment` to its names.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import msgspec
 
 from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets
 from ccm_agent.model.errors import DocumentError
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.outcome import OUTPUT_TAIL, TransactionEvent
 from ccm_agent.model.resource import CommonProperties
@@ -45,7 +45,7 @@ PLAIN_VARIABLES = frozenset(
 """Environment variables whose values are not secret, like those of `LC_…`. Masking them would make output unreadable."""
 
 _VALUE = r"""'(?P<{0}1>[^']*)'|"(?P<{0}2>[^"]*)"|(?P<{0}3>[^\s'"$`-][^\s'"]*)"""
-_ARGUMENT = re.compile(
+_ARGUMENT = lazy_pattern(
     rf"(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z_][\w.-]{{0,63}})=(?:{_VALUE.format('a')})"
     rf"|(?<![^\s'\"])--(?P<option>[A-Za-z][\w.-]{{0,63}})[ \t]+(?:{_VALUE.format('b')})"
 )
@@ -53,7 +53,7 @@ _ARGUMENT = re.compile(
 
 _VALUE_GROUPS = ("a1", "a2", "a3", "b1", "b2", "b3")
 
-_DIGEST = re.compile(r"(?i)\b[0-9a-f]{32,128}\b")
+_DIGEST = lazy_pattern(r"(?i)\b[0-9a-f]{32,128}\b")
 
 HIDDEN = "hidden: the resource is `sensitive`"
 
@@ -298,10 +298,10 @@ def _learn_variable(masker: Masker, text: str) -> None:
     _learn_urls(masker, value)
 
 
-_AUTHORIZATION = re.compile(r"(?i)authorization:\s{0,8}(?:basic|bearer|token)\s{1,8}([^\s\"']{1,4096})")
+_AUTHORIZATION = lazy_pattern(r"(?i)authorization:\s{0,8}(?:basic|bearer|token)\s{1,8}([^\s\"']{1,4096})")
 """The credentials in a header, as in `curl -H 'Authorization: Bearer x'`."""
 
-_USER_PASSWORD = re.compile(r"(?:^|\s)(?:-u|--user)[ =]{0,8}[\"']?[^\s:\"']{1,100}:([^\s\"']{1,4096})")
+_USER_PASSWORD = lazy_pattern(r"(?:^|\s)(?:-u|--user)[ =]{0,8}[\"']?[^\s:\"']{1,100}:([^\s\"']{1,4096})")
 """The password in `curl -u user:password`."""
 
 

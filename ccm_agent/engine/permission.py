@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ccm_agent.model.errors import PolicyError
+from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.ports import Command, Completed
 from ccm_agent.model.secret import mask_url
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ccm_agent.resources.contract import AnyType, HostAccess, ResolvedResource, ResourceContext
     from ccm_agent.templates.env import Environment
 
-_WEB = ("http://", "https://")
 
 PATH_MAX = 4096
 """The longest path that the kernel accepts. A path of megabytes would take minutes to resolve and cannot be opened anyway."""
@@ -149,7 +149,7 @@ class Permission:
     def _refuse_source(
         self, source: str, directory: str, resolve: Resolve, *, is_tree: bool = False
     ) -> PolicyError | None:
-        if source.lower().startswith(_WEB):
+        if is_web(source):
             return self._grant.refuse_url(source, mask_url(source))
         return self._refuse_reading(posixpath.join(directory, source), resolve, is_tree=is_tree)
 
@@ -186,7 +186,7 @@ class Permission:
             PolicyError: It may not. For a URL in a restricted run: its content is unknown.
         """
         refused = await asyncio.to_thread(self._refuse_source, source, directory, self._resolve)
-        if refused is None and self.is_restricted and source.lower().startswith(_WEB):
+        if refused is None and self.is_restricted and is_web(source):
             refused = self.unknown(f"{mask_url(source)} is not fetched")
         if refused is not None:
             raise refused

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.errors import HostError
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.ids import new_id
 from ccm_agent.model.resource import parse_reference
 from ccm_agent.resources.contract import ResolvedResource
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 NAMED_LIMIT = 20
 """The number of resources that an event or a summary names."""
 
-_PROGRAM = re.compile(r"[A-Za-z0-9_./+-]+")
+_PROGRAM = lazy_pattern(r"[A-Za-z0-9_./+-]+")
 
 
 class SubscriptionIndex:

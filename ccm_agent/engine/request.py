@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent
+from ccm_agent.model.outcome import STOPPED_CODE, SessionStart, SessionSummary, TransactionEvent
 from ccm_agent.model.records.undo import UndoLog, UndoRecord
 from ccm_agent.model.resource_diff import ResourceDiff
-from ccm_agent.model.wire import STOPPED_CODE, NodeState
 
 if TYPE_CHECKING:
     from ccm_agent.metrics.outcomes import OutcomeMetrics
@@ -86,6 +85,8 @@ class StopFlag:
     def record_in(self, summary: SessionSummary) -> None:
         """Write reason and code into a summary, if the stop had an effect."""
         if self.has_taken_effect:
+            from ccm_agent.model.wire import NodeState
+
             summary.reason, summary.code, summary.stopped_by = self.reason, self.code, self.by
             is_by_operator = self.code == STOPPED_CODE
             summary.state = (NodeState.STOPPED if is_by_operator else NodeState.FAILED).value

@@ -41,7 +41,6 @@ from ccm_agent.model.outcome import (
     end_state,
     note_failure,
 )
-from ccm_agent.model.records.policy import OUTPUT
 from ccm_agent.resources.contract import AnyType, ResolvedResource
 from ccm_agent.resources.converge import skip
 from ccm_agent.sessions.memory import MemorySession
@@ -465,7 +464,7 @@ class _ResourceLoop:
         if earlier is not None or state.is_paused_midway:
             return event
         event.parent = parent
-        if event.output and (grant := state.options.grant) is not None and OUTPUT in grant.withheld:
+        if event.output and (grant := state.options.grant) is not None and grant.withholds_output:
             event.output, event.cut = "", ["output"]
         hides = state.secrets.are_in(declared)
         event = masking.mask_event(event, declared.kind, state.masker, hides_digests=hides)

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ccm_agent.engine.deps import EngineDeps
-from ccm_agent.engine.diffs import run_diffs
 from ccm_agent.engine.load import MakeExpressions
-from ccm_agent.engine.permission import Permission
 from ccm_agent.engine.prefetch import HostChanges
 from ccm_agent.engine.refreshes import Refreshes
 from ccm_agent.engine.request import ApplyOptions, StopFlag
 from ccm_agent.engine.secrets import Secrets
 from ccm_agent.engine.selection import Exclusions
-from ccm_agent.engine.stoppable_runner import StoppableRunner
 from ccm_agent.engine.undo import RunUndo
 from ccm_agent.manifest.expressions import reads_host
 from ccm_agent.model.outcome import TransactionEvent
@@ -25,6 +23,11 @@ from ccm_agent.resources.contract import ResolvedResource
 from ccm_agent.resources.registry import ProviderRegistry
 from ccm_agent.sessions.memory import MemorySession
 from ccm_agent.sessions.refresh_log import RefreshLog
+
+if TYPE_CHECKING:
+    from ccm_agent.engine.diffs import RunDiffs
+    from ccm_agent.engine.permission import Permission
+    from ccm_agent.model.ports import Runner
 
 POLL_S = 0.5
 """How often a wait looks whether the run ends."""
@@ -46,7 +49,7 @@ class SharedRunState:
         self.options = options
         self.session = session
         self.facts = facts
-        self.runner = StoppableRunner(deps.runner, options.stop) if options.stop else deps.runner
+        self.runner = _runner(deps, options)
         self.registry = ProviderRegistry(deps.catalog, deps.probe)
         self.changes = HostChanges()
         self.secrets = Secrets(deps.secrets, deps.open_secret, options.on_secret)
@@ -61,19 +64,25 @@ class SharedRunState:
         for event in options.done:
             self._done.setdefault((event.parent, event.type, event.name), deque()).append(event)
         self._warm: set[int] = set()
-        self.permission = Permission(options.grant, deps.resolve_path) if options.grant else None
+        self.permission = _permission(deps, options)
         """The node's policy for this run; None: not restricted."""
         if self.permission is not None and self.permission.is_restricted:
             # an operator who may only plan could write a manifest that shows a secret character by character
             self.secrets.refuse(self.permission.refuse_secret)
         self.refreshes = self.refreshes_in(None)
-        self.diffs = run_diffs(options, self.masker)
         self.undo = RunUndo(deps.files, options, self.masker, self.secrets)
         self.exclusions = Exclusions(options, self.undo, self.masker, self.note)
         confine = self.permission.confine if self.permission else None
         self.expressions = MakeExpressions(
             deps.make_expressions, facts, options.environ or {}, self.secrets, confine
         )
+
+    @cached_property
+    def diffs(self) -> RunDiffs:
+        """Makes the diffs of the run."""
+        from ccm_agent.engine.diffs import run_diffs
+
+        return run_diffs(self.options, self.masker)
 
     def note(self, level: str, message: str, **fields: object) -> None:
         """Report a note that is not the outcome of a resource."""
@@ -153,3 +162,19 @@ class SharedRunState:
     def is_stopped(self) -> bool:
         """The run was stopped and skipped something because of it."""
         return self.stop is not None and self.stop.has_taken_effect
+
+
+def _runner(deps: EngineDeps, options: ApplyOptions) -> Runner:
+    if options.stop is None:
+        return deps.runner
+    from ccm_agent.engine.stoppable_runner import StoppableRunner
+
+    return StoppableRunner(deps.runner, options.stop)
+
+
+def _permission(deps: EngineDeps, options: ApplyOptions) -> Permission | None:
+    if options.grant is None:
+        return None
+    from ccm_agent.engine.permission import Permission
+
+    return Permission(options.grant, deps.resolve_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,14 @@ import msgspec
 from ccm_agent.engine.masking import PLAIN_VARIABLES
 from ccm_agent.hiera.secret_keys import is_secret_setting, named_secrets, secret_values
 from ccm_agent.model.errors import CcmError, ExpressionError, HostError, PropertyError
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.records.sealed import SECRET_URL
 from ccm_agent.model.secret import Masker, OpenedSecret, secrets_of_url
 
 if TYPE_CHECKING:
     from ccm_agent.resources.contract import ResolvedResource
 
-_REFERENCE = re.compile(rf"{SECRET_URL}([a-z0-9][a-z0-9_-]*)")
+_REFERENCE = lazy_pattern(rf"{SECRET_URL}([a-z0-9][a-z0-9_-]*)")
 
 CAUSES = 50
 """How many causes of an error are masked. A longer chain may be a cycle."""

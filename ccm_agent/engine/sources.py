@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.engine.request import ManifestSource
-from ccm_agent.engine.tinycm.module_path import folder_of_url, is_web
 from ccm_agent.manifest.tinycm.detect import is_tinycm
 from ccm_agent.model.errors import DownloadError, ManifestError
+from ccm_agent.model.formats.patterns import lazy_pattern
+from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.ports import Objects, Transfer
 from ccm_agent.model.secret import mask_url
 
@@ -24,7 +25,7 @@ MANIFEST_NAMES = ("manifest.yaml", "manifest.json")
 MANIFEST_LIMIT_BYTES = 64 << 20
 """The largest manifest that is not packed."""
 _GZIP = b"\x1f\x8b"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = lazy_pattern(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -124,6 +125,8 @@ def _unpacked(content: bytes, url: str, name: str, module_path: str) -> Manifest
             f"{name} is neither a packed directory nor a TinyCM manifest: pack the manifest with its files, as in "
             "`tar -czf site.tar.gz manifest.yaml templates`"
         )
+    from ccm_agent.engine.tinycm.module_path import folder_of_url
+
     return ManifestSource(text=content, name=name, module_path=module_path or folder_of_url(url))
 
 

@@ -28,7 +28,6 @@ from ccm_agent.model.records.undo import (
 )
 from ccm_agent.model.resource import ABSENT
 from ccm_agent.model.secret import Masker
-from ccm_agent.resources.changes import private_paths
 from ccm_agent.resources.contract import ResolvedResource
 
 if TYPE_CHECKING:
@@ -241,6 +240,8 @@ class RunUndo:
         """Whether contents before or after the change are private, or have secrets that only this run knows."""
         if self.hides(declared):
             return True  # an undo of the undo does not know them either
+        from ccm_agent.resources.changes import private_paths
+
         name = earlier.name or declared.wanted.name
         if earlier.content and (await private_paths(self._files, [name]))[name]:
             return True  # the run may make it readable for everyone

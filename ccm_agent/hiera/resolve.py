@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec import Struct
 
-from ccm_agent.hiera.rules import read_rules
 from ccm_agent.model import codec, merge
 from ccm_agent.model.data import DEFAULT_ORDER, Hierarchy, Merge, Resolved
 from ccm_agent.model.errors import DataError, ExpressionError, Place
@@ -104,8 +103,13 @@ def resolve_values(
         raise not_hiera(root, data_key, source)
     resolver = _Resolver(root, source, text, expressions or expressions_on(facts))
     data = resolver.resolve(data_key)
-    rules, warnings = read_rules(text, source, data_key) if text is not None else ((), ())
-    return Resolved(data=data, rules=rules, warnings=warnings, secret=resolver.hierarchy().secret)
+    secret = resolver.hierarchy().secret
+    if text is None:
+        return Resolved(data=data, secret=secret)
+    from ccm_agent.hiera.rules import read_rules
+
+    rules, warnings = read_rules(text, source, data_key)
+    return Resolved(data=data, rules=rules, warnings=warnings, secret=secret)
 
 
 def read_layers(

@@ -12,18 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.secret import MINIMUM_LENGTH, looks_secret
 
-_PLACE = re.compile(r"(file|path|dir|directory|folder|sock|socket)$", re.IGNORECASE)
+_PLACE = lazy_pattern(r"(file|path|dir|directory|folder|sock|socket)$", re.IGNORECASE)
 """Names of keys and variables whose values are places, such as `password_file`. An absolute path there is not a secret."""
 
-_QUANTITY = re.compile(
+_QUANTITY = lazy_pattern(
     r"(ttl|timeout|length|size|age|days|hours|minutes|seconds|port|count|max|min|lifetime|interval|retries|rounds|bits|version)$",
     re.IGNORECASE,
 )
 """Names of numbers that are no secrets, such as `token_ttl`."""
 
-_WILDCARD = re.compile(r"\*\*|\*|\?")
+_WILDCARD = lazy_pattern(r"\*\*|\*|\?")
 _MEANINGS = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from msgspec import UNSET
 
-from ccm_agent.manifest.document import Path
+from ccm_agent.manifest.document import Path, parse_path
 from ccm_agent.manifest.entries import EntryReader
 from ccm_agent.manifest.expressions import (
     Expressions,
@@ -18,7 +18,6 @@ from ccm_agent.manifest.expressions import (
     render_entries,
     render_keys,
 )
-from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
 from ccm_agent.manifest.validate import check_outside_manifest, check_properties, late_checks
 from ccm_agent.model.errors import ExpressionError, InputError, PropertyError, SecretNotSealedError

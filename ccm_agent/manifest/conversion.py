@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from ccm_agent.manifest.document import Path
-from ccm_agent.manifest.paths import parse_path
+from ccm_agent.manifest.document import Path, parse_path
 from ccm_agent.model.errors import InputError, MisfitError
 from ccm_agent.model.suggestions import nearest
 

@@ -11,12 +11,15 @@ from msgspec import Struct
 from ccm_agent.model import codec
 from ccm_agent.model.data import Hierarchy, Merge
 from ccm_agent.model.errors import DocumentError, ExpressionError, InputError, ManifestError, Place
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import key_text
 from ccm_agent.model.manifest import Manifest
 from ccm_agent.model.suggestions import did_you_mean, nearest
 
 Path = tuple[str | int, ...]
 """Keys and indexes from a document's root to a value in it."""
+
+_STEP = lazy_pattern(r'\.([\w-]+)|\[(\d+)\]|\["(.{0,256}?)"\](?=[.\[]|$)')
 
 EMPTY = "the manifest is empty: it needs a `ccm` section with `resources`"
 
@@ -162,3 +165,8 @@ def top_level_warnings(root: Mapping[str, Any], document: ManifestDocument) -> l
             hint = did_you_mean(key, known) or "; for your own keys, use the prefix `x-`"
             found.append((place, f"unknown key `{key}`{hint}"))
     return found
+
+
+def parse_path(path: str) -> Path:
+    """The steps of a path in writing, such as `$.require[0]`."""
+    return tuple(int(found[2]) if found[2] else found[1] or found[3] for found in _STEP.finditer(path))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ccm_agent.model.errors import BusError, CcmError, PolicyError
+from ccm_agent.model.formats.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from ccm_agent.templates.env import Environment
     from ccm_agent.templates.lookup import SecretSource
 
-_READS = re.compile(r"\b(?:readFile|file|template|jet|registrations|kvGet|secret)\s*\(")
+_READS = lazy_pattern(r"\b(?:readFile|file|template|jet|registrations|kvGet|secret)\s*\(")
 
 
 class Expressions(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ccm_agent.manifest.document import parse_path
 from ccm_agent.manifest.findings import Finding
-from ccm_agent.manifest.paths import parse_path
 from ccm_agent.model import codec
 
 _NUMBER = re.compile(r"[+-]?[0-9][0-9a-fA-FoOxX_.+:-]*")

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from ccm_agent.manifest.conversion import convert_all
-from ccm_agent.manifest.document import Path
+from ccm_agent.manifest.document import Path, parse_path
 from ccm_agent.manifest.entries import DEFAULTS, EntryReader
 from ccm_agent.manifest.expressions import has_markers, holds_markers
 from ccm_agent.manifest.findings import ERROR, WARNING, Report
 from ccm_agent.manifest.lint_expressions import ITEM_NAMES, PLAIN_NAMES, lint_condition, lint_templates
 from ccm_agent.manifest.lint_references import ReferenceChecks
-from ccm_agent.manifest.paths import parse_path
 from ccm_agent.manifest.properties import make_properties, read_unquoted
 from ccm_agent.manifest.reverse_references import Key
 from ccm_agent.manifest.validate import check_ensure, check_outside_manifest, common_checks, late_checks

@@ -7,7 +7,6 @@ does (a number where text is expected); a value that cannot be coerced is an err
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +15,12 @@ import msgspec
 from ccm_agent.manifest.document import Path
 from ccm_agent.model import codec
 from ccm_agent.model.errors import Place, PropertyError
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import explain_unquoted, key_text, parse_number
 from ccm_agent.model.resource import CommonProperties
 from ccm_agent.resources.contract import AnyType
 
-_MODE = re.compile("[0-7]{3,4}")
+_MODE = lazy_pattern("[0-7]{3,4}")
 
 
 def read_unquoted(kind: AnyType, raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,6 @@ from ccm_agent.model.errors import DocumentError, Place, PropertyError
 from ccm_agent.model.formats.durations import parse_duration
 from ccm_agent.model.health import HealthCheck
 from ccm_agent.model.records.registration import RegistrationEntry, check_entry
-from ccm_agent.model.records.slots import parse_slot
 from ccm_agent.model.resource import MANIFEST_ONLY, CommonProperties, parse_reference
 from ccm_agent.model.selection import TAG, TAG_RULE
 from ccm_agent.model.suggestions import did_you_mean
@@ -126,6 +125,8 @@ def _check_control(wanted: CommonProperties) -> None:
     control = wanted.control
     if control is None or not (control.slots or control.slots_wait):
         return
+    from ccm_agent.model.records.slots import parse_slot
+
     try:
         parse_slot(control.slots)
     except PropertyError as err:

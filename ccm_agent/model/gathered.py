@@ -10,14 +10,15 @@ Source: the structures of gopsutil v4.26.6, which Choria CCM's facts are made of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from ccm_agent.model.formats.patterns import lazy_pattern
+
 PACKAGE = "github.com/shirou/gopsutil/v4/"
 
-_WRITTEN = re.compile(r"\bFacts((?:\.\w+|\[-?\d+\])+)")
-_STEP = re.compile(r"\.(\w+)|\[")
+_WRITTEN = lazy_pattern(r"\bFacts((?:\.\w+|\[-?\d+\])+)")
+_STEP = lazy_pattern(r"\.(\w+)|\[")
 
 
 class RecordType:

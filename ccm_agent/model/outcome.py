@@ -37,6 +37,9 @@ FAILED_OUTPUT_BYTES = 8 * 1024
 LOGGED_OUTPUT_TAIL = 64 * 1024
 """Maximum length of the output of an exec resource with `logoutput`. Over the bus it is limited by the size of an event."""
 
+STOPPED_CODE = "run.stopped"
+"""Code of a run that an operator stopped."""
+
 
 class Outcome(StrEnum):
     """The outcome of a resource in one word, as in log lines."""

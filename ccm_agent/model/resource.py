@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ccm_agent.model.formats.field_rules import Extension, LimitsResource, Untemplated
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.health import HealthCheck, HealthResult
 from ccm_agent.model.records.registration import RegistrationEntry
 
@@ -25,7 +26,7 @@ FOR_EACH = "for_each"
 MANIFEST_ONLY = ("before", "notify", FOR_EACH)
 """Properties that have a meaning only in a manifest, not for a single resource."""
 
-REFERENCE = re.compile(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
+REFERENCE = lazy_pattern(r"(?P<type>[a-z][a-z0-9_]*)#(?P<name>.+)", re.DOTALL)
 """A reference to a resource by name or alias: `type#name`."""
 
 

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from ccm_agent.model.formats.escapes import views
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.urls import MASK as MASK
 from ccm_agent.model.formats.urls import looks_secret as looks_secret
 from ccm_agent.model.formats.urls import mask_url as mask_url
@@ -24,7 +25,7 @@ from ccm_agent.model.formats.urls import secrets_of_url as secrets_of_url
 MINIMUM_LENGTH = 4
 """Shorter secrets are masked only as a whole value or line: masking every `a` in a text would make it unreadable."""
 
-_QUOTING = re.compile(r"\\(.)|['\"]", re.DOTALL)
+_QUOTING = lazy_pattern(r"\\(.)|['\"]", re.DOTALL)
 
 _CUT_LIMIT = 4096
 """The minimum length of a part of a truncated secret that is searched for."""

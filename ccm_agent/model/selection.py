@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
 from ccm_agent.model.errors import UsageError
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.resource import parse_reference
 
-TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+TAG = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 """A tag of a resource."""
 
 TAG_RULE = "letters, digits and `_.:-`, beginning with a letter or digit, at most 64 characters"

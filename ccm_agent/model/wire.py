@@ -530,9 +530,6 @@ class Presence(Struct, kw_only=True, omit_defaults=True):
 UNRECEIVED_CODE = "run.unreceived"
 """Of a run that was stopped before the node received its request. The node refuses the request when it comes."""
 
-STOPPED_CODE = "run.stopped"
-"""Code of a run that an operator stopped."""
-
 
 class NodeState(StrEnum):
     """The state of a node in a run. Every expected node ends in one of the states after RUNNING."""

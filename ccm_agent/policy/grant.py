@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import Place, PolicyError
-from ccm_agent.model.records.policy import COMMAND_TYPE, REGISTRATION_TYPE, Limits
+from ccm_agent.model.records.policy import COMMAND_TYPE, OUTPUT, REGISTRATION_TYPE, Limits
 from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
 _PATH_TYPES = ("file", "edit", "config", "archive", "scaffold")
@@ -98,6 +98,11 @@ class Grant(Struct, frozen=True, kw_only=True):
     denial: str = ""
     is_restricted: bool = False
     withheld: frozenset[str] = frozenset()
+
+    @property
+    def withholds_output(self) -> bool:
+        """The run's events do not tell the output of commands."""
+        return OUTPUT in self.withheld
 
     @property
     def judges_places(self) -> bool:

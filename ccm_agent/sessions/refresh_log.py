@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Struct
 
 from ccm_agent.model.errors import FileError
-from ccm_agent.sessions.folder_lock import folder_lock
 
 VERSION = 1
 LABEL_LENGTH = 200
@@ -337,6 +336,8 @@ class RefreshLog:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._is_private:
                 _refuse_shared(self.path.parent)
+            from ccm_agent.sessions.folder_lock import folder_lock
+
             with folder_lock(self.path.parent):
                 yield
         except OSError as err:

@@ -2,6 +2,7 @@
 Files on this host: the `Files` port.
 
 Plain functions in `file_inspection.py`, `atomic_write.py` and `file_attributes.py` do the work, each in one thread hop.
+Those that change something are imported with the first change.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ccm_agent.model.ports import ContentRef, DigestLimits, FileInfo
-from ccm_agent.system import atomic_write, file_attributes
 from ccm_agent.system.accounts import group_id, user_id
 from ccm_agent.system.file_inspection import read_regular, stat_file
 from ccm_agent.system.threads import CancelFlag, Threads
@@ -49,21 +49,29 @@ class SystemFiles:
         )
 
     async def replace(self, staged: str, path: str, *, owner: str = "", group: str = "", mode: int) -> None:
-        await self._threads.call(atomic_write.replace_atomically, staged, path, owner, group, mode)
+        from ccm_agent.system.atomic_write import replace_atomically
+
+        await self._threads.call(replace_atomically, staged, path, owner, group, mode)
 
     async def set_attributes(
         self, path: str, *, owner: str = "", group: str = "", mode: int, directory: bool = False
     ) -> None:
-        function = file_attributes.make_directory if directory else file_attributes.set_attributes
+        from ccm_agent.system.file_attributes import make_directory, set_attributes
+
+        function = make_directory if directory else set_attributes
         await self._threads.call(function, path, owner, group, mode)
 
     async def link(
         self, path: str, target: str, *, owner: str = "", group: str = "", force: bool = False
     ) -> None:
-        await self._threads.call(atomic_write.link_atomically, path, target, owner, group, force)
+        from ccm_agent.system.atomic_write import link_atomically
+
+        await self._threads.call(link_atomically, path, target, owner, group, force)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        await self._stoppable(file_attributes.remove, path, recursive)
+        from ccm_agent.system.file_attributes import remove
+
+        await self._stoppable(remove, path, recursive)
 
     async def ids(self, owner: str, group: str) -> tuple[int, int]:
         return await self._threads.call(lambda: (user_id(owner), group_id(group)))
@@ -82,5 +90,7 @@ def _write_and_inspect(
     then_inspect: DigestLimits,
     stop: CancelFlag,
 ) -> list[FileInfo]:
-    atomic_write.write_atomically(path, content, owner, group, mode, stop)
+    from ccm_agent.system.atomic_write import write_atomically
+
+    write_atomically(path, content, owner, group, mode, stop)
     return stat_file(list(then_inspect), then_inspect, True, stop) if then_inspect else []

@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable
 
 from ccm_agent.model.ports import Command, Completed
-from ccm_agent.system.child import ChildProcess
-from ccm_agent.system.output import sink_on
 from ccm_agent.system.threads import Threads
 
 PROGRAMS_AT_ONCE = 64
@@ -34,6 +32,9 @@ class SystemRunner:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     async def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Completed:
+        from ccm_agent.system.child import ChildProcess
+        from ccm_agent.system.output import sink_on
+
         sink = sink_on(asyncio.get_running_loop(), on_line) if on_line else None
         child = ChildProcess(command, sink, self._term_grace_s)
         return await self._threads.call(child.run, on_cancel=child.stop)

@@ -86,7 +86,7 @@ FUNCTIONS = [
         '{"is_held": true, "count": 1, "since": "2026-01-01T00:00:00Z"}',
     ),
     _function("ccm_agent.model.records.slots:parse_slot", "pg-restart/1", raises=(PropertyError,)),
-    _function("ccm_agent.manifest.paths:parse_path", '$.require[0]["a"]'),
+    _function("ccm_agent.manifest.document:parse_path", '$.require[0]["a"]'),
     _function("ccm_agent.model.resource:parse_reference", "file#/etc/x"),
     _function("ccm_agent.model.formats.sizes:parse_size", "500MiB", "1.5G", "12B"),
     _function("ccm_agent.model.formats.durations:parse_duration", "1h30m", "1.5d", "10ms"),

@@ -23,6 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ccm_agent.model.formats.patterns import LazyPattern
+
 LENGTH = 100_000
 """Characters of a text. At this length a quadratic pattern takes several seconds, and a linear one a millisecond."""
 
@@ -102,6 +104,8 @@ def _source(module: str) -> str:
 def _patterns(value: object) -> Iterator[re.Pattern[Any]]:
     if isinstance(value, re.Pattern):
         yield value
+    elif isinstance(value, LazyPattern):
+        yield re.compile(value.pattern, value.flags)
     elif isinstance(value, (tuple, list)):
         for one in value:
             yield from _patterns(one)

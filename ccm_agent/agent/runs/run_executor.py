@@ -12,11 +12,10 @@ from ccm_agent.agent.runs.run_records import Checkpoints, RunRecords
 from ccm_agent.engine.request import PAUSED, StopFlag
 from ccm_agent.metrics.agent import AgentMetrics
 from ccm_agent.model.errors import CcmError
-from ccm_agent.model.outcome import SessionSummary
+from ccm_agent.model.outcome import STOPPED_CODE, SessionSummary
 from ccm_agent.model.ports import Clock
 from ccm_agent.model.wire import (
     MESSAGE_LIMIT,
-    STOPPED_CODE,
     EnsureRequest,
     ExecRequest,
     ManifestRequest,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ccm_agent.engine.load import ResolvedManifest
 from ccm_agent.engine.tinycm.content import interpolate
-from ccm_agent.engine.tinycm.module_path import TemplateDirectory, is_web
+from ccm_agent.engine.tinycm.module_path import TemplateDirectory
 from ccm_agent.manifest.build import ResourceBuilder
 from ccm_agent.manifest.document import ManifestDocument
 from ccm_agent.manifest.tinycm.definitions import MASK, ResourceDefinition, read_definitions
@@ -28,6 +28,7 @@ from ccm_agent.model.errors import (
     Place,
     PolicyError,
 )
+from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.ports import Transfer
 
 if TYPE_CHECKING:

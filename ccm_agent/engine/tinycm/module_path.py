@@ -13,14 +13,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from msgspec import Struct
 
 from ccm_agent.model.errors import ManifestError
+from ccm_agent.model.formats.urls import is_web
 from ccm_agent.model.secret import mask_url
-
-WEB = ("http://", "https://")
-
-
-def is_web(text: str) -> bool:
-    """Whether a text is an http or https URL."""
-    return text.lower().startswith(WEB)
 
 
 def folder_of_url(url: str) -> str:

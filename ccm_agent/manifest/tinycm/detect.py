@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from ccm_agent.model.formats.patterns import lazy_pattern
+
 _ENDINGS = (".cm.yml", ".cm.yaml")
 _OURS = ("\nccm:", '\n"ccm"', "\n'ccm'")
 _THEIRS = ("\nglobal:", "\nhost:", "\nhosts:")
-_SEPARATOR = re.compile(r"^---(?=\s|$).*", re.MULTILINE)
-_FIRST_LINE = re.compile(r"^(?=[ \t]*[^\s#]).*", re.MULTILINE)
-_KEY = re.compile(r"^([ ]*)([\"']?)([A-Za-z][\w-]{0,40})\2[ \t]*:(?=\s|$)", re.MULTILINE)
+_SEPARATOR = lazy_pattern(r"^---(?=\s|$).*", re.MULTILINE)
+_FIRST_LINE = lazy_pattern(r"^(?=[ \t]*[^\s#]).*", re.MULTILINE)
+_KEY = lazy_pattern(r"^([ ]*)([\"']?)([A-Za-z][\w-]{0,40})\2[ \t]*:(?=\s|$)", re.MULTILINE)
 _OF_A_FILE = {"ensure", "contents", "permission-mask", "permission_mask"}
 _OWN_TYPE = ({"file"}, {"package"})
 

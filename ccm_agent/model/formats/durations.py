@@ -6,9 +6,8 @@ Durations as people write them: Go's units and those that Choria's programs add 
 
 from __future__ import annotations
 
-import re
-
 from ccm_agent.model.errors import DocumentError
+from ccm_agent.model.formats.patterns import lazy_pattern
 
 _UNIT_S = {
     "ns": 1e-9,
@@ -27,8 +26,8 @@ _UNIT_S = {
     "y": 365 * 86_400.0,
     "Y": 365 * 86_400.0,
 }
-_BETWEEN_PARTS = re.compile(r"(?<=[a-zA-Zµμ])\s+(?=[0-9.])")
-_PART = re.compile(r"(?<![0-9.])([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)([a-zA-Zµμ]+)")
+_BETWEEN_PARTS = lazy_pattern(r"(?<=[a-zA-Zµμ])\s+(?=[0-9.])")
+_PART = lazy_pattern(r"(?<![0-9.])([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)([a-zA-Zµμ]+)")
 
 
 def parse_duration(text: str) -> float:

@@ -11,20 +11,22 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
+from ccm_agent.model.formats.patterns import lazy_pattern
+
 DEPTH = 2
 """The maximum nesting of escapes that is removed: JSON in JSON, a URL in a shell word."""
 
-_BACKSLASH = re.compile(
+_BACKSLASH = lazy_pattern(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U00[01][0-9a-fA-F]{5}"
     r"|\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2}|\\.",
     re.DOTALL,
 )
-_SHELL = re.compile(r"'\\''|'\"'\"'")
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+|\+")
-_HTML = re.compile(r"&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
-_DOUBLED_SINGLE = re.compile(r"''")
-_DOUBLED_DOUBLE = re.compile(r'""')
-_FOLDED = re.compile(r"\\?\r?\n[ \t]*")
+_SHELL = lazy_pattern(r"'\\''|'\"'\"'")
+_PERCENT = lazy_pattern(r"(?:%[0-9A-Fa-f]{2})+|\+")
+_HTML = lazy_pattern(r"&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_DOUBLED_SINGLE = lazy_pattern(r"''")
+_DOUBLED_DOUBLE = lazy_pattern(r'""')
+_FOLDED = lazy_pattern(r"\\?\r?\n[ \t]*")
 _NO_CHARACTER = 0x110000
 _CONTROLS = {
     "n": "\n",

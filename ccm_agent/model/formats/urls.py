@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote, unquote_plus
 
+from ccm_agent.model.formats.patterns import lazy_pattern
+
 MASK = "***"
 
 _SECRET_PART = re.compile(
@@ -32,10 +34,15 @@ _SECRET_PARAMETERS = frozenset(
 """Query parameters with exactly these names; as keys of data they are harmless."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_PARAMETER = re.compile(
+_PARAMETER = lazy_pattern(
     r"(?:(?<=[?&;])|(?<=#)(?=(?:access_|id_|refresh_)?token=))([^\s=&;#?\"'<>]{1,100})=([^\s&;#\"'<>]+)"
 )
-_USER_PART = re.compile(r"(?<![a-zA-Z0-9+.-])([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#\"'<>]+)@")
+_USER_PART = lazy_pattern(r"(?<![a-zA-Z0-9+.-])([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#\"'<>]+)@")
+
+
+def is_web(text: str) -> bool:
+    """Whether a text is an http or https URL."""
+    return text.lower().startswith(("http://", "https://"))
 
 
 def looks_secret(name: str) -> bool:

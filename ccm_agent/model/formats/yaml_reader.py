@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ccm_agent.model import merge
 from ccm_agent.model.errors import DocumentError, Place
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import CORE_TAG, SPECIAL_FIRST, key_text, plain_value, tagged_value
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MAX_ALIASED = 1_000_000
 VALUE_CHARACTERS = 64
 """This many characters of an aliased text count as one value: the text is stored once, but written for each alias."""
 
-_CLOSE_PAIR = re.compile(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
+_CLOSE_PAIR = lazy_pattern(r"((?:[^:]|:/)+?):(?!/)(?:([\"'])([^\"'\\]+)\2|(.*))", re.DOTALL)
 
 _LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks in YAML 1.1 and so in libyaml, ordinary characters in YAML 1.2: the same text would mean something else."""

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from ccm_agent.model.errors import DocumentError, Place, PropertyError, ProtocolError
 from ccm_agent.model.formats.durations import go_duration, parse_duration
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 
 NEVER = "never"
@@ -38,11 +39,11 @@ _TTL_RULE = f"is at least 1s and at most {MAX_TTL_S // 86_400} days, or `{NEVER}
 
 NAMES = ("cluster", "protocol", "service")
 
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z\d_-]*", re.ASCII)
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NAME = lazy_pattern(r"[a-zA-Z][a-zA-Z\d_-]*", re.ASCII)
+_LABEL = lazy_pattern(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_CONTROL = lazy_pattern(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+_IPV4 = lazy_pattern(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _FNV_OFFSET, _FNV_PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _SCRAPE = "prometheus.io/scrape"
 

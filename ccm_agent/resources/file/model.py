@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from ccm_agent.model.formats.field_rules import (
     Quoted,
     Url,
 )
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.resource import CommonProperties, CommonState
 from ccm_agent.model.resource_diff import ShowLines
 
@@ -26,7 +26,7 @@ KEEP = "*"
 """An owner or group that is not managed. No system allows this name."""
 _NEW_FILE, _NEW_DIRECTORY = 0o644, 0o755
 """The digits that replace `x` in a mode when a file or directory is created."""
-MASK = re.compile(r"[0-7x]{3}")
+MASK = lazy_pattern(r"[0-7x]{3}")
 """A mode whose `x` digits do not matter."""
 SCHEMES = ("http://", "https://")
 """Prefixes of a source that is downloaded."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ccm_agent.model.errors import FileError
+from ccm_agent.model.formats.patterns import lazy_pattern
 from ccm_agent.model.formats.scalars import explain_unquoted
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.model.resource_diff import PropertyChange
@@ -25,10 +25,12 @@ from ccm_agent.resources.file.model import (
     FileState,
     parse_mode,
 )
-from ccm_agent.resources.file.provider import FileProvider
 from ccm_agent.resources.owners import is_same_owner
 
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+if TYPE_CHECKING:
+    from ccm_agent.resources.file.provider import FileProvider
+
+_SHA256 = lazy_pattern(r"[0-9a-fA-F]{64}")
 
 
 def check(wanted: FileProperties) -> None:

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccm_agent.model.outcome import SessionStart, SessionSummary, TransactionEvent, end_state
+from ccm_agent.model.outcome import STOPPED_CODE, SessionStart, SessionSummary, TransactionEvent, end_state
 from ccm_agent.model.wire import (
     CARRIED_OUT,
     PROGRESS_INTERVAL_S,
     PROGRESS_MISSED,
-    STOPPED_CODE,
     UNRECEIVED_CODE,
     Answer,
     AnswerState,
