@@ -13,7 +13,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 
-MOST_WORDS = 64_900
+MOST_WORDS = 65_650
 """The pages together may not grow beyond this."""
 
 INSIDE = ("adr", "contributing")
