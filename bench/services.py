@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bench.measure import BIN, TOP, Line, ratio, seconds, side_by_side
 
@@ -18,25 +19,27 @@ UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Inst
 
 def measure() -> list[Line]:
     """The budget of services."""
-    testenv = _testenv()
-    if why := testenv.missing():
-        raise RuntimeError(f"machines cannot run here: {why}")
-    prefixes = {sys.prefix, sys.base_prefix, str(TOP)}
-    binds = {path: path for path in prefixes if not any(path.startswith(f"{other}/") for other in prefixes)}
-    with testenv.Lab(testenv.ensure_base()) as lab:
-        (node,) = lab.nodes("services", binds=binds)
-        # within the machine, for what it takes to get there from here is not what is measured
-        done = node.run("env", f"PYTHONPATH={TOP}", sys.executable, "-m", "bench.services", timeout=600)
-    ours, shown, empty = json.loads(done.stdout)
+    ours, shown, empty = json.loads(in_machine("bench.services"))
     what = "one systemctl show and an apply of nothing"
     return [ratio(f"ccm apply of {SERVICES} services that are right", ours, shown + empty, 1.5, what)]
 
 
-def _testenv() -> Any:
+def in_machine(module: str, *arguments: str, settings: Sequence[str] = (), limit_s: float = 600) -> str:
+    """Run a module in a machine of its own, because what it takes to get there is not measured; what it prints."""
     sys.path.insert(0, str(TOP / "tests/testenv"))
     import testenv
 
-    return testenv
+    if why := testenv.missing():
+        raise RuntimeError(f"machines cannot run here: {why}")
+    # a machine cannot write here, so it would compile our modules again at each start
+    compileall.compile_dir(TOP / "ccm_agent", quiet=1)
+    prefixes = {sys.prefix, sys.base_prefix, str(TOP)}
+    binds = {path: path for path in prefixes if not any(path.startswith(f"{other}/") for other in prefixes)}
+    command = ["env", f"PYTHONPATH={TOP}", *settings, sys.executable, "-m", module, *arguments]
+    with testenv.Lab(testenv.ensure_base()) as lab:
+        (node,) = lab.nodes("bench", binds=binds)
+        done = node.run(*command, timeout=limit_s)
+    return str(done.stdout)
 
 
 def inside() -> list[float]:
