@@ -316,11 +316,6 @@ def due_subject(subject: str) -> str:
     return f"{DUE_PREFIX}.{subject.removeprefix(f'{PROTOCOL}.')}"
 
 
-def due_pattern(scope: str) -> str:
-    """The due subjects of a scope: what `catch_up` reads."""
-    return f"{DUE_PREFIX}.*.*.request.{check_scope(scope)}"
-
-
 def schedule_subject(protocol: str, scope: str, name: str) -> str:
     """Where a schedule is stored, one message each; what it does is in its subject, so that permissions can bound it."""
     return f"{SCHEDULE_PREFIX}.{request_subject(protocol, scope).removeprefix(f'{PROTOCOL}.')}.{encode_token(name)}"

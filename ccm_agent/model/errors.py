@@ -39,7 +39,6 @@ Every error that this project raises on purpose, in one tree.
     ├── Refusal                   a node does not start a run now; the code says why
     └── FleetError                the controller cannot perform an operation on the fleet
         ├── NoTargetError         a target matches no node
-        ├── NoReplyError          a node was asked and did not answer in time
         ├── ConflictError         two assignments want the same resource
         └── RunError              a run does not exist or does not allow the change
 
@@ -388,17 +387,6 @@ class NoTargetError(FleetError):
     """A target matches no node."""
 
     code = "fleet.no_target"
-
-
-class NoReplyError(FleetError):
-    """A node was asked and did not answer in time."""
-
-    code = "fleet.no_reply"
-
-    def __init__(self, node: str, waited_s: float) -> None:
-        self.node = node
-        self.waited_s = waited_s
-        super().__init__(f"{node}: no reply in {waited_s:g} s; is the agent running there?")
 
 
 class ConflictError(FleetError):

@@ -2,8 +2,8 @@
 The environment of expressions and templates: facts, data, the process environment and a few functions.
 
 One Environment serves one run. It is synchronous: its functions read files, key-value buckets and registrations when an
-expression calls them. `resolve.needs_host` says which texts call such functions, so that a caller on an event loop can render
-them in a thread.
+expression calls them. `manifest.expressions.reads_host` says which texts may call such functions, so that a caller on an event
+loop can render them in a thread.
 """
 
 from __future__ import annotations

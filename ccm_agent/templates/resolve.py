@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ccm_agent.templates.expr.program import ExpressionNames
     from ccm_agent.templates.lookup import ExpressionScope
 
-# Functions of the environment that read from the host or the network.
-HOST_FUNCTIONS = frozenset(("readFile", "file", "template", "jet", "registrations", "kvGet"))
 
 # The two most common forms of expressions are evaluated here, without loading the expression language.
 # Any special case falls back to the language, so that there is one semantics and one set of errors.
@@ -254,29 +252,6 @@ def render_value(text: str, env: ExpressionScope) -> Any:
     if parts is None:
         return text
     return render_text(text, env) if parts.only is None else _value(parts.only, env)
-
-
-def needs_host(text: str, env: ExpressionScope) -> bool:
-    """
-    Whether rendering the string reads files, buckets or registrations, and so must not run on an event loop.
-
-    False for a string that does not compile.
-    """
-    parts = _parts(text)
-    if parts is None:
-        return False
-    from ccm_agent.templates.expr.program import compile_expression
-
-    names = _names(env.function_names, env.has_item)
-    for part in parts.parts:
-        if isinstance(part, str) or part.path or part.lookup is not None:
-            continue
-        try:
-            if compile_expression(part.text, names).calls & HOST_FUNCTIONS:
-                return True
-        except CcmError:
-            continue
-    return False
 
 
 def resolve(value: Any, env: ExpressionScope) -> Any:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 DELIVERY_S = 30.0
 """Seconds that one attempt may take."""
 
-ERROR_LIMIT = 300
-"""Characters of a reason."""
-
 PASSWORD_LIMIT_BYTES = 4096
 EXEC_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
 """The variables that a command gets; it does not get CCM_CREDS, NATS_PASSWORD or other secrets."""

@@ -55,13 +55,11 @@ class Compiler:
 
     Attributes:
         slots: The number of its `let` values.
-        calls: The functions of the environment that it calls.
     """
 
     def __init__(self) -> None:
         self.lets: list[str] = []
         self.slots = 0
-        self.calls: set[str] = set()
 
     def compile(self, node: Node) -> Run:
         return _COMPILERS[type(node)](self, node)
@@ -235,7 +233,6 @@ class Compiler:
         offset = node.offset
         if isinstance(node.callee, Name) and node.callee.name not in self.lets:
             name = node.callee.name
-            self.calls.add(name)
 
             def run_function(frame: Frame) -> Any:
                 values = [argument(frame) for argument in arguments]

@@ -73,16 +73,12 @@ class Program:
 
     Attributes:
         text: The expression.
-        calls: The functions of the environment that it calls.
     """
 
-    __slots__ = ("_is_condition", "_run", "_slots", "calls", "text")
+    __slots__ = ("_is_condition", "_run", "_slots", "text")
 
-    def __init__(
-        self, text: str, run: Callable[[Frame], Any], slots: int, calls: frozenset[str], is_condition: bool
-    ) -> None:
+    def __init__(self, text: str, run: Callable[[Frame], Any], slots: int, is_condition: bool) -> None:
         self.text = text
-        self.calls = calls
         self._run = run
         self._slots = slots
         self._is_condition = is_condition
@@ -176,4 +172,4 @@ def _compile(text: str, names: ExpressionNames, is_condition: bool) -> Program:
         raise located(text, fault) from None
     except RecursionError:
         raise located(text, EvaluationError("the expression is nested too deeply", 0)) from None
-    return Program(text, run, compiler.slots, frozenset(compiler.calls), is_condition)
+    return Program(text, run, compiler.slots, is_condition)

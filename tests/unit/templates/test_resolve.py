@@ -16,7 +16,6 @@ from ccm_agent.templates.resolve import (
     evaluate,
     evaluate_condition,
     evaluate_shown,
-    needs_host,
     render_matching,
     render_text,
     render_value,
@@ -138,23 +137,6 @@ def test_a_condition_that_is_something_else_is_refused(env: Environment, express
 
 def test_an_expression_is_shown_with_its_text(env: Environment) -> None:
     assert evaluate_shown("[Data.port, 2.0]", env) == Evaluated([8080, 2.0], "[8080 2]")
-
-
-@pytest.mark.parametrize(
-    ("text", "needs"),
-    [
-        ("plain", False),
-        ("{{ Data.port }}", False),
-        ("{{ lookup('data.port') }}", False),
-        ("{{ Data.port + 1 }}", False),
-        ("{{ file('x') }}", True),
-        ("{{ 'x' | readFile() }}", True),
-        ("{{ map([1], kvGet('b', 'k')) }}", True),
-        ("{{ this does not parse }}", False),
-    ],
-)
-def test_strings_that_read_the_host_are_known(env: Environment, text: str, needs: bool) -> None:
-    assert needs_host(text, env) is needs
 
 
 def test_evaluating_again_costs_no_compiling(env: Environment) -> None:

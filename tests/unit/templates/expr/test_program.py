@@ -11,7 +11,7 @@ from ccm_agent.model.errors import ExpressionError
 from ccm_agent.templates import goprint
 from ccm_agent.templates.expr import frame
 from ccm_agent.templates.expr.evaluation_errors import point
-from ccm_agent.templates.expr.program import ExpressionNames, Program, compile_expression
+from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
 from ccm_agent.templates.gotime import GoDuration, Month
 from ccm_agent.templates.values import StringMap, from_bytes
 
@@ -282,13 +282,6 @@ def test_a_condition_that_is_not_valid_is_refused_when_that_is_known() -> None:
         compile_expression("'yes'", NAMES, is_condition=True)
     with pytest.raises(ExpressionError, match="a condition must give a boolean, and this gave an integer"):
         compile_expression("Data.n", NAMES, is_condition=True).run({"Data": DATA}, {})
-
-
-def test_a_program_knows_which_functions_it_calls() -> None:
-    program = compile_expression("map([1], twice(#)) | len()", NAMES)
-
-    assert isinstance(program, Program)
-    assert program.calls == {"twice"}
 
 
 def test_an_error_points_at_its_place() -> None:
