@@ -208,6 +208,7 @@ STARTERS = {
     "health/goss/kernel.py": "tools of the host",
     "resources/package/providers/tool.py": "tools of the host",
     "resources/mount/providers/util_linux.py": "tools of the host",
+    "resources/system/providers/etc.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",
     "resources/service/providers/existing.py": "tools of the host",
     "resources/packaged.py": "tools of the host",

@@ -1,0 +1,52 @@
+"""Properties and state of system resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+HOSTNAME, TIMEZONE, LOCALE = "hostname", "timezone", "locale"
+SETTINGS = (HOSTNAME, TIMEZONE, LOCALE)
+
+HOSTNAME_FILE = "/etc/hostname"
+KERNEL_HOSTNAME = "/proc/sys/kernel/hostname"
+ZONE_LINK = "/etc/localtime"
+ZONE_FILE = "/etc/timezone"
+"""Also names the zone on Debian 12 and earlier. It is managed where it exists."""
+ZONES = "/usr/share/zoneinfo"
+LOCALE_FILE = "/etc/locale.conf"
+DEBIAN_LOCALE_FILE = "/etc/default/locale"
+
+
+class SystemProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A setting of the machine."""
+
+    name: Annotated[str, Meta(description="The setting: `hostname`, `timezone` or `locale`.")]
+    ensure: Annotated[
+        str,
+        Meta(
+            description="`present` (default), or `absent`: no time zone (UTC), or no locale. A host name cannot be absent."
+        ),
+    ] = ""
+    value: Annotated[
+        str,
+        Meta(
+            description="The value, such as `web1.example.net`, `Europe/Berlin` or `de_DE.UTF-8`. Required unless `absent`."
+        ),
+    ] = ""
+
+
+class SystemState(CommonState, kw_only=True):
+    """
+    The current state; `ensure` is "present" if the setting has a value.
+
+    Attributes:
+        values: The value in each place where the setting is, by path, in the order in which they are set; "" for none.
+        is_available: Whether the host has the desired time zone or locale.
+    """
+
+    values: dict[str, str] = {}
+    is_available: bool = True

@@ -1,0 +1,33 @@
+"""What undoes the change of a setting: its value before."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.system.model import SystemProperties, SystemState
+from ccm_agent.resources.system.resource import check
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+
+async def earlier(
+    wanted: SystemProperties, found: SystemState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`."""
+    first, *others = set(found.values.values())
+    if others:
+        shown = ", ".join(f"{value or 'none'} in {place}" for place, value in found.values.items())
+        return EarlierState(why_not=f"it had different values: {shown}")
+    properties: dict[str, Any] = {"ensure": PRESENT, "value": first} if first else {"ensure": ABSENT}
+    back = SystemProperties(name=wanted.name, **properties)
+    return checked_state("its earlier value", properties, partial(check, back))
+
+
+def identify(state: SystemState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    return dict(state.values)
