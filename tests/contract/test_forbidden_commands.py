@@ -206,7 +206,7 @@ STARTERS = {
     "health/goss/files.py": "tools of the host",
     "health/goss/network.py": "tools of the host",
     "health/goss/kernel.py": "tools of the host",
-    "resources/package/providers/tool.py": "tools of the host",
+    "resources/package_tool.py": "tools of the host",
     "resources/mount/providers/util_linux.py": "tools of the host",
     "resources/system/providers/etc.py": "tools of the host",
     "resources/service/providers/systemd.py": "tools of the host",

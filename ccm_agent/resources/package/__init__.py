@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import (
     CommandLine,
-    Probe,
     ProviderSpec,
     ResourceContext,
     ResourceType,
@@ -17,6 +15,7 @@ from ccm_agent.resources.contract import (
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, check_when_applied, decide, has_changed, reach
 from ccm_agent.resources.package.undo import earlier, identify
+from ccm_agent.resources.package_managers import has_apt, has_dnf, is_other, is_red_hat
 
 if TYPE_CHECKING:
     from ccm_agent.resources.existing import ExistingResources
@@ -46,28 +45,6 @@ async def _find_with_dnf(context: ResourceContext, argument: str) -> ExistingRes
     return await find_with_dnf(context, argument)
 
 
-def _family(facts: Mapping[str, Any]) -> str:
-    host = facts.get("host")
-    info = host.get("info") if isinstance(host, Mapping) else None
-    return str(info.get("platformFamily") or "") if isinstance(info, Mapping) else ""
-
-
-def _has_apt(facts: Mapping[str, Any], probe: Probe) -> bool:
-    return probe.has_program("apt-get")
-
-
-def _has_dnf(facts: Mapping[str, Any], probe: Probe) -> bool:
-    return probe.has_program("dnf")
-
-
-def _is_red_hat(facts: Mapping[str, Any]) -> bool:
-    return _family(facts) in ("rhel", "fedora", "suse")
-
-
-def _is_other(facts: Mapping[str, Any]) -> bool:
-    return not _is_red_hat(facts)
-
-
 def _gather(given: dict[str, Any]) -> dict[str, Any]:
     """On the command line `ensure` defaults to `present`."""
     return {"ensure": PRESENT, **given}
@@ -94,16 +71,16 @@ TYPE: ResourceType[PackageProperties, PackageState] = ResourceType(
             name="apt",
             make=_make_apt,
             rank=10,
-            is_usable=_has_apt,
-            fits=_is_other,
+            is_usable=has_apt,
+            fits=is_other,
             find_existing=_find_with_apt,
         ),
         ProviderSpec(
             name="dnf",
             make=_make_dnf,
             rank=20,
-            is_usable=_has_dnf,
-            fits=_is_red_hat,
+            is_usable=has_dnf,
+            fits=is_red_hat,
             find_existing=_find_with_dnf,
         ),
     ),

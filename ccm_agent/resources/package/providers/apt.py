@@ -12,29 +12,27 @@ from ccm_agent.model.errors import CommandError, PropertyError
 from ccm_agent.model.ports import Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.package.model import LATEST, PackageMetadata, PackageProperties, PackageState
-from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, PackageTool, refuse
+from ccm_agent.resources.package_tool import (
+    APT_ENVIRONMENT,
+    APT_LOCK_WORDS,
+    LOCK_WAIT_S,
+    PackageTool,
+    refuse,
+)
 
 PROVIDER = "apt"
 PROTOCOL = "io.choria.ccm.v1.resource.package.state"
 FORMAT = "${Package} ${Version} ${Architecture} ${db:Status-Status}\n"
 INSTALLED = "installed"
 UNKNOWN = "unknown"
-ENVIRONMENT = {
-    "DEBIAN_FRONTEND": "noninteractive",
-    "APT_LISTBUGS_FRONTEND": "none",
-    "APT_LISTCHANGES_FRONTEND": "none",
-    "NEEDRESTART_MODE": "a",  # otherwise needrestart asks which services to restart
-    "UCF_FORCE_CONFFOLD": "1",  # like --force-confold for dpkg's own conffiles
-}
 OPTIONS = ("-o", "DPkg::Options::=--force-confold", "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_S}")
-LOCK_WORDS = ("Could not get lock", "Unable to acquire the dpkg", "Unable to lock")
 
 
 class Apt:
     """Packages of a Debian-like system; see PackageProvider."""
 
     def __init__(self, runner: Runner, locks: Locks) -> None:
-        self._tool = PackageTool(runner, locks, ENVIRONMENT)
+        self._tool = PackageTool(runner, locks, APT_ENVIRONMENT)
 
     async def status(self, wanted: PackageProperties) -> PackageState:
         done = await self._tool.ask("dpkg-query", "-W", f"-f={FORMAT}", "--", wanted.name)
@@ -58,7 +56,7 @@ class Apt:
             argv.append("--allow-downgrades")
             package = f"{name}={version}"
         done = await self._tool.change("apt-get", *argv, "--", package)
-        refuse(done, f"could not install {package}", LOCK_WORDS)
+        refuse(done, f"could not install {package}", APT_LOCK_WORDS)
 
     async def upgrade(self, name: str, version: str) -> None:
         await self.install(name, version)
@@ -68,7 +66,7 @@ class Apt:
 
     async def uninstall(self, name: str) -> None:
         done = await self._tool.change("apt-get", "-q", "-y", *OPTIONS, "remove", "--", name)
-        refuse(done, f"could not remove {name}", LOCK_WORDS)
+        refuse(done, f"could not remove {name}", APT_LOCK_WORDS)
 
     async def _candidate(self, name: str) -> str:
         done = await self._tool.ask("apt-cache", "policy", "--", name)

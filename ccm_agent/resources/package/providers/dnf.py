@@ -6,24 +6,16 @@ Source: dnf(8), dnf.conf(5), rpm(8); dnf 4.14, rpm 4.18. dnf5 has the same optio
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from ccm_agent.model.errors import LockError
 from ccm_agent.model.ports import Completed, Locks, Runner
 from ccm_agent.model.resource import ABSENT, PRESENT
 from ccm_agent.resources.package.model import LATEST, PackageMetadata, PackageProperties, PackageState
-from ccm_agent.resources.package.providers.tool import LOCK_WAIT_S, PackageTool, refuse, text
+from ccm_agent.resources.package_tool import DNF_LOCK_WORDS, PackageTool, refuse, run_dnf
 
 PROVIDER = "dnf"
 PROTOCOL = "io.choria.ccm.v1.resource.package.state"
 FORMAT = "%{NAME} %|EPOCH?{%{EPOCH}}:{0}| %{VERSION} %{RELEASE} %{ARCH}\\n"
-OPTIONS = ("-y", "--setopt=exit_on_lock=True")
-LOCK_CODE = 200
-"""dnf's exit status if it could not get its lock and must not wait."""
-LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
-HOLDER_WORDS = "The application with PID"
-LOCK_RETRY_S = 2.0
 
 
 class Dnf:
@@ -67,30 +59,10 @@ class Dnf:
         await self._change(f"could not remove {name}", "remove", name)
 
     async def _change(self, what: str, verb: str, package: str) -> None:
-        refuse(await self._run(verb, package), what, LOCK_WORDS)
+        refuse(await self._run(verb, package), what, DNF_LOCK_WORDS)
 
     async def _run(self, verb: str, package: str) -> Completed:
-        """Run dnf, and run it again while another process holds its lock. dnf itself would wait without limit."""
-        waited_s = 0.0
-        while True:
-            done = await self._tool.change("dnf", verb, *OPTIONS, "--", package)
-            if done.code != LOCK_CODE or waited_s >= LOCK_WAIT_S:
-                break
-            await asyncio.sleep(LOCK_RETRY_S)
-            waited_s += LOCK_RETRY_S
-        if done.code == LOCK_CODE:
-            raise LockError(
-                f"dnf {verb} {package}: the package database is in use, waited {LOCK_WAIT_S} s: {holder(done)}; "
-                "try again when that is done"
-            )
-        return done
-
-
-def holder(done: Completed) -> str:
-    """Return the holder of dnf's lock from its output: the process id, and the name on a separate line."""
-    lines = [line.strip() for line in text(done).splitlines()]
-    telling = [line for line in lines if any(word in line for word in (*LOCK_WORDS, HOLDER_WORDS))]
-    return ", ".join(telling or lines[-1:])
+        return await run_dnf(self._tool, f"dnf {verb} {package}", verb, "--", package)
 
 
 Row = tuple[str, str, str, str, str]

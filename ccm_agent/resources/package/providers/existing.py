@@ -8,8 +8,14 @@ from ccm_agent.model.errors import UsageError
 from ccm_agent.model.resource import PRESENT
 from ccm_agent.resources.contract import ResourceContext
 from ccm_agent.resources.existing import ExistingResource, ExistingResources
-from ccm_agent.resources.package.providers import apt, dnf
-from ccm_agent.resources.package.providers.tool import PackageTool, refuse
+from ccm_agent.resources.package.providers import apt
+from ccm_agent.resources.package_tool import (
+    APT_ENVIRONMENT,
+    APT_LOCK_WORDS,
+    DNF_LOCK_WORDS,
+    PackageTool,
+    refuse,
+)
 
 PRIORITIES = "${Package} ${Essential} ${Priority} ${db:Status-Status}\n"
 BASE = frozenset({"required", "important", "standard"})
@@ -20,11 +26,11 @@ FAILED = "could not list the packages"
 async def find_with_apt(context: ResourceContext, argument: str) -> ExistingResources:
     """Return the packages that are marked as manually installed, without those that every Debian has."""
     _refuse_argument(argument)
-    tool = PackageTool(context.runner, context.port("locks"), apt.ENVIRONMENT)
+    tool = PackageTool(context.runner, context.port("locks"), APT_ENVIRONMENT)
     manual = await tool.ask("apt-mark", "showmanual")
-    refuse(manual, FAILED, apt.LOCK_WORDS)
+    refuse(manual, FAILED, APT_LOCK_WORDS)
     shown = await tool.ask("dpkg-query", "-W", f"-f={PRIORITIES}")
-    refuse(shown, FAILED, apt.LOCK_WORDS)
+    refuse(shown, FAILED, APT_LOCK_WORDS)
     added = parse_added(shown.stdout.decode(errors="replace"))
     names = manual.stdout.decode(errors="replace").split()
     return _present(name for name in names if apt.plain_name(name) in added)
@@ -36,7 +42,7 @@ async def find_with_dnf(context: ResourceContext, argument: str) -> ExistingReso
     tool = PackageTool(context.runner, context.port("locks"), {})
     # without -C, dnf would ask the mirrors
     done = await tool.ask("dnf", "-C", "-q", "repoquery", "--userinstalled", "--qf", "%{name}\n")
-    refuse(done, FAILED, dnf.LOCK_WORDS)
+    refuse(done, FAILED, DNF_LOCK_WORDS)
     return _present(done.stdout.decode(errors="replace").split())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ccm_agent.model.errors import CommandError, LockError
+from ccm_agent.resources import package_tool
 from ccm_agent.resources.package.model import PackageMetadata, PackageProperties, PackageState
-from ccm_agent.resources.package.providers import dnf
 from ccm_agent.resources.package.providers.dnf import Dnf
 from ccm_agent.testing.locks import FakeLocks
 from ccm_agent.testing.runner import FakeRunner
@@ -150,7 +150,7 @@ async def test_a_downgrade_that_changed_nothing_is_installed_instead() -> None:
 
 
 async def test_a_lock_of_another_owner_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dnf, "LOCK_RETRY_S", 0.0)
+    monkeypatch.setattr(package_tool, "LOCK_RETRY_S", 0.0)
     host = Host()
     host.runner.when("dnf", code=200, stderr=LOCKED)
     host.runner.when("dnf")
@@ -161,8 +161,8 @@ async def test_a_lock_of_another_owner_is_waited_for(monkeypatch: pytest.MonkeyP
 
 
 async def test_lock_that_is_not_released_is_reported_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dnf, "LOCK_RETRY_S", 0.0)
-    monkeypatch.setattr(dnf, "LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr(package_tool, "LOCK_RETRY_S", 0.0)
+    monkeypatch.setattr(package_tool, "LOCK_WAIT_S", 0.0)
     host = Host()
     host.runner.when("dnf", code=200, stderr=LOCKED)
 

@@ -1,8 +1,13 @@
-"""Runs the package managers' programs one at a time, without questions, with errors that say what happened."""
+"""
+Runs the package managers' programs one at a time, without questions, with errors that say what happened.
+
+For the types that use them: `package` and `repository`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ccm_agent.model.errors import CommandError, LockError
@@ -14,6 +19,9 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_S = 30
 """How long a package manager waits for another one on this host; then the resource fails and names the holder."""
+
+LOCK_RETRY_S = 2.0
+"""How often a tool is tried again that does not wait for its lock by itself."""
 
 CHANGE_LIMIT_S = 30 * 60
 """A transaction that takes longer hangs, for example at a question or at a stalled mirror."""
@@ -32,6 +40,21 @@ ENVIRONMENT = {
     "TERM": "dumb",
 }
 """The environment that maintainer scripts rely on. The agent's own environment may have less, and secrets."""
+
+APT_ENVIRONMENT = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "APT_LISTBUGS_FRONTEND": "none",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    "NEEDRESTART_MODE": "a",  # otherwise needrestart asks which services to restart
+    "UCF_FORCE_CONFFOLD": "1",  # like --force-confold for dpkg's own conffiles
+}
+APT_LOCK_WORDS = ("Could not get lock", "Unable to acquire the dpkg", "Unable to lock")
+
+DNF_OPTIONS = ("-y", "--setopt=exit_on_lock=True")
+DNF_LOCK_CODE = 200
+"""dnf's exit status if it could not get its lock and must not wait."""
+DNF_LOCK_WORDS = ("already locked by", "Waiting for process with pid", "can't create transaction lock")
+_DNF_HOLDER = "The application with PID"
 
 
 class PackageTool:
@@ -53,15 +76,32 @@ class PackageTool:
         """Run a program that only reads; any exit status is a result."""
         return await self._run(argv, QUERY_LIMIT_S)
 
-    async def change(self, *argv: str) -> Completed:
+    async def change(
+        self,
+        *argv: str,
+        limit_s: float = CHANGE_LIMIT_S,
+        is_locked: Callable[[Completed], bool] | None = None,
+    ) -> Completed:
         """
         Run a program that changes packages; any exit status is a result, see `refuse`.
+
+        Args:
+            argv: The program and its arguments.
+            limit_s: Its time limit.
+            is_locked: Whether it ended because another process holds its lock. It is then tried again for LOCK_WAIT_S. None: the
+                tool waits by itself.
 
         Raises:
             CommandError: It could not be started, or exceeded its time limit and was killed.
         """
-        async with self._locks.hold("package"):
-            return await self._run(argv, CHANGE_LIMIT_S)
+        waited_s = 0.0
+        while True:
+            async with self._locks.hold("package"):
+                done = await self._run(argv, limit_s)
+            if is_locked is None or not is_locked(done) or waited_s >= LOCK_WAIT_S:
+                return done
+            await asyncio.sleep(LOCK_RETRY_S)
+            waited_s += LOCK_RETRY_S
 
     async def _run(self, argv: Sequence[str], limit_s: float) -> Completed:
         done = await self._runner.run(
@@ -124,3 +164,41 @@ def refuse(done: Completed, what: str, lock_words: tuple[str, ...]) -> None:
                 f"{what}: the package database is in use, waited {LOCK_WAIT_S} s: {line.strip()}; try again when that is done"
             )
     raise CommandError(f"{what}: exit status {done.code}: {tail(done)}", output=said)
+
+
+async def run_dnf(
+    tool: PackageTool, what: str, verb: str, *arguments: str, limit_s: float = CHANGE_LIMIT_S
+) -> Completed:
+    """
+    Run dnf, and run it again while another process holds its lock. dnf itself would wait without limit.
+
+    Args:
+        tool: Runs it.
+        what: The beginning of an error.
+        verb, arguments: The command, and what follows the options.
+        limit_s: Its time limit.
+
+    Raises:
+        LockError: The lock was not released.
+    """
+    done = await tool.change(
+        "dnf",
+        verb,
+        *DNF_OPTIONS,
+        *arguments,
+        limit_s=limit_s,
+        is_locked=lambda one: one.code == DNF_LOCK_CODE,
+    )
+    if done.code == DNF_LOCK_CODE:
+        raise LockError(
+            f"{what}: the package database is in use, waited {LOCK_WAIT_S} s: {_dnf_holder(done)}; "
+            "try again when that is done"
+        )
+    return done
+
+
+def _dnf_holder(done: Completed) -> str:
+    """Return the holder of dnf's lock from its output: the process id, and the name on a separate line."""
+    lines = [line.strip() for line in text(done).splitlines()]
+    telling = [line for line in lines if any(word in line for word in (*DNF_LOCK_WORDS, _DNF_HOLDER))]
+    return ", ".join(telling or lines[-1:])
