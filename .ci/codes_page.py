@@ -64,6 +64,7 @@ OTHER_CODES = {
     "policy.package": "The node's policy forbids the package.",
     "policy.path": "The node's policy forbids the path.",
     "policy.registration": "The node's policy forbids the registration of services.",
+    "policy.unsigned": "The node's policy forbids unsigned software.",
     "policy.service": "The node's policy forbids the service.",
     "policy.source": "The node's policy forbids to read the file or to fetch the URL.",
     "policy.type": "The node's policy forbids resources of the type.",

@@ -105,6 +105,9 @@ class Permission:
         for field in sorted(kind.rules.commands):
             if getattr(wanted, field) and (refused := self._grant.refuse_command(f"`{field}`")):
                 return refused
+        for field in sorted(kind.rules.unsigned):
+            if getattr(wanted, field) and (refused := self._grant.refuse_unsigned(field)):
+                return refused
         for check in wanted.health_checks:
             if not _is_rendered(check):
                 continue  # `check_health` judges it when it is rendered, before it runs

@@ -15,6 +15,7 @@ from ccm_agent.model.records.policy import (
     LOOK_ACTIONS,
     REGISTRATION_TYPE,
     RUN_ACTIONS,
+    UNSIGNED_TYPE,
     Limits,
     PolicyDocument,
     PolicyRule,
@@ -113,7 +114,7 @@ class _Compiler:
     def __init__(self, text: str, source: str, types: Collection[str]) -> None:
         self._text = text
         self._source = source
-        self._types = {*types, REGISTRATION_TYPE}
+        self._types = {*types, REGISTRATION_TYPE, UNSIGNED_TYPE}
 
     def policy(self, document: PolicyDocument, digest: str) -> Policy:
         names: set[str] = set()

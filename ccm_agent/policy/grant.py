@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ccm_agent.model.errors import Place, PolicyError
-from ccm_agent.model.records.policy import COMMAND_TYPE, OUTPUT, REGISTRATION_TYPE, Limits
+from ccm_agent.model.records.policy import (
+    COMMAND_TYPE,
+    OUTPUT,
+    REGISTRATION_TYPE,
+    UNSIGNED_TYPE,
+    Limits,
+)
 from ccm_agent.policy.globs import PathGlob, UrlGlob, matches_name
 
 _PATH_TYPES = ("file", "edit", "config", "archive", "scaffold")
@@ -136,6 +142,16 @@ class Grant(Struct, frozen=True, kw_only=True):
         return PolicyError(
             f"`register_when_stable` publishes a registration, and {refused.message}",
             code="policy.registration",
+        )
+
+    def refuse_unsigned(self, field: str) -> PolicyError | None:
+        """Why software may not be accepted without a signature, as a property says."""
+        refused = self.refuse_type(UNSIGNED_TYPE)
+        if refused is None or refused.code == "policy.denied":
+            return refused
+        return PolicyError(
+            f"`{field}: true` accepts software without a signature, and {refused.message}",
+            code="policy.unsigned",
         )
 
     def refuse_path(self, path: str, real: str) -> PolicyError | None:

@@ -98,3 +98,26 @@ def _why_none(kind: AnyType, specs: tuple[ProviderSpec, ...], wanted: str) -> st
     if wanted:
         return f"the provider `{wanted}` of `{kind.name}` cannot work on this host: what it drives is not installed"
     return f"no provider of `{kind.name}` can work on this host: none of {names} finds the programs that it drives"
+
+
+def has_apt(facts: Mapping[str, Any], probe: Probe) -> bool:
+    """Whether apt is installed; see `ProviderSpec.is_usable`."""
+    return probe.has_program("apt-get")
+
+
+def has_dnf(facts: Mapping[str, Any], probe: Probe) -> bool:
+    """Whether dnf is installed."""
+    return probe.has_program("dnf")
+
+
+def is_red_hat(facts: Mapping[str, Any]) -> bool:
+    """Whether the host is of a family that uses dnf; see `ProviderSpec.fits`."""
+    host = facts.get("host")
+    info = host.get("info") if isinstance(host, Mapping) else None
+    family = str(info.get("platformFamily") or "") if isinstance(info, Mapping) else ""
+    return family in ("rhel", "fedora", "suse")
+
+
+def is_other(facts: Mapping[str, Any]) -> bool:
+    """Whether the host is of another family."""
+    return not is_red_hat(facts)

@@ -31,6 +31,7 @@ from ccm_agent.model.formats.tar_reader import TAR_ERRORS, Tar, members
 from ccm_agent.model.formats.untrusted_json import decode_foreign
 from ccm_agent.model.ports import KeyValueEntry
 from ccm_agent.model.records import stamped
+from ccm_agent.resources.repository.formats import FORMATS
 from ccm_agent.storage.spool_segment import decoder as segment_decoder
 from ccm_agent.templates.engines import engine
 from ccm_agent.templates.expr.program import ExpressionNames, compile_expression
@@ -42,6 +43,7 @@ from ccm_ctl.fleet.data.documents import decode_removal
 from ccm_ctl.fleet.trust.verified_reader import number_of
 from tests.fuzz import edited, stored, wrapped
 from tests.fuzz.target import Read, Target
+from tests.support.openpgp_keys import KEY, KEY_V6
 from tests.support.signing import new_key
 
 _KEY = new_key()
@@ -70,12 +72,24 @@ _EXPR = (
     'let x = filter([1, 2, 3], # > 1); x[0] ?? "a" matches "^a+$" ? map(1..3, {# * 2}) : {"k": Facts.a?.b}'
 )
 
+_APT = (
+    "# Managed by ccm\nX-Repolib-Name: a\nTypes: deb\nURIs: https://a/ https://b/\nSuites: ./\nTrusted: yes\n"
+)
+_DNF = "# Managed by ccm\n[a]\nname=a\nbaseurl=https://a/\nenabled=1\npriority=9\ngpgcheck=1\nrepo_gpgcheck=0\ngpgkey=file:///k\n"
+
+
+def _repositories(data: bytes) -> object:
+    """Files of repositories, which other tools may have written."""
+    return [form.parse("a", _text(data)) for form in FORMATS.values()]
+
+
 FUNCTIONS = [
     _function("ccm_agent.model.codec:decode_document", _JSON, _YAML),
     _function("ccm_agent.model.codec:decode_manifest", _MANIFEST),
     _function("ccm_agent.model.codec:decode_yaml", _YAML),
     _function("ccm_agent.model.codec:decode_json", _JSON),
     _function("ccm_agent.bus.object_descriptions:decode_name", "YWJj", "%%%"),
+    _function("ccm_agent.resources.repository.openpgp:parse_public_key", KEY, KEY_V6, raises=(ValueError,)),
     _function(
         "ccm_agent.bus.access.audit_entry:_decode", _JSON, '{"run": "a", "name": "site", "digest": "x"}'
     ),
@@ -343,4 +357,12 @@ OTHERS = [
     Target("gzip of a tar", lambda data: _tar(gzip.compress(data)), [_packed("tar")], (*TAR_ERRORS, OSError)),
 ]  # fmt: skip
 
-TARGETS: list[Target] = [*FUNCTIONS, *_wire(), *OTHERS, *wrapped.WRAPPED, *stored.STORED, *edited.EDITED]
+TARGETS: list[Target] = [
+    *FUNCTIONS,
+    Target("repository files", _repositories, [_APT.encode(), _DNF.encode()]),
+    *_wire(),
+    *OTHERS,
+    *wrapped.WRAPPED,
+    *stored.STORED,
+    *edited.EDITED,
+]

@@ -61,6 +61,10 @@ class RunsCommand(FieldMarker):
     """The value contains commands that the resource runs. The node's policy decides about them."""
 
 
+class UnsignedFlag(FieldMarker):
+    """A switch that accepts software without a signature. The node's policy decides about it as the type `unsigned`."""
+
+
 class LimitsResource(FieldMarker):
     """The value is the time limit of the whole resource. A type that declares the field again gives it another meaning."""
 
@@ -112,6 +116,7 @@ class FieldRules(Struct, frozen=True, kw_only=True):
     publish_digest: frozenset[str]
     publish_names: frozenset[str]
     commands: frozenset[str]
+    unsigned: frozenset[str]
     limits_resource: frozenset[str]
     extensions: frozenset[str]
     extension_values: Mapping[str, frozenset[str]]
@@ -146,6 +151,7 @@ def field_rules(properties: type[Struct]) -> FieldRules:
         publish_digest=having(PublishDigest),
         publish_names=having(PublishNames),
         commands=having(RunsCommand),
+        unsigned=having(UnsignedFlag),
         limits_resource=having(LimitsResource),
         extensions=having(Extension),
         extension_values={

@@ -42,6 +42,9 @@ REGISTRATION_TYPE = "registration"
 COMMAND_TYPE = "exec"
 """In `types`: every command, including those of health checks and `post`."""
 
+UNSIGNED_TYPE = "unsigned"
+"""In `types`: software that is accepted without a signature, such as a repository with `trusted: true`."""
+
 OUTPUT = "output"
 DIFF = "diff"
 """What a policy can withhold from the events of a run."""
@@ -113,7 +116,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
         list[str],
         Meta(
             description="Resource types. `exec` means every command of a manifest, including those of health checks and `post`. "
-            "`registration` means `register_when_stable`."
+            "`registration` means `register_when_stable`, `unsigned` means repositories with `trusted: true`."
         ),
     ] = []
     paths: Annotated[

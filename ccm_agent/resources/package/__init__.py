@@ -15,7 +15,7 @@ from ccm_agent.resources.contract import (
 from ccm_agent.resources.package.model import PackageProperties, PackageState
 from ccm_agent.resources.package.resource import check, check_when_applied, decide, has_changed, reach
 from ccm_agent.resources.package.undo import earlier, identify
-from ccm_agent.resources.package_managers import has_apt, has_dnf, is_other, is_red_hat
+from ccm_agent.resources.registry import has_apt, has_dnf, is_other, is_red_hat
 
 if TYPE_CHECKING:
     from ccm_agent.resources.existing import ExistingResources

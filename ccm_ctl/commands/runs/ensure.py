@@ -124,6 +124,7 @@ class EnsureRunOptions(Options, frozen=True, kw_only=True):
         "ccmctl ensure sysctl vm.swappiness value=10 --targets role=web",
         "ccmctl ensure system timezone value=Europe/Berlin --targets role=web",
         "ccmctl ensure cron backup --schedule '0 3 * * *' --command /usr/local/bin/backup --targets role=web",
+        "ccmctl ensure repository local --uris file:/srv/rpm --trusted --all",
         "ccmctl ensure apply /etc/app/manifest.yaml --noop -t node=web1",
         "ccmctl ensure mount /srv mounted device=/dev/sdb1 --unchecked --all",
         "ccmctl ensure exec 'apt-get update' unless='test -e /run/updated' returns:='[0, 100]' --all",

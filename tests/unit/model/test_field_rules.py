@@ -22,6 +22,7 @@ from ccm_agent.model.formats.field_rules import (
     RunsCommand,
     Sensitive,
     TemplatedKeys,
+    UnsignedFlag,
     Untemplated,
     Url,
     field_rules,
@@ -39,6 +40,7 @@ NO_RULES = FieldRules(
     publish_digest=NONE,
     publish_names=NONE,
     commands=NONE,
+    unsigned=NONE,
     limits_resource=NONE,
     extensions=NONE,
     extension_values={},
@@ -61,6 +63,7 @@ class Marked(Plain, kw_only=True):
     variables: Annotated[list[str], PublishNames] = []
     command: Annotated[str, RunsCommand] = ""
     timeout: Annotated[str, LimitsResource] = ""
+    unchecked: Annotated[bool, UnsignedFlag] = False
     bold: Annotated[bool, Extension] = False
     engine: Annotated[str, ExtensionValues("jinja", "mako")] = ""
     once: Annotated[bool, Alias("only_once", "one_time")] = False
@@ -82,6 +85,7 @@ def test_each_marker_names_its_fields() -> None:
         publish_digest=frozenset({"text"}),
         publish_names=frozenset({"variables"}),
         commands=frozenset({"command"}),
+        unsigned=frozenset({"unchecked"}),
         limits_resource=frozenset({"timeout"}),
         extensions=frozenset({"bold"}),
         extension_values={"engine": frozenset({"jinja", "mako"})},

@@ -1,0 +1,173 @@
+"""Properties and state of repository resources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ccm_agent.model.formats.field_rules import PublishDigest, Quoted, UnsignedFlag, Url
+from ccm_agent.model.resource import CommonProperties, CommonState
+
+APT, DNF = "apt", "dnf"
+MODE = 0o644
+TEXT, URL, FILE = "text", "url", "file"
+"""The forms of `key`."""
+_ARMOR = "-----BEGIN PGP "
+
+
+class RepositoryProperties(CommonProperties, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A repository of packages, and the key that signs it."""
+
+    name: Annotated[
+        str,
+        Meta(description="Name of its files, and its id for dnf."),
+    ]
+    ensure: Annotated[str, Meta(description="`present` (default) or `absent`.")] = ""
+    uris: Annotated[
+        list[str],
+        Url,
+        Meta(description="`https://`, `http://` or `file:/` URLs; with dnf the base URLs."),
+    ] = []
+    suites: Annotated[
+        list[str],
+        Meta(description="apt: such as `bookworm` or `./`. Required."),
+    ] = []
+    components: Annotated[list[str], Meta(description="apt: such as `main`.")] = []
+    architectures: Annotated[list[str], Meta(description="apt: such as `amd64`.")] = []
+    types: Annotated[list[str], Meta(description="apt: `deb` (default), `deb-src`, or both.")] = []
+    metalink: Annotated[str, Url, Meta(description="dnf: a URL, instead of `uris`.")] = ""
+    mirrorlist: Annotated[str, Url, Meta(description="dnf: a URL, instead of `uris`.")] = ""
+    description: Annotated[str, Meta(description="A name for people. Default: the name.")] = ""
+    enabled: Annotated[bool, Meta(description="Whether it is used. Default: `true`.")] = True
+    priority: Annotated[
+        int | None,
+        Meta(
+            description="dnf: 1 (highest) to 99.",
+            extra_json_schema={"minimum": 1, "maximum": 99},
+        ),
+    ] = None
+    key: Annotated[
+        str,
+        PublishDigest,
+        Meta(description="Public OpenPGP key: its text, a file, or an `https://` URL."),
+    ] = ""
+    key_fingerprint: Annotated[
+        str,
+        Quoted,
+        Meta(description="Its fingerprint, 40 or 64 hex digits. Required."),
+    ] = ""
+    signed_by: Annotated[
+        str,
+        Meta(description="Instead of `key`: path on the host."),
+    ] = ""
+    trusted: Annotated[
+        bool,
+        UnsignedFlag,
+        Meta(description="Instead of `key`: accept packages without a signature."),
+    ] = False
+    repo_gpgcheck: Annotated[
+        bool,
+        Meta(description="dnf: also require signed metadata."),
+    ] = False
+    refresh: Annotated[
+        bool,
+        Meta(description="Whether to fetch the package lists before a change. Default: `true`."),
+    ] = True
+
+    @property
+    def key_form(self) -> str:
+        """The form of `key`: TEXT, URL or FILE; "" if there is none."""
+        if not self.key:
+            return ""
+        if _ARMOR in self.key or "\n" in self.key.strip():
+            return TEXT
+        return URL if "://" in self.key else FILE
+
+
+class RepositoryContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the file of a repository has; see `RepositoryProperties`. `signed_by` is also the path of its own key."""
+
+    description: str
+    uris: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    metalink: str = ""
+    mirrorlist: str = ""
+    enabled: bool = True
+    priority: int | None = None
+    signed_by: str = ""
+    trusted: bool = False
+    repo_gpgcheck: bool = False
+
+
+class RepositoryFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One of the files of a repository.
+
+    Attributes:
+        path: The path.
+        kind: "absent", "file", "symlink" or anything else that is there.
+        link: The target of a symlink.
+        checksum, size: SHA-256 in hex and size of a file; "" and 0 if there is none.
+        mode: Permissions as four octal digits; "" if there is no file.
+        uid: The owner; -1 if there is no file.
+    """
+
+    path: str
+    kind: str = "absent"
+    link: str = ""
+    checksum: str = ""
+    size: int = 0
+    mode: str = ""
+    uid: int = -1
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is a file with the right owner and mode."""
+        return self.kind == "file" and self.uid == 0 and self.mode == f"{MODE:04o}"
+
+
+class RepositoryState(CommonState, kw_only=True, dict=True):
+    """
+    The current state; `ensure` is "present" if the file of the repository exists.
+
+    Attributes:
+        manager: "apt" or "dnf".
+        file, key_file: The file of the repository, and the file where its key is.
+        key_fingerprint: Of the key in its file; "" if that does not contain exactly one key, or was not read.
+        uses_key: The file of the repository names the file of the key.
+        desired_key_checksum: SHA-256 of the key as it is written; "" if there is none, or if it has to be fetched.
+        key_error: Why the desired key cannot be used.
+        also_in: Another file that has a repository of this name; "" if none has.
+    """
+
+    manager: str
+    file: RepositoryFile
+    key_file: RepositoryFile
+    key_fingerprint: str = ""
+    uses_key: bool = False
+    desired_key_checksum: str = ""
+    key_error: str = ""
+    also_in: str = ""
+
+    @property
+    def content(self) -> RepositoryContent | None:
+        """The repository in the file; None if this type did not write it. No field: it was not checked for secrets."""
+        found: RepositoryContent | None = self.__dict__.get("read")
+        return found
+
+    def keep_content(self, content: RepositoryContent | None) -> None:
+        """Set the repository that was read."""
+        self.__dict__["read"] = content
+
+    @property
+    def key(self) -> str:
+        """The text of the key in its file, as this type writes it; "" if there is another text. No field: it is long."""
+        return str(self.__dict__.get("key", ""))
+
+    def keep_key(self, text: str) -> None:
+        """Set the text of the key that was read."""
+        self.__dict__["key"] = text

@@ -1,0 +1,79 @@
+"""
+Repositories of apt.
+
+Source: sources.list(5), apt-get(8), apt.conf(5); apt 2.6 (Debian 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ccm_agent.model.errors import CommandError
+from ccm_agent.model.ports import Completed, Files
+from ccm_agent.resources.contract import ResourceContext
+from ccm_agent.resources.package_tool import (
+    APT_ENVIRONMENT,
+    APT_LOCK_WORDS,
+    PackageTool,
+    refuse,
+    tail,
+    text,
+)
+from ccm_agent.resources.repository.model import APT, MODE
+from ccm_agent.resources.repository.providers.files import RepositoryFiles
+from ccm_agent.resources.repository.providers.package_lists import REFRESH_LIMIT_S
+
+OPTIONS = (
+    "Dir::Etc::SourceParts=/dev/null",
+    "APT::Get::List-Cleanup=false",
+    "APT::Update::Error-Mode=any",
+    # caches of this repository alone would replace those of all
+    "Dir::Cache::pkgcache=",
+    "Dir::Cache::srcpkgcache=",
+)
+"""Only the list of one repository is fetched, the others stay, and a server that cannot be reached is an error."""
+
+
+class AptLists:
+    """apt; see `PackageLists`."""
+
+    name = APT
+
+    def __init__(self, tool: PackageTool, files: Files) -> None:
+        self._tool = tool
+        self._files = files
+
+    async def refresh(self, repository: str, folder: str, file: bytes) -> None:
+        """See `PackageLists`."""
+        path = f"{folder}/{repository}.sources"
+        await self._files.write(path, file, mode=MODE)
+        options = [word for one in (f"Dir::Etc::SourceList={path}", *OPTIONS) for word in ("-o", one)]
+        what = f"could not fetch the package lists of the repository {repository}, so nothing was changed"
+        try:
+            done = await self._tool.change(
+                "apt-get", "update", "-q", *options, limit_s=REFRESH_LIMIT_S, is_locked=_is_locked
+            )
+        except CommandError as err:
+            raise CommandError(f"{what}: {err.message}", output=err.output) from err
+        refuse(done, what, APT_LOCK_WORDS)
+
+    async def fault(self) -> str:
+        """See `PackageLists`. All lists of sources are read, and nothing else."""
+        done = await self._tool.ask("apt-get", "indextargets", "--format", "$(SITE)")
+        return "" if done.code == 0 else tail(done)
+
+    async def places(self, names: Collection[str]) -> Mapping[str, str]:
+        """See `PackageLists`. For apt, repositories have no names."""
+        return {}
+
+
+def _is_locked(done: Completed) -> bool:
+    return done.code != 0 and any(word in text(done) for word in APT_LOCK_WORDS)
+
+
+def make_apt(context: ResourceContext) -> RepositoryFiles:
+    """Return the provider `apt`."""
+    tool = PackageTool(context.runner, context.port("locks"), APT_ENVIRONMENT)
+    return RepositoryFiles(
+        AptLists(tool, context.files), context.files, context.directory, lambda: context.port("download")
+    )

@@ -1,0 +1,241 @@
+"""Reads and writes the files of repositories and of their keys, for apt and for dnf."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ccm_agent.model.errors import CcmError, CommandError, FileError, InputError
+from ccm_agent.model.ports import Download, FileInfo, Files, Transfer
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.repository.checks import KEY_LIMIT_BYTES, checked_key
+from ccm_agent.resources.repository.formats import FORMATS
+from ccm_agent.resources.repository.model import (
+    FILE,
+    MODE,
+    TEXT,
+    URL,
+    RepositoryFile,
+    RepositoryProperties,
+    RepositoryState,
+)
+from ccm_agent.resources.repository.openpgp import parse_public_key
+
+if TYPE_CHECKING:
+    from ccm_agent.resources.changes import FileChange
+    from ccm_agent.resources.repository.providers.package_lists import PackageLists
+
+LIMIT_BYTES = 1 << 20
+_DIRECTORY_MODE = 0o755
+_STAGING = "/var/cache"
+"""Where copies of the files are while the package lists are fetched; only root can write there, and it has room for metadata."""
+_ROOT = "root"
+
+
+class RepositoryFiles:
+    """
+    The provider of repositories; see `RepositoryProvider`.
+
+    Args:
+        manager: The package manager.
+        files: Reads and writes the files.
+        directory: The base of relative paths of keys.
+        download: Returns the port that fetches keys.
+    """
+
+    def __init__(
+        self, manager: PackageLists, files: Files, directory: str, download: Callable[[], Download]
+    ) -> None:
+        self._manager = manager
+        self._format = FORMATS[manager.name]
+        self._files = files
+        self._directory = directory
+        self._download = download
+
+    async def status(self, wanted: RepositoryProperties) -> RepositoryState:
+        """See `RepositoryProvider`."""
+        return (await self.look_ahead([wanted]))[0]
+
+    async def look_ahead(self, wanted: Sequence[RepositoryProperties]) -> list[RepositoryState]:
+        """See `RepositoryProvider`."""
+        paths = [path for one in wanted for path in self._paths(one.name)]
+        looks = await self._files.inspect(paths, follow=False)
+        others = await self._manager.places({one.name for one in wanted})
+        return [
+            await self._state(one, looks[2 * number], looks[2 * number + 1], others.get(one.name, ""))
+            for number, one in enumerate(wanted)
+        ]
+
+    async def compare(self, wanted: RepositoryProperties, found: RepositoryState) -> list[FileChange]:
+        """See `RepositoryProvider`."""
+        from ccm_agent.resources.repository.providers.compare import compare_files
+
+        after = self._format.content(wanted) if wanted.ensure == PRESENT else None
+        return await compare_files(self._files, wanted, found, after)
+
+    async def write(self, wanted: RepositoryProperties, found: RepositoryState, *, refresh: bool) -> None:
+        """See `RepositoryProvider`."""
+        key = await self._key(wanted, found)
+        if refresh:
+            await self._refresh(wanted, key)
+        path, key_path = self._paths(wanted.name)
+        was_sound = not await self._manager.fault()
+        earlier = [(file, await self._content(file)) for file in (found.file, found.key_file)]
+        drops_key = found.uses_key and not key and wanted.signed_by != key_path
+        try:
+            if key:
+                await self._write(key_path, key)
+            await self._write(path, self._format.content(wanted))
+            if drops_key:
+                await self._files.remove(key_path)
+            if was_sound and (fault := await self._manager.fault()):
+                raise CommandError(
+                    f"{self._manager.name} cannot use the repository {wanted.name} beside the others, so its files were "
+                    f"restored: {fault}"
+                )
+        except BaseException as err:
+            faults = [fault for file, content in earlier if (fault := await self._restore(file, content))]
+            if faults and isinstance(err, CcmError):
+                raise FileError(f"{err.message}; not restored: {', '.join(faults)}") from err
+            raise
+
+    async def remove(self, wanted: RepositoryProperties, found: RepositoryState) -> None:
+        """See `RepositoryProvider`."""
+        path, key_path = self._paths(wanted.name)
+        # a repository without its key would be an error for apt
+        await self._files.remove(path)
+        if found.uses_key:
+            await self._files.remove(key_path)
+
+    # ---- inside ----
+
+    def _paths(self, name: str) -> tuple[str, str]:
+        return self._format.path(name), self._format.key_path(name)
+
+    async def _state(
+        self, wanted: RepositoryProperties, file: FileInfo, key_file: FileInfo, also_in: str
+    ) -> RepositoryState:
+        state = RepositoryState(
+            protocol="io.choria.ccm.v1.resource.repository.state",
+            type="repository",
+            name=wanted.name,
+            ensure=ABSENT if file.kind == "absent" else PRESENT,
+            manager=self._manager.name,
+            file=_seen(file),
+            key_file=_seen(key_file),
+            also_in=also_in,
+        )
+        await self._read_file(state, self._format.content(wanted))
+        await self._read_key(state, await self._desired_key(wanted, state))
+        return state
+
+    async def _read_file(self, state: RepositoryState, desired: bytes) -> None:
+        text = (await self._text(state.file, desired)).decode(errors="replace")
+        state.keep_content(self._format.parse(state.name, text) if text else None)
+        state.uses_key = self._format.key_path(state.name) in text
+
+    async def _desired_key(self, wanted: RepositoryProperties, state: RepositoryState) -> bytes:
+        """Return the desired key as it is written; b"" if there is none, if it has to be fetched, or if it cannot be used."""
+        if wanted.key_form not in (TEXT, FILE):
+            return b""
+        try:
+            key = await self._given_key(wanted)
+        except (InputError, FileError) as err:
+            state.key_error = err.message
+            return b""
+        state.desired_key_checksum = hashlib.sha256(key).hexdigest()
+        return key
+
+    async def _read_key(self, state: RepositoryState, desired: bytes) -> None:
+        content = await self._text(state.key_file, desired)
+        try:
+            key = parse_public_key(content)
+        except ValueError:
+            return
+        state.key_fingerprint = key.fingerprint
+        if key.armored() == content:
+            state.keep_key(content.decode())
+
+    async def _text(self, file: RepositoryFile, desired: bytes) -> bytes:
+        """Return the content of a file; b"" if there is none, or if it cannot be read, so that it is replaced."""
+        if file.kind != "file":
+            return b""
+        if file.checksum == hashlib.sha256(desired).hexdigest():
+            return desired
+        try:
+            return await self._files.read(file.path, LIMIT_BYTES)
+        except FileError:
+            return b""
+
+    async def _key(self, wanted: RepositoryProperties, found: RepositoryState) -> bytes:
+        """Return the desired key as it is written; b"" if there is none."""
+        if wanted.key_form != URL:
+            return await self._given_key(wanted) if wanted.key else b""
+        if found.key:
+            try:
+                return checked_key(found.key.encode(), wanted).armored()
+            except InputError:
+                pass  # another key is there, and is replaced
+        got = await self._download().fetch(Transfer(url=wanted.key, limit_bytes=KEY_LIMIT_BYTES))
+        return checked_key(got.content, wanted).armored()
+
+    async def _given_key(self, wanted: RepositoryProperties) -> bytes:
+        """Return a key that is a text or a file, as it is written."""
+        if wanted.key_form == TEXT:
+            return checked_key(wanted.key.encode(errors="replace"), wanted).armored()
+        path = posixpath.normpath(posixpath.join(self._directory, wanted.key))
+        return checked_key(await self._files.read(path, KEY_LIMIT_BYTES), wanted).armored()
+
+    async def _refresh(self, wanted: RepositoryProperties, key: bytes) -> None:
+        folder = f"{_STAGING}/ccm-repository-{os.urandom(8).hex()}"
+        await self._files.set_attributes(folder, mode=_DIRECTORY_MODE, directory=True)
+        try:
+            key_path = f"{folder}/{wanted.name}.asc"
+            if key:
+                await self._files.write(key_path, key, mode=MODE)
+            await self._manager.refresh(wanted.name, folder, self._format.content(wanted, key_path))
+        finally:
+            await self._files.remove(folder, recursive=True)
+
+    async def _write(self, path: str, content: bytes) -> None:
+        folder = posixpath.dirname(path)
+        (look,) = await self._files.inspect([folder], digest=False)
+        if look.kind == "absent":
+            await self._files.set_attributes(folder, mode=_DIRECTORY_MODE, directory=True)
+        await self._files.write(path, content, owner=_ROOT, group=_ROOT, mode=MODE)
+
+    async def _content(self, file: RepositoryFile) -> bytes | None:
+        """Return the content that a file is restored to; None if it is not a file."""
+        return await self._files.read(file.path, LIMIT_BYTES) if file.kind == "file" else None
+
+    async def _restore(self, file: RepositoryFile, content: bytes | None) -> str:
+        """Restore a file if it was changed; why that failed, "" if it did not."""
+        try:
+            (look,) = await self._files.inspect([file.path], follow=False)
+            if _seen(look) == file:
+                return ""
+            if content is not None:
+                await self._files.write(file.path, content, owner=str(file.uid), mode=int(file.mode, 8))
+                return ""
+            await self._files.remove(file.path)
+            if file.link:
+                await self._files.link(file.path, file.link)
+        except FileError as err:
+            return str(err)
+        return ""
+
+
+def _seen(look: FileInfo) -> RepositoryFile:
+    is_file = look.kind == "file"
+    return RepositoryFile(
+        path=look.path,
+        kind=look.kind,
+        link=look.link,
+        checksum=look.sha256,
+        size=look.size_bytes if is_file else 0,
+        mode=f"{look.mode:04o}" if is_file else "",
+        uid=look.uid if is_file else -1,
+    )

@@ -1,0 +1,64 @@
+"""What undoes the change of a repository: the repository and the key that its files had before."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ccm_agent.model.records.undo import EarlierState, KeepFile, checked_state
+from ccm_agent.model.resource import ABSENT, PRESENT
+from ccm_agent.resources.repository.checks import check
+from ccm_agent.resources.repository.formats import FORMATS
+from ccm_agent.resources.repository.model import RepositoryContent, RepositoryProperties, RepositoryState
+
+if TYPE_CHECKING:
+    from ccm_agent.model.records.undo import Identity
+    from ccm_agent.resources.contract import Decision
+
+FOREIGN = "its files were not as this type writes them"
+
+
+async def earlier(
+    wanted: RepositoryProperties, found: RepositoryState, decision: Decision, keep: KeepFile
+) -> EarlierState:
+    """Return the state before a change; see `UndoRules`. Only files that come back byte for byte are restored."""
+    replaces_key = bool(wanted.key) and found.key_file.kind != "absent" and not found.uses_key
+    if replaces_key and found.key_file.checksum != found.desired_key_checksum:
+        return EarlierState(why_not=FOREIGN)
+    if found.ensure == ABSENT:
+        return EarlierState(properties={"ensure": ABSENT})
+    content = found.content
+    if content is None or not found.file.is_public:
+        return EarlierState(why_not=FOREIGN)
+    properties = {**_properties(content), "ensure": PRESENT, "refresh": wanted.refresh}
+    if content.signed_by == FORMATS[found.manager].key_path(wanted.name):
+        if not found.key or not found.key_file.is_public:
+            return EarlierState(why_not=FOREIGN)
+        properties |= {"key": found.key, "key_fingerprint": found.key_fingerprint}
+        del properties["signed_by"]
+    back = RepositoryProperties(name=wanted.name, **properties)
+    return checked_state("its earlier files", properties, partial(check, back))
+
+
+def _properties(content: RepositoryContent) -> dict[str, Any]:
+    given = {name: getattr(content, name) for name in content.__struct_fields__}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if name == "enabled" or value
+    }
+
+
+def identify(state: RepositoryState) -> Identity:
+    """Return what a state is recognized by; see `UndoRules`."""
+    file, key = state.file, state.key_file
+    return {
+        "kind": file.kind,
+        "content": file.checksum,
+        "mode": file.mode,
+        "owner": str(file.uid),
+        "key": key.kind,
+        "key_content": key.checksum,
+        "key_mode": key.mode,
+        "key_owner": str(key.uid),
+    }
